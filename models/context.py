@@ -1,4 +1,4 @@
-"""Precision of a run, and records of a forward pass, which the batch carries from network to layers."""
+"""Precision of a run, and what this device can run."""
 
 from __future__ import annotations
 
@@ -6,54 +6,12 @@ import functools
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
-
-T = TypeVar("T")
-Searched = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
-
-
-@dataclass(frozen=True, eq=False)
-class ForwardContext:
-    """Records of one forward pass; the default has none."""
-
-    #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. The
-    #: recorded batch brings it. A search then runs outside of its operator, which carries no context.
-    keep: list[Any] | None = None
-    #: Receives results of searches: first pass of a recomputed layer.
-    record: list[Searched] | None = None
-    #: Results of searches, instead of searching: second pass of a recomputed layer, with the same
-    #: queries and keys. Batch norms then leave their running statistics alone.
-    replay: Iterator[Searched] | None = None
-
-    @property
-    def repeated(self) -> bool:
-        """True in the second pass of a recomputed layer."""
-        return self.replay is not None
-
-    def kept(self, plan: T) -> T:
-        """Return ``plan``, which a cache may drop, and keep it alive on request."""
-        if self.keep is not None:
-            self.keep.append(plan)
-        return plan
-
-    def searched(self, search: Callable[[], Searched]) -> Searched:
-        """Return the result of a search: the one of the first pass, or that of ``search()``."""
-        if self.replay is not None:
-            return next(self.replay)
-        result = search()
-        if self.record is not None:
-            self.record.append(result)
-        return result
-
-
-PLAIN = ForwardContext()
 
 
 @contextmanager

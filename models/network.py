@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from kmip_data.errors import UsageError
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
-from kmip_data.models.context import Searched
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.hops import within
@@ -22,6 +23,7 @@ from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Activation, MessagePassing, NoPart, Place
+from kmip_data.models.search.topk import search
 from kmip_data.models.tables import (
     NORMS_OF_ROWS,
     all_heads,
@@ -133,6 +135,13 @@ class GPSLayer(nn.Module):
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
 
+#: Contexts of both passes of a checkpoint, whose second reuses the searches of the first.
+_KEEPING_SEARCHES = functools.partial(
+    create_selective_checkpoint_contexts,
+    [search._opoverload],  # noqa: SLF001 -- the operator that a dispatcher sees
+)
+
+
 def recomputed(
     layer: nn.Module,
     x: Tensor,
@@ -142,20 +151,18 @@ def recomputed(
 ) -> Any:
     """``layer(x, e, batch, *carried)`` by activation checkpointing: results have the same bits.
 
-    The second pass draws the same dropout masks, leaves running statistics alone and reuses the
-    results of the first pass's searches, 8 bytes per chosen pair.
+    The second pass draws the same dropout masks and reuses the results of the first pass's
+    searches, 8 bytes per chosen pair.
     """
-    records: list[list[Searched]] = []  # of the first pass
+    # The first pass updates running statistics, the second these copies of them.
+    copies = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    passes = itertools.count()
 
     def run(x: Tensor, e: Tensor | None, *given: Any) -> Any:
-        if records:
-            context = replace(batch.context, replay=iter(records[0]))
-        else:
-            records.append([])
-            context = replace(batch.context, record=records[0])
-        return layer(x, e, replace(batch, context=context), *given)
+        buffers = copies if next(passes) else {}
+        return functional_call(layer, buffers, (x, e, batch, *given))
 
-    return checkpoint(run, x, e, *carried, use_reentrant=False)
+    return checkpoint(run, x, e, *carried, use_reentrant=False, context_fn=_KEEPING_SEARCHES)
 
 
 class GPSNetwork(nn.Module):

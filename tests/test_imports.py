@@ -123,3 +123,14 @@ def test_names_of_other_libraries_say_what_is_ours():
         for word in re.findall(r"(?:models\.)?[A-Za-z]\w+", ours.replace(" or ", " ")):
             if word[0].isupper():
                 assert word in kmip_data.__all__, word
+
+
+def test_layers_name_no_concern_of_the_whole_step():
+    """Recomputation, captured steps, padding, several processes and versions are matters around a network."""
+    concerns = re.compile(
+        r"COUNTED|trusted|replay|partition|\brepeated\b|context\.keep|\barithmetic\("
+    )
+    sources = [*(ROOT / "models/layers").rglob("*.py"), *(ROOT / "models/attention").rglob("*.py")]
+    assert len(sources) > 20
+    naming = {path.name: concerns.findall(path.read_text()) for path in sources}
+    assert not {name: words for name, words in naming.items() if words}

@@ -19,10 +19,10 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,31 @@ MAPPED = 2**26  #: bytes from which :func:`mapped` takes a file
 _WORDS = re.compile(
     r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE
 )
+
+
+T = TypeVar("T")
+_kept: list[Any] | None = None  # objects of the CUDA graph that is being captured
+
+
+@contextmanager
+def keeping(objects: list[Any]) -> Iterator[None]:
+    """Append what :func:`kept` is called with to ``objects`` inside the block, in every thread.
+
+    A captured CUDA graph knows addresses alone: tensors of caches must live as long as it does.
+    """
+    global _kept
+    _kept = objects
+    try:
+        yield
+    finally:
+        _kept = None
+
+
+def kept(plan: T) -> T:
+    """Return ``plan``, which a cache may drop, and keep it alive for a CUDA graph being captured."""
+    if _kept is not None:
+        _kept.append(plan)
+    return plan
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -14,11 +14,11 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
 from kmip_data.models.attention.operators import attend, is_transformed, pointers
-from kmip_data.models.context import PLAIN, ForwardContext, Searched
-from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
+from kmip_data.models.layers.batch import GraphBatch, Pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
-from kmip_data.models.search.topk import get_backend, ranked, search
+from kmip_data.models.search.topk import get_backend, search
+from kmip_data.runtime.memory import kept
 
 Ptr = Tensor | Sequence[int] | None
 
@@ -34,7 +34,6 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
-    context: ForwardContext = PLAIN,
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
@@ -58,8 +57,6 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     repeat_first_key
         Where a graph has fewer than k keys, repeat its first key in the slots left over, as the
         published code's search did.
-    context
-        The forward pass that it is part of.
 
     Returns
     -------
@@ -83,7 +80,6 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         dropout=dropout,
         backend=backend,
         repeat_first_key=repeat_first_key,
-        context=context,
     ).out
 
 
@@ -107,7 +103,6 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
-    context: ForwardContext = PLAIN,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
@@ -119,26 +114,17 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         get_backend(backend)  # the operator takes no other type than text
     if not isinstance(k, int):
         raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
-    operands = (
+
+    # 1. Search.
+    scores, indices = search(
         queries.detach(),
         keys.detach(),
         k,
         _tensor("query_ptr", query_ptr, queries),
         _tensor("key_ptr", key_ptr, keys),
+        backend,
+        hint,
     )
-
-    # 1. Search: the operator, or, for a recorded step, a search whose memory outlives the call.
-    def run_search() -> Searched:
-        if torch.compiler.is_compiling() or context.keep is None:
-            return search(*operands, backend, hint)  # type: ignore[no-any-return]
-        narrow = keys.shape[1] < 2**31
-        checked = problem.check_problem(*operands, hint, narrow=narrow, keep=context.keep)
-        return ranked(checked, backend)
-
-    if torch.compiler.is_compiling():
-        scores, indices = run_search()
-    else:
-        scores, indices = context.searched(run_search)
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
 
@@ -318,7 +304,6 @@ class KMIPAttention(nn.Module):
         # 1. Graphs: by pointers, or a batch whose layers share what was checked once.
         x = problem.check_nodes(x, self.query.weight)
         ptr = _pointers_of(x, ptr, batch)
-        context = context_of(ptr)
         if isinstance(ptr, GraphBatch):
             ptr = ptr.ptr
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
@@ -326,16 +311,15 @@ class KMIPAttention(nn.Module):
         # 2. Keys: the nodes, as published with zero rows behind those of each graph.
         rows = x
         if self.legacy_padding:
-            rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
+            rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"])
             options["repeat_first_key"] = True
 
         # 3. A hint of the call before, if it had as many nodes.
         last = self._last
         same_rows = last is not None and last.shape[1] == len(x) and last.device == x.device
         if self.warm_start and same_rows:
-            options["hint"] = context.kept(last)
+            options["hint"] = kept(last)
         options["dropout"] = self.dropout if self.training else 0.0
-        options["context"] = context
         k = self.k
         if self.training and self.training_k is not None:
             k = self.training_k
@@ -424,10 +408,10 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _pad_to_longest(x: Tensor, ptr: Ptr, context: ForwardContext) -> tuple[Tensor, list[int]]:
+def _pad_to_longest(x: Tensor, ptr: Ptr) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
     checked = problem.check_ptr("ptr", ptr, x.shape[0])
-    rows, starts = context.kept(_padded_rows(checked, x.device))
+    rows, starts = kept(_padded_rows(checked, x.device))
     zeros = x.new_zeros(starts[-1], x.shape[1])
     return zeros.index_copy(0, rows, x), starts
 

@@ -23,9 +23,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import Pointers, context_of, pointers
+from kmip_data.models.layers.batch import Pointers, pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.runtime.memory import kept
 
 
 def orthogonal_directions(count: int, dim: int) -> Tensor:
@@ -134,8 +135,7 @@ class PerformerAttention(nn.Module):
         dtype = torch.promote_types(queries.dtype, torch.float32)
         bytes_a_row = self.heads * directions.shape[0] * dtype.itemsize
         most = max(1, SCRATCH // bytes_a_row)
-        tiles = tiles_of(starts, most, values.shape[2] + 1, device)
-        groups = context_of(ptr).kept(tiles)
+        groups = kept(tiles_of(starts, most, values.shape[2] + 1, device))
         padding = None
         if self.legacy_mask:
             sizes = torch.tensor(starts).diff()

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.batch import Pointers, context_of, pointers
+from kmip_data.models.layers.batch import Pointers, pointers
 from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.runtime.memory import kept
 
 KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
 #: Attention weights of one call, where dropout needs them all, unless one graph has more.
@@ -125,8 +126,7 @@ class TransformerAttention(nn.Module):
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
         starts = pointers(ptr, projected.shape[0])
-        plan = equal_sizes(starts, projected.device)
-        plan = context_of(ptr).kept(plan)
+        plan = kept(equal_sizes(starts, projected.device))
         dropout = self.dropout if self.training else 0.0
         if plan.order is not None:
             projected = projected.index_select(0, plan.order)

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.adjacency import Bags, EdgeList
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
@@ -100,8 +99,6 @@ class BatchSize:
         return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
 
 
-#: Attribute of a batch whose step is recorded: list of the objects that the CUDA graph must keep alive.
-KEEP = "kept_alive"
 #: Attribute of a sampled neighbourhood: its :class:`Hops`.
 HOPS = "hops"
 
@@ -130,8 +127,6 @@ class GraphBatch:
     graph: Tensor
     #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: Records of the forward pass.
-    context: ForwardContext = PLAIN
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)
     #: Of a sampled neighbourhood: predictions are of its seeds, which come first.
@@ -162,11 +157,6 @@ def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
     return check_ptr("ptr", starts, rows)
 
 
-def context_of(batch: Any) -> ForwardContext:
-    """Return the context of a batch's forward pass; the default one for anything else."""
-    return batch.context if isinstance(batch, GraphBatch) else PLAIN
-
-
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values
 def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
@@ -174,7 +164,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index``
     (2, E). ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is
-    one graph. The list of a batch with :data:`KEEP` becomes that of the context.
+    one graph.
 
     Raises
     ------
@@ -194,8 +184,6 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
 
-    keep = getattr(batch, KEEP, None)
-    context = PLAIN if keep is None else ForwardContext(keep)
     ptr, graph = read_graphs(batch, x)
 
     hops: Hops | None = getattr(batch, HOPS, None)
@@ -226,7 +214,6 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         ptr,
         graph,
         columns,
-        context,
         hops=hops,
     )
 

@@ -1,9 +1,8 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
-The edges are processed by compiled passes on the CPU (numba), fused ones on a GPU (Triton), or torch
-operations in all other cases: the choice depends on the device, the dtype and the layer, and for
-lists on a CPU on the number of graphs. The first two drop the same elements
-for the same seed; torch operations drop others.
+The obvious form is :meth:`GatedGCN._by_operators`. :func:`_fused` chooses another where it pays:
+compiled passes on a CPU (numba), fused ones on a GPU (Triton). These two drop the same elements for
+the same seed; torch operations drop others.
 """
 
 from __future__ import annotations
@@ -73,6 +72,8 @@ class GatedGCN(nn.Module):
         self.update_edges = update_edges
         self.activation = activation
         self.edge_residual = edge_residual
+        usual_edges = edge_residual or not update_edges
+        self.has_fast_form = usual_edges and activation == "relu" and not by_distance
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
@@ -81,11 +82,11 @@ class GatedGCN(nn.Module):
         edges, and with ``by_distance`` the distance of their ends.
         """
         dropout = self.dropout if self.training else 0.0
-        fused = _fused(batch, x, e, self)
-        if fused is None:
+        fast = _fused(batch, x, e, self)
+        if fast is None:
             gathered, new = self._by_operators(batch, x, e)
         else:
-            gathered, new = self._by_passes(fused, batch, x, e, dropout)
+            gathered, new = self._by_passes(fast, batch, x, e, dropout)
         new_x = normed(
             self.norm_x,
             self.A(x),
@@ -99,7 +100,7 @@ class GatedGCN(nn.Module):
 
     def _by_passes(
         self,
-        fused: Callable[..., Any],
+        fast: Callable[..., Any],
         batch: GraphBatch,
         x: Tensor,
         e: Tensor,
@@ -109,7 +110,7 @@ class GatedGCN(nn.Module):
         # The product of one vector for all edges is added to that of the targets.
         shared = _is_shared(e, batch.edges)
         shift = self.C(e) if shared else self.C.bias
-        gathered, new = fused(
+        gathered, new = fast(
             batch,
             self.D(x) + shift,
             self.E(x),
@@ -144,34 +145,30 @@ class GatedGCN(nn.Module):
 
 
 def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Callable[..., Any] | None:
-    """Return the function of compiled or fused passes for these arguments, or None."""
-    # 1. What no pass computes.
-    edges = batch.edges
-    if layer.closeness is not None or layer.activation != "relu" or layer.norm_e.together:
-        return None
-    if layer.update_edges and not layer.edge_residual:
-        return None
-    kind = x.device.type
-    if kind not in {"cpu", "cuda"} or not _count(edges):
-        return None
+    """Return the fast form of this device where it computes the layer; None: torch operations.
 
-    # 2. On the CPU float32, but a list of one graph, which draws the dropout of torch operations.
-    #    On a GPU float32, or bfloat16 by autocast.
+    On a CPU it takes neighbour tables in float32, whose training steps take 1.35 × the time without
+    it (lists: 1.03 to 1.24); on a GPU tables and lists, in float32 or under bfloat16 autocast.
+    """
+    if not layer.has_fast_form or layer.norm_e.together or not _count(batch.edges):
+        return None
     weight = layer.C.weight
-    lowered = torch.is_autocast_enabled(kind)
-    plain = not lowered and all(tensor.dtype == torch.float32 for tensor in (x, weight, old))
-    taken = isinstance(edges, NeighborTable) or batch.num_graphs > 1
-    if kind == "cpu" and plain and taken:
-        from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
+    in_float32 = all(tensor.dtype == torch.float32 for tensor in (x, weight, old))
+    if x.device.type == "cpu":
+        table = isinstance(batch.edges, NeighborTable)
+        if table and in_float32 and not torch.is_autocast_enabled("cpu"):
+            from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
-        return compiled  # type: ignore[no-any-return]
+            return compiled  # type: ignore[no-any-return]
+    elif kernels_run("edges", x.device):
+        suits = in_float32
+        if torch.is_autocast_enabled("cuda"):
+            lowered = torch.get_autocast_dtype("cuda")
+            suits = lowered == torch.bfloat16 and weight.dtype == torch.float32
+        if suits:
+            from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
-    mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16
-    mixed = mixed and weight.dtype == torch.float32
-    if kind == "cuda" and (plain or mixed) and kernels_run("edges", x.device):
-        from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
-
-        return in_triton  # type: ignore[no-any-return]
+            return in_triton  # type: ignore[no-any-return]
     return None
 
 

@@ -11,7 +11,7 @@ from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.context import takes_passes
 from kmip_data.models.layers.adjacency import widened
-from kmip_data.models.layers.batch import GraphBatch, context_of
+from kmip_data.models.layers.batch import GraphBatch
 
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
@@ -40,28 +40,24 @@ class BatchNorm(nn.BatchNorm1d):
     share: float | None = None
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """Normalise (N, d), rows of ``batch``."""
-        repeated = context_of(batch).repeated
+        """Normalise (N, d); norms of graphs also read the batch."""
         if self.together:
-            return self._normalised_together(x, self.share or 0.0, repeated)  # type: ignore[no-any-return]
+            return self._normalised_together(x, self.share or 0.0)  # type: ignore[no-any-return]
         if x.shape[0] == 0:
             return x
-        by_batch = self.uses_batch(x.shape[0])
-        if not self.training or (by_batch and not repeated):
+        if not self.training or self.uses_batch(x.shape[0]):
             return super().forward(x)
-        return self._by_running(x, by_batch)
+        return self._by_running(x)
 
-    def _by_running(self, x: Tensor, by_batch: bool = False) -> Tensor:
-        """Normalise by running statistics, which stay as they are, or by those of the batch."""
+    def _by_running(self, x: Tensor) -> Tensor:
+        """Normalise by running statistics, which stay as they are."""
         return nn.functional.batch_norm(
             x,
             self.running_mean,
             self.running_var,
             self.weight,
             self.bias,
-            by_batch,
-            0.0,
-            self.eps,
+            eps=self.eps,
         )
 
     def uses_batch(self, rows: int) -> bool:
@@ -74,7 +70,7 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _normalised_together(self, x: Tensor, share: float, repeated: bool) -> Tensor:
+    def _normalised_together(self, x: Tensor, share: float) -> Tensor:
         # `SyncBatchNorm` refuses CPUs. A row reaches the losses of all processes.
         work = widened(x)
         count = int(_sum_of_processes(work.new_tensor(len(x) * share, dtype=torch.float64)))
@@ -83,19 +79,16 @@ class BatchNorm(nn.BatchNorm1d):
         mean = _sum_of_processes(work.sum(0) * share) / count
         centred = work - mean
         variance = _sum_of_processes(centred.square().sum(0) * share) / count
-        self.note(mean, variance, count, repeated=repeated)
+        self.note(mean, variance, count)
         factor = self.weight * (variance + self.eps).rsqrt()
         return (centred * factor + self.bias).to(x.dtype)
 
     @torch.no_grad()
-    def note(self, mean: Tensor, variance: Tensor, rows: int, *, repeated: bool) -> None:
+    def note(self, mean: Tensor, variance: Tensor, rows: int) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
-        The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not
-        taken up.
+        The variance is that of the batch itself, divided by ``rows``.
         """
-        if repeated:
-            return
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
         unbiased = variance * (rows / (rows - 1))
@@ -123,15 +116,15 @@ class _SumOfProcesses(torch.autograd.Function):
 
 
 def constants_of(
-    norm: BatchNorm, statistics: tuple[Tensor, Tensor] | None, rows: int, *, repeated: bool = False
+    norm: BatchNorm, statistics: tuple[Tensor, Tensor] | None, rows: int
 ) -> tuple[Tensor, Tensor]:
     """Factors, shifts and means of a norm (3, d), and 1 / its deviations (d,) in float64.
 
     The norm of a value z is factor · z + shift. ``statistics`` are mean and variance (d,) of these
-    ``rows`` values, which ``norm`` takes up unless they are ``repeated``; None: its running ones.
+    ``rows`` values, which ``norm`` takes up; None: its running ones.
     """
     if statistics is not None:
-        norm.note(*statistics, rows, repeated=repeated)
+        norm.note(*statistics, rows)
     mean, variance = statistics or (norm.running_mean, norm.running_var)
     inverse = (variance.double() + norm.eps).rsqrt()
     factor = norm.weight * inverse
@@ -166,8 +159,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         nodes = batch.members
         count = batch.sizes * x.shape[1]
         x = widened(x)
-        recorded = batch.context.keep is not None
-        if not recorded and takes_passes(x, self.weight):
+        if takes_passes(x, self.weight):
             from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
 
             return normalised(x, batch.ptr, self.weight, self.bias, self.eps)

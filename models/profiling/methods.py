@@ -15,8 +15,8 @@ from torch.nn import functional
 from torch_geometric.utils import to_dense_batch
 
 from kmip_data.manifest import unknown_name
-from kmip_data.models.attention.kmip import kmip_attention
-from kmip_data.models.context import ForwardContext, Searched
+from kmip_data.models.attention.operators import attend
+from kmip_data.models.search import topk
 from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
 
 
@@ -114,18 +114,6 @@ def _no_clock(_stage: str) -> None:
     """Time no stage."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _SearchClock(ForwardContext):
-    """A forward pass that says when its search ends."""
-
-    ended: Ended
-
-    def searched(self, search: Callable[[], Searched]) -> Searched:
-        result = super().searched(search)
-        self.ended("search")
-        return result
-
-
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """One way to compute attention."""
@@ -177,15 +165,14 @@ def default_methods(device_type: str) -> list[str]:
 def _ours(backend: str) -> Method:
     """k-MIP attention by one of our backends; a breakdown sees its search, then one fused stage."""
 
-    def attend(work: Workload, _chunk: int, ended: Ended) -> Tensor:
-        context = _SearchClock(ended=ended)
-        return kmip_attention(
-            *work.tensors,
-            work.k,
-            query_ptr=work.ptr,
-            backend=backend,
-            context=context,
-        )
+    def fused(work: Workload, _chunk: int, ended: Ended) -> Tensor:
+        queries, keys, values = work.tensors
+        ptr = torch.tensor(work.ptr)
+        best = topk.search(queries.detach(), keys.detach(), work.k, ptr, ptr, backend, None)
+        ended("search")
+        scale = 1 / math.sqrt(queries.shape[2])
+        out, _ = attend(queries, keys, values, *best, scale, None, 1.0)
+        return out  # type: ignore[no-any-return]
 
     def search(work: Workload, _chunk: int) -> Tensor:
         queries, keys, _ = work.tensors
@@ -201,7 +188,7 @@ def _ours(backend: str) -> Method:
     return Method(
         name=backend,
         search=search,
-        fused=attend,
+        fused=fused,
         padded=False,
         unusable=unusable,
     )

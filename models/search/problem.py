@@ -46,9 +46,6 @@ class SearchProblem:
     #: or None. Not checked: entries may be negative, repeated, or rows that no query of the graph
     #: may see
     hint: Tensor | None = None
-    #: receives what a recorded CUDA graph reads: see
-    #: :class:`~kmip_data.models.context.ForwardContext`
-    keep: list[Any] | None = None
     narrow: bool = False  #: True: indices are int32
 
     @property
@@ -118,12 +115,11 @@ def check_problem(
     key_ptr: Tensor | Sequence[int] | None = None,
     hint: Tensor | None = None,
     *,
-    keep: list[Any] | None = None,
     narrow: bool = False,
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
 
-    ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
+    ``narrow`` is as in :class:`SearchProblem`.
     """
     queries = check_rows("queries", queries)
     keys = check_rows("keys", keys)
@@ -158,7 +154,7 @@ def check_problem(
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()
     keys = keys.detach().to(dtype).contiguous()
-    return SearchProblem(queries, keys, k, starts, key_starts, hint, keep, narrow)
+    return SearchProblem(queries, keys, k, starts, key_starts, hint, narrow)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:

@@ -1,10 +1,9 @@
 """Compiled passes over edges grouped by node, for GatedGCN.
 
 Arrays are flat float32; node i's channels begin at ``i · d``, those of edge e at ``e · d``. Node i
-has the entries ``ptr[i]`` to ``ptr[i + 1]``: the edges of these numbers, or of those in ``order``
-where it is not empty. A kernel works on the nodes ``start`` to ``stop``, 16 channels at a time, so
-that a node's edges stay in the cache between two reads. Results of a node do not depend on the
-range. Nothing is checked: the edges must name existing nodes.
+has the edges ``ptr[i]`` to ``ptr[i + 1]``. A kernel works on the nodes ``start`` to ``stop``, 16
+channels at a time, so that a node's edges stay in the cache between two reads. Results of a node do
+not depend on the range. Nothing is checked: the edges must name existing nodes.
 
 The last group of 16 channels may be short: only the first ``count`` lanes of its SIMD register are
 used. The others are zero when loaded, and are not stored.
@@ -245,8 +244,8 @@ def where_drawn(typing, seed, number, dropped, value):
 
 
 Several = tuple[F32, ...]
-#: ``ptr``, the source of each entry, and ``order``.
-Grouped = tuple[I64, I32 | I64, I64]
+#: ``ptr``, and the source of each edge.
+Grouped = tuple[I64, I32 | I64]
 #: Seed, chance of 2³² (0: none), factor of kept elements.
 Dropout = tuple[int, int, float]
 
@@ -272,8 +271,7 @@ def gate(
     """
     at_target, at_source, message = nodes
     quotients, divisors, sums, squares = results
-    ptr, sources, order = edges
-    ordered = order.shape[0] > 0
+    ptr, sources = edges
     zero = splat(np.float32(0))
     least = splat(np.float32(1e-6))
     for node in range(start, stop):
@@ -291,8 +289,7 @@ def gate(
             # 1. z of every edge, its gate, and the sums at the target.
             for entry in range(ptr[node], ptr[node + 1]):
                 source = np.int64(sources[entry]) * d + channel
-                number = order[entry] if ordered else entry
-                edge = number * d + channel
+                edge = entry * d + channel
                 prefetch(pre, edge + AHEAD * d)
                 z = plus(of_target, load(at_source, source, count))
                 if add:
@@ -312,8 +309,7 @@ def gate(
                 mean = times(total, share)
                 square = zero
                 for entry in range(ptr[node], ptr[node + 1]):
-                    number = order[entry] if ordered else entry
-                    edge = number * d + channel
+                    edge = entry * d + channel
                     away = minus(load(pre, edge, count), mean)
                     square = plus(square, times(away, away))
                 store(sums, row, count, total)
@@ -432,8 +428,7 @@ def differentiate(
     # Sums have whole groups of channels: a load waits for a store of some lanes before it.
     width = -(-d // LANES) * LANES
     updates = grad.shape[0] > 0
-    ptr, sources, order = entries
-    ordered = order.shape[0] > 0
+    ptr, sources = entries
     zero = splat(np.float32(0))
     one = splat(np.float32(1))
     scale = splat(np.float32(kept_scale))
@@ -463,8 +458,7 @@ def differentiate(
             total = zero
             for entry in range(ptr[node], ptr[node + 1]):
                 source = np.int64(sources[entry])
-                number = order[entry] if ordered else entry
-                edge = number * d + channel
+                edge = entry * d + channel
                 result = edge - first_edge * d
                 prefetch(pre, edge + AHEAD * d)
                 prefetch(grad, edge + AHEAD * d)

@@ -2,9 +2,8 @@
 
 In torch operations a layer makes ten tensors of the size of its edges and saves four. Here compiled
 passes make two, z and the new edges, and save z alone: the backward pass computes gates and dropout
-again. Edges of a list stay where they are, in the order that their features have; passes go through
-their numbers, sorted by target. Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh
-memory costs as much as a matrix product.
+again. Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a
+matrix product.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from kmip_data.models.layers.adjacency import Bags, NodeRange
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Grouped
-from kmip_data.models.layers.linear import linear
 from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
@@ -38,11 +36,7 @@ class _Options:
     """Arguments of a call that are not tensors."""
 
     edges: Bags
-    #: True if features of the edges are those of a list.
-    listed: bool
     norm: BatchNorm | None
-    #: True in the second pass of a recomputed layer.
-    repeated: bool
     dropout: Dropout
     #: True if a backward pass will follow.
     differentiable: bool
@@ -59,31 +53,23 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gate the edges of a batch, sum at the targets, and update the edges.
+    """Gate the edges of a batch's neighbour table, sum at the targets, and update the edges.
 
     For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
     sigmoid(z), and its new features are old + dropout(relu(norm(z))).
 
-    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is float32, (N, k, d)
-    of a table or (E, d) of a list, or (1, d) where all edges share one vector; ``weight`` (d, d), or
-    None where z takes nothing from ``old``. The running statistics of ``norm`` are updated in
-    training; None: no new edges. ``dropout`` is 0 outside training; its mask comes from a seed that
-    torch's global generator draws.
+    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is float32, (N, k, d),
+    or (1, d) where all edges share one vector; ``weight`` (d, d), or None where z takes nothing from
+    ``old``. The running statistics of ``norm`` are updated in training; None: no new edges.
+    ``dropout`` is 0 outside training; its mask comes from a seed that torch's global generator
+    draws.
 
     Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by
-    that of sigmoid(z) + 10⁻⁶, and the new edges, (N, k, d) or (E, d), or None.
+    that of sigmoid(z) + 10⁻⁶, and the new edges, (N, k, d), or None.
     """
     edges = batch.edges
-    product = None
-    if isinstance(edges, NeighborTable):
-        shape = edges.neighbor.shape
-    else:
-        shape = edges.source.shape
-        if weight is not None:
-            # The edges of a few nodes are no block of rows: one product of all rows instead.
-            product = linear(old, weight)
-            weight = None
-    tensors = [at_target, at_source, message, old, weight, product, None, None]
+    assert isinstance(edges, NeighborTable)
+    tensors = [at_target, at_source, message, old, weight, None, None]
     dropped = 0
     seed = 0
     if norm is not None:
@@ -94,15 +80,13 @@ def gated_edges(
     wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     options = _Options(
         edges.incoming,
-        len(shape) == 1,
         norm,
-        batch.context.repeated,
         dropout=(seed, dropped, 1 / (1 - dropout)),
         differentiable=wanted and torch.is_grad_enabled(),
     )
     gathered, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     if new is not None:
-        new = new.view(*shape, -1)
+        new = new.view(*edges.neighbor.shape, -1)
     return gathered, new
 
 
@@ -115,7 +99,6 @@ class _GatedEdges(torch.autograd.Function):
         message: Tensor,
         old: Tensor,
         weight: Tensor | None,
-        product: Tensor | None,
         _scale: Tensor | None,
         _shift: Tensor | None,
         options: _Options,
@@ -128,7 +111,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes
         #    them.
-        pre = _new_edges(count, d) if product is None else product
+        pre = _new_edges(count, d)
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
         by_batch = norm is not None and norm.uses_batch(count)
@@ -139,7 +122,7 @@ class _GatedEdges(torch.autograd.Function):
             _entries(edges),
             _flat(at_target, at_source, message),
             flat(pre),
-            weight is not None or product is not None,
+            weight is not None,
             by_batch,
             _flat(quotients, divisors, sums, squares),
         )
@@ -157,7 +140,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 2. New edges, in place of z where no backward pass will read it.
         statistics = _statistics(sums, squares, edges.start) if by_batch else None
-        constants, deviation = constants_of(norm, statistics, count, repeated=options.repeated)
+        constants, deviation = constants_of(norm, statistics, count)
         new = _new_edges(count, d) if options.differentiable else pre
         update_arguments = (
             d,
@@ -201,8 +184,7 @@ class _GatedEdges(torch.autograd.Function):
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
 
         # 2. A few parts at a time, one per thread: their gradients of z are used at once, then
-        # overwritten, so that no third tensor of the size of the edges is needed. Those of a list
-        # stay: rows of a part may be anywhere.
+        # overwritten, so that no third tensor of the size of the edges is needed.
         grad_target = torch.empty(nodes, d)
         at_sources = torch.zeros(2, nodes, d)
         if grad_quotients is None:
@@ -219,17 +201,13 @@ class _GatedEdges(torch.autograd.Function):
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
         parts = edges.parts
         step = min(num_threads(), len(parts))
-        if options.listed:
-            step = len(parts)
-            grad_pre = _new_edges(len(pre), d).expand(step, -1, -1)
-        else:
-            largest = max(part.last - part.first for part in parts)
-            grad_pre = _new_edges(step * largest, d).view(step, largest, d)
+        largest = max(part.last - part.first for part in parts)
+        grad_pre = _new_edges(step * largest, d).view(step, largest, d)
         memory.keep_what_is_used()  # by all layers of a network; the next step needs it again
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:
-                firsts = 0 if options.listed else part.first, part.low
+                firsts = part.first, part.low
                 results = _flat(rows, grad_target)
                 gate_kernels.differentiate(
                     part.start, part.stop, *arguments, firsts, results, _flat(*sums)
@@ -250,7 +228,6 @@ class _GatedEdges(torch.autograd.Function):
             *at_sources,
             at_old.edges,
             at_old.weight,
-            grad_pre[0] if ctx.needs_input_grad[5] else None,
             grad_scale,
             grad_shift,
             None,
@@ -321,8 +298,7 @@ def _flat(*tensors: Tensor) -> tuple[F32, ...]:
 
 
 def _entries(edges: Bags) -> Grouped:
-    order = edges.node.new_empty(0, dtype=torch.int64) if edges.edge is None else edges.edge
-    return edges.start.numpy(), edges.node.numpy(), order.numpy()
+    return edges.start.numpy(), edges.node.numpy()
 
 
 def _new_edges(rows: int, d: int) -> Tensor:

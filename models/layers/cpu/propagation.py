@@ -47,7 +47,7 @@ class _Propagated(torch.autograd.Function):
 def _pass(node: Tensor, start: Tensor, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
     """Pass over the neighbours ``node[start[i]:start[i + 1]]`` of every i.
 
-    An operator of torch, so that recorded steps replay it.
+    An operator of torch, so that captured steps include it.
     """
     # Threads of the pool do not know that no gradient is wanted.
     rows = x.detach().contiguous()

@@ -166,8 +166,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 2. New edges, in place of z where no backward pass will read it.
         statistics = _statistics(parts, count) if by_batch else None
-        repeated = entries.batch.context.repeated
-        constants, deviation = constants_of(norm, statistics, count, repeated=repeated)
+        constants, deviation = constants_of(norm, statistics, count)
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_of_a_tile(d)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]

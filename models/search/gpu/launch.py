@@ -24,6 +24,7 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, plan_of
 from kmip_data.models.search.problem import NotFinite, SearchProblem
+from kmip_data.runtime.memory import kept
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +47,7 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     rows = [
         each.clone() if each.data_ptr() % 8 else each for each in (problem.queries, problem.keys)
     ]
-    plan = plan_of(problem, device.processors)
-    if problem.keep is not None:
-        problem.keep.append(plan)
+    plan = kept(plan_of(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     # As int32 a row that is none may become one, which changes no result.
     hint = None if problem.hint is None else problem.hint.int()

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from kmip_data.runtime.memory import keeping
+
 
 class Learned(NamedTuple):
     """Result of learning from a batch."""
@@ -23,8 +25,8 @@ class Learned(NamedTuple):
     norm: Tensor
 
 
-#: Work on a batch; it appends to a list the objects that a recorded graph must keep alive.
-Work = Callable[[list[Any] | None], Learned]
+#: Work on a batch; True if it is captured.
+Work = Callable[[bool], Learned]
 Results = TypeVar("Results", bound=tuple[Tensor, ...])
 
 
@@ -47,20 +49,18 @@ class CudaGraphs:
         free, _total = torch.cuda.mem_get_info(self._device)
         return free, torch.cuda.max_memory_allocated(self._device)
 
-    def run(self, work: Callable[[list[Any] | None], Results]) -> Results:
+    def run(self, work: Callable[[bool], Results]) -> Results:
         """Run the work on that stream, so that libraries and the search allocate their workspaces for it."""
         caller = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(caller)
         with torch.cuda.stream(self._stream):
-            results = work(None)
+            results = work(False)
         caller.wait_stream(self._stream)
         for tensor in results:
             tensor.record_stream(caller)
         return results
 
-    def record(
-        self, work: Callable[[list[Any] | None], Results]
-    ) -> tuple[Callable[[], None], Results]:
+    def record(self, work: Callable[[bool], Results]) -> tuple[Callable[[], None], Results]:
         """Record the work without running it.
 
         Return a function that replays it, and its future results.
@@ -79,9 +79,9 @@ class CudaGraphs:
         # forbids.
         recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
-            with torch.cuda.stream(self._stream), recording:
+            with torch.cuda.stream(self._stream), recording, keeping(objects):
                 try:
-                    results = work(objects)
+                    results = work(True)
                 except BaseException as error:
                     failed.append(error)
                     raise

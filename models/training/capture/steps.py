@@ -8,7 +8,6 @@ discards the graphs (:meth:`CapturedSteps.under`).
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kmip_data.models.context import LEFT_OUT
-from kmip_data.models.layers.batch import KEEP
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
 from kmip_data.models.training.config.keys import RunConfig
@@ -92,13 +90,9 @@ class CapturedSteps:
         rates = self._rates
         rates.follow()
 
-        def work(keep: list[Any] | None) -> Learned:
-            given = batch
-            if keep is not None:
-                given = copy.copy(batch)
-                given[KEEP] = keep
-            with rates.given(capturable=keep is not None):
-                return step(given, optimiser, **moment)
+        def work(captured: bool) -> Learned:
+            with rates.given(capturable=captured):
+                return step(batch, optimiser, **moment)
 
         shape = shape_of(batch)
         key = None if shape is None else (shape, *moment.items())

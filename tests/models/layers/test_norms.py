@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
-from kmip_data.models import context
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_lists
 from kmip_data.models.layers.batch import GraphBatch
@@ -136,25 +134,12 @@ def test_batch_norm_without_rows_and_with_one() -> None:
     assert int(norm.num_batches_tracked) == 0
 
 
-def test_unchanged_statistics() -> None:
-    norm, other = BatchNorm(4), BatchNorm(4)
-    expected = other(X)
-    batch = replace(batch_of([0, len(X)]), context=context.ForwardContext(replay=iter(())))
-    torch.testing.assert_close(norm(X, batch), expected)
-    assert torch.equal(norm.running_mean, torch.zeros(4))
-    assert int(norm.num_batches_tracked) == 0
-    norm(X)
-    assert torch.equal(norm.running_mean, other.running_mean)
-
-
 def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
     norm, other = BatchNorm(4), BatchNorm(4)
     other(X)
-    norm.note(X.mean(0), X.var(0, unbiased=False), len(X), repeated=False)
+    norm.note(X.mean(0), X.var(0, unbiased=False), len(X))
     for name, value in other.state_dict().items():
         torch.testing.assert_close(norm.state_dict()[name], value)
-    norm.note(X.mean(0), X.var(0), len(X), repeated=True)
-    torch.testing.assert_close(norm.running_mean, other.running_mean)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", None])

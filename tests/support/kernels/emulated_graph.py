@@ -95,14 +95,14 @@ class EmulatedGraphs:
 
     def run(self, work: Work) -> Learned:
         """Do the work."""
-        return work(None)
+        return work(False)
 
     def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
         """Record, and undo what recording did to memory and random numbers."""
         chances, recording = torch.get_rng_state(), _Recording()
         try:
             with recording:
-                found = work(None)  # what it keeps alive is in the recorded calls
+                found = work(False)  # what it keeps alive is in the recorded calls
         finally:
             for whole, before in recording.before.values():
                 whole.copy_(before)

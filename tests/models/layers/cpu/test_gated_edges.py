@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
-from support.kernels import layer_kernels
 from support.kernels.allocations import saved_for_backward
+from support.kernels.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers import gated_gcn as layers
-from kmip_data.models.layers.batch import EdgeList, NeighborTable
+from kmip_data.models.layers.batch import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.runtime import threads
 
@@ -23,42 +21,14 @@ def graphs(count: int = 3, nodes: int = 40, k: int = 4) -> torch.Tensor:
     return torch.randint(0, nodes, (count * nodes, k), generator=g) + first
 
 
-def batch_of(edges: EdgeList | NeighborTable):
-    """Two graphs with these edges: a list of one alone is left to torch operations."""
-    batch = layer_kernels.batch_of(edges)
-    return replace(batch, ptr=torch.tensor([0, 1, len(batch.x)]))
-
-
-def hard_list(*, by_target: bool = False, hub: int = 60) -> EdgeList:
-    """Edges in any order, into nodes 20 to 99 of 120 alone: loops, several at once, and a hub."""
-    g = torch.Generator().manual_seed(7)
-    source = torch.randint(0, 120, (400,), generator=g)
-    target = torch.randint(20, 100, (400,), generator=g)
-    source[:50] = target[:50]
-    source[50:80] = source[80:110]
-    target[50:80] = target[80:110]
-    target[300 : 300 + hub] = 33
-    if by_target:
-        target = target.sort().values
-    return EdgeList(source, target, 120, by_target=by_target)
-
-
-def edges_of(given: torch.Tensor | EdgeList) -> tuple[EdgeList | NeighborTable, int, torch.Size]:
-    """Edges, their number of nodes, and the shape of edge features without channels."""
-    if isinstance(given, EdgeList):
-        return given, given.num_nodes, given.source.shape
-    return NeighborTable(given), len(given), given.shape
-
-
-def run(layer: GatedGCN, given, *, d: int, shared: bool = False, use: str = "both"):
+def run(layer: GatedGCN, table: torch.Tensor, *, d: int, shared: bool = False, use: str = "both"):
     """Outputs, gradients and statistics of a step; ``use``: which outputs the loss reads."""
     g = torch.Generator().manual_seed(5)
-    edges, nodes, shape = edges_of(given)
-    x = torch.randn(nodes, d, generator=g)
-    e = torch.randn((1, d) if shared else (*shape, d), generator=g)
+    x = torch.randn(len(table), d, generator=g)
+    e = torch.randn((1, d) if shared else (*table.shape, d), generator=g)
     x, e = (t.to(layer.A.weight.dtype).requires_grad_() for t in (x, e))
     torch.manual_seed(6)
-    x_out, e_out = layer(x, e, batch_of(edges))
+    x_out, e_out = layer(x, e, batch_of(NeighborTable(table)))
     weight = torch.randn(e_out.shape, generator=g)
     loss = 0.0
     if use != "edges":
@@ -84,7 +54,7 @@ def layer_of(d: int, **options) -> GatedGCN:
 
 def check(
     monkeypatch,
-    given: torch.Tensor | EdgeList,
+    table: torch.Tensor,
     d: int,
     *,
     training: bool = True,
@@ -96,7 +66,7 @@ def check(
 
     def outcome(dtype: torch.dtype) -> list[torch.Tensor]:
         layer = layer_of(d, **options).train(training).to(dtype)
-        return run(layer, given, d=d, shared=shared, use=use)
+        return run(layer, table, d=d, shared=shared, use=use)
 
     ours = outcome(torch.float32)
     exact = outcome(torch.float64)  # in torch operations too
@@ -113,22 +83,10 @@ def test_equals_torch_operations(d: int, training: bool, monkeypatch) -> None:
     check(monkeypatch, graphs(), d, training=training)
 
 
-@pytest.mark.parametrize("by_target", [True, False])
-@pytest.mark.parametrize("d", [1, 19, 72])
-def test_lists_equal_torch_operations(d: int, by_target: bool, monkeypatch) -> None:
-    edges = hard_list(by_target=by_target)
-    check(monkeypatch, edges, d)
-    check(monkeypatch, edges, d, training=False, shared=True)
-    check(monkeypatch, edges, d, use="nodes", update_edges=False)
-    one = torch.tensor([1])
-    check(monkeypatch, EdgeList(one, one - 1, 3), d)
-
-
 @pytest.mark.parametrize("use", ["nodes", "edges"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_when_only_one_output_is_used(use: str, shared: bool, monkeypatch) -> None:
     check(monkeypatch, graphs().to(torch.int32), 20, use=use, shared=shared)
-    check(monkeypatch, hard_list(), 20, use=use, shared=shared)
 
 
 def test_last_layer(monkeypatch) -> None:
@@ -162,26 +120,24 @@ def test_large_and_small_values_keep_their_accuracy(monkeypatch) -> None:
     check(monkeypatch, graphs(), 20)
 
 
-@pytest.mark.parametrize("given", [graphs(7, 100), hard_list()], ids=["table", "list"])
-def test_same_bits_for_any_number_of_threads(given) -> None:
+def test_same_bits_for_any_number_of_threads() -> None:
     results = []
     for count in (1, 2, 5):
         threads.set_num_threads(count)
         try:
-            results.append(run(layer_of(20, dropout=0.3), given, d=20))
+            results.append(run(layer_of(20, dropout=0.3), graphs(7, 100), d=20))
         finally:
             threads.set_num_threads(None)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-@pytest.mark.parametrize("given", [graphs(6), hard_list()], ids=["table", "list"])
-def test_dropout_drops_the_same_edges_forward_and_backward(given) -> None:
+def test_dropout_drops_the_same_edges_forward_and_backward() -> None:
     d, p = 20, 0.3
-    edges, nodes, shape = edges_of(given)
+    edges = NeighborTable(graphs(6))
     layer = layer_of(d, dropout=p)
-    e = torch.randn(*shape, d, requires_grad=True)
-    x = torch.randn(nodes, d)
+    e = torch.randn(*edges.neighbor.shape, d, requires_grad=True)
+    x = torch.randn(len(edges.neighbor), d)
     e_out = layer(x, e, batch_of(edges))[1]
     kept = (e_out != e).float()
     norm = torch.nn.BatchNorm1d(d)
@@ -217,13 +173,3 @@ def test_a_table_that_names_missing_nodes(bad: int) -> None:
     with pytest.raises(UsageError, match="neighbour table") as caught:
         layer(x, torch.zeros(1, 8), batch_of(NeighborTable(table)))
     assert "0 to 119" in str(caught.value)
-
-
-@pytest.mark.parametrize("end", ["source", "target"])
-@pytest.mark.parametrize("bad", [-1, 120, 2**40])
-def test_a_list_that_names_missing_nodes(bad: int, end: str) -> None:
-    edges = hard_list()
-    getattr(edges, end)[7] = bad
-    layer, x = layer_of(8), torch.randn(120, 8)
-    with pytest.raises(UsageError, match="of the nodes 0 to 119"):
-        layer(x, torch.zeros(1, 8), batch_of(edges))

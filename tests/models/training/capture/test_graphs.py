@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned
+from kmip_data.runtime.memory import kept
 
 
 class _Stream:
@@ -79,8 +80,8 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
         def __del__(self):
             log.append("plan dropped")
 
-    def work(keep):
-        keep.append(Plan())
+    def work(_):
+        kept(Plan())
         return _work()
 
     graphs = CudaGraphs(torch.device("cuda"))

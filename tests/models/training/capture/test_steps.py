@@ -29,6 +29,7 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.runtime.memory import keeping
 
 GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(ragged=False, unit="graphs")
 
@@ -98,11 +99,12 @@ def test_whatever_moves_is_followed(changes, clouds, tmp_path):
     assert graphs.replayed > 5
 
 
-def test_a_recorded_batch_brings_the_list_of_what_its_graph_reads(clouds, tmp_path):
+def test_a_recorded_step_keeps_what_its_graph_reads(clouds, tmp_path):
     class Keeping(EmulatedGraphs):
         def record(self, work):
             self.objects = []
-            return super().record(lambda _: work(self.objects))
+            with keeping(self.objects):
+                return super().record(work)
 
     model = {**dict.fromkeys(("heads", "k", "key_dim")), "attention": {"kind": "performer"}}
     changes = {"optimiser": {"name": "sgd"}, "model": {**model, "local": {"kind": "gcn"}}}
