@@ -24,7 +24,7 @@ GRAPHS = 50  #: of the test part, at most
 save_option = click.option(
     "--save", metavar="PREFIX",
     help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
-    "  [default: the analysis, in the run or the current folder]",
+    "  [default: the analysis, in the folder of RUN]",
 )  # fmt: skip
 
 
@@ -110,10 +110,10 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     from kmip_data.models.analysis.study import run_study
 
     # What is wrong with the line ends the command before the work.
-    picture, figures = _save_paths(name, options["save"], options["run"], options["home"])
-    if figures.exists():
+    saved = _save_paths(name, options["save"], options["run"], options["home"])
+    if saved and saved[1].exists():
         raise UsageError(
-            f"{figures} exists already, and stays.",
+            f"{saved[1]} exists already, and stays.",
             next="--save PREFIX with another name, or move this file elsewhere",
         )
     ks = None
@@ -125,9 +125,11 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     )
 
     source = _source(projections.about)
-    named = _named(options["save"])
-    write_output(figures, study.to_csv(), named=figures == named)
-    draw_study(study, picture, name=name, subtitle=source, named=picture == named)
+    if saved:
+        picture, figures = saved
+        named = _named(options["save"])
+        write_output(figures, study.to_csv(), named=figures == named)
+        draw_study(study, picture, name=name, subtitle=source, named=picture == named)
 
     # Every layer is measured on every graph.
     layers = len({layer for layer, *_ in study.samples})
@@ -150,14 +152,14 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     rows = []
     for number, k in enumerate(study.ks):
         rows.append([k, *(f"{column[number]:.4f}" for column in columns)])
-    text = [table(header, rows), f"{source}; {samples}", f"saved  {picture}  {figures}"]
+    text = [table(header, rows), f"{source}; {samples}", *_saved(saved)]
     result = {
         "analysis": name,
         "about": dict(projections.about),
         "k": study.ks,
         "samples": len(study.samples),
         "curves": curves,
-        "saved": [picture, figures],
+        "saved": saved or [],
     }
     show(result, "\n".join(text), as_json=options["as_json"])
 
@@ -185,14 +187,26 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
 def _save_paths(
     name: str, save: str | None, run: str | None = None, home: Any = None
-) -> tuple[Path, Path]:
-    """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
+) -> tuple[Path, Path] | None:
+    """Return the paths of picture and figures, None where neither ``save`` nor a run names a folder.
+
+    Raises UsageError if their folder does not exist.
+    """
     from kmip_data.models.training.run.folder import find_run
 
-    named = save is not None or run is None
-    prefix = located(save or name) if named else find_run(str(run), home) / name
+    if save is not None:
+        prefix = located(save)
+    elif run is not None:
+        prefix = find_run(run, home) / name
+    else:
+        return None
     check_prefix(prefix)
     return with_ending(prefix, ".png"), with_ending(prefix, ".csv")
+
+
+def _saved(paths: tuple[Path, Path] | None) -> list[str]:
+    """Return the line of the output on files that were written."""
+    return [f"saved  {paths[0]}  {paths[1]}"] if paths else []
 
 
 def _named(save: str | None) -> Path | None:
@@ -235,7 +249,7 @@ def influence_of_k(
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.running import folders_of
 
-    picture, figures = _save_paths("influence-of-k", save)
+    saved = _save_paths("influence-of-k", save)
     runs, notes = read_runs(folders_of(names, home))
     tables, others = tables_of(runs)
     curves = []
@@ -255,20 +269,22 @@ def influence_of_k(
     notes += others
     notes.append(f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.")
 
-    named = _named(save)
-    write_output(figures, csv_of(rows), named=figures == named)
-    draw_over_k(curves, picture, named=picture == named)
+    if saved:
+        picture, figures = saved
+        named = _named(save)
+        write_output(figures, csv_of(rows), named=figures == named)
+        draw_over_k(curves, picture, named=picture == named)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []
     for row in rows:
         means = [_mean(row, name) for name in ("test", "seconds", "paper_test", "paper_seconds")]
         cells.append([row["curve"], row["k"], row["runs"], *means])
-    text = [table(header, cells), *notes, f"saved  {picture}  {figures}"]
+    text = [table(header, cells), *notes, *_saved(saved)]
     result = {
         "analysis": "influence-of-k",
         "rows": rows,
         "notes": notes,
-        "saved": [picture, figures],
+        "saved": saved or [],
     }
     show(result, "\n".join(text), as_json=as_json)
 

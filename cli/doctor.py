@@ -17,7 +17,7 @@ import click
 import kmip_data
 from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import show
-from kmip_data.errors import CheckFailed, human_bytes, install_command
+from kmip_data.errors import GPU_EXTRAS, CheckFailed, human_bytes, install_command
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ def _program() -> Iterator[tuple[str, str, str]]:
         if sound:
             yield f"[{extra}]", "ok", ""
         else:
-            yield f"[{extra}]", "no", install_command(extra)
+            detail = install_command(extra)
+            if extra in GPU_EXTRAS:
+                detail += f" (without it, on an NVIDIA GPU, {GPU_EXTRAS[extra]})"
+            yield f"[{extra}]", "no", detail
 
 
 def _version(package: str) -> str:

@@ -81,8 +81,8 @@ def command(
         )
         build = opened.data.build
         folder = opened.folder
-        others = [open_run(run, home=home, device=device) for run in targets[1:]]
-        curves = [_curves(run, where, record or 0, opened, home) for run in (opened, *others)]
+        runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]
+        curves = [_curves(run, where, record or 0, opened, home) for run in runs]
     else:
         build = first
         folder = build.path
@@ -172,9 +172,9 @@ def _graph(
         if not (record is None and part is None):
             option = "--split" if record is None else "--record"
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
-        classes = answer and answer.classes
-        split = answer and answer.split
-        return city_graph(build, classes, split, answer.run if answer else ""), None
+        if answer is None:
+            return city_graph(build, None, None, ""), None
+        return city_graph(build, answer.classes, answer.split, answer.run), None
 
     split_name = None
     if answer is not None:

@@ -179,6 +179,7 @@ def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, N
     """Return the pictures that the records were made from, where they are still here."""
     from kmip_data.manifest import dataset_names
     from kmip_data.pipelines.base import pipeline_of
+    from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
 
     card = build.card
     if card.manifest not in dataset_names():
@@ -187,6 +188,8 @@ def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, N
     missing = []
     pipeline = pipeline_of(card)
     assert pipeline is not None, "a shipped dataset has one"
+    if not isinstance(pipeline, OwnSuperpixelPipeline):
+        return {}
     recorded = pipeline.pictures(card, home.raw / card.dataset, keys)
     for key, picture in recorded.items():
         if picture is None:

@@ -197,6 +197,9 @@ def _cells_text(rows: list[Facts]) -> str:
             source, _, _ = row["paper_source"].partition(", row k")
             sources[f"published: {source}"] = None
     header = ["cell", "variant", "seeds", "layers", "hidden_dim", "published"]
+    if not sources:
+        header.pop()
+        lines = [line[:-1] for line in lines]
     return "\n".join([table(header, lines), *sources, ""])
 
 
@@ -240,8 +243,7 @@ def _print(
         text.append(f"The sweep {plan.name} has no run yet.")
     if dry_run:
         result["cells"] = _rows(cells)
-        if any(row["paper"] for row in result["cells"]):
-            text.append(_cells_text(result["cells"]))
+        text.append(_cells_text(result["cells"]))
 
     # 2. After the work only failures are listed: results follow.
     shown = runs if dry_run or status else failed

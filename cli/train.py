@@ -28,8 +28,8 @@ GROUPS = {
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
         "--neighbor-sampling",
     ),
-    "Model": ("--model", "--as", "--set", "--config", "--init-from"),
-    "Run": ("--epochs", "--stop-after", "--seeds", "--name", "--resume", "--reproduce"),
+    "Model": ("--model", "--as", "--preset", "--set", "--config", "--init-from"),
+    "Run": ("--epochs", "--stop-after", "--seeds", "--folds", "--name", "--resume", "--reproduce"),
     "Machine": (
         "--device", "--devices", "--plugin", "--home", "--json", "--quiet", "-h",
     ),
@@ -51,6 +51,10 @@ GROUPS = {
     help="Variant of the preset: code (upstream's file), text, or another.  "
     "[default: that of the published figure]",
 )  # fmt: skip
+@click.option(
+    "--preset", metavar="DATASET/MODEL",
+    help="Preset of another dataset, but for what the data decide, such as squirrel-filtered/gcn.",
+)  # fmt: skip
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
 )
@@ -61,6 +65,10 @@ GROUPS = {
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
 )
+@click.option(
+    "--folds", metavar="LIST",
+    help="Published splits, such as 0-9: one run each, and their mean; the same command resumes.",
+)  # fmt: skip
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
 @shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @shared.device_option()
@@ -88,6 +96,7 @@ def command(
     resume: str | None,
     reproduce: str | None,
     seeds: str | None,
+    folds: str | None,
     name: str | None,
     home: Home,
     as_json: bool,
@@ -143,21 +152,23 @@ def command(
             # A row may have stopped before the end of its schedule: so does its repetition.
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None
-        if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
-            raise UsageError(
-                f"A configuration names its model itself, so {ignored[-1]} has no effect.",
-                next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
-            )
+        _refuse_second_model(file, chosen["preset"])
         chosen |= {"home": home, "file": file, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
-        numbers = None
-        if seeds is not None:
-            numbers = list(dict.fromkeys(shared.number_list("--seeds", seeds)))
+        repeats = {
+            "seeds": shared.distinct_numbers("--seeds", seeds),
+            "folds": shared.distinct_numbers("--folds", folds),
+        }
+        if folds is not None and name is None:
+            from kmip_data.models.sweeps.cells import digest
+
+            # The same command has the same name, by which it finds its runs again.
+            name = f"folds-{digest(config)}"
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
-        summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
+        summary = train(config, home=home, quiet=quiet, name=name, **repeats)
     from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
@@ -201,6 +212,22 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     except KmipDataError:
         return  # built, or refused, later
     learned_column(build.card, build.path, features=data.features == "all")
+
+
+def _refuse_second_model(file: Path | None, preset: str | None) -> None:
+    """Refuse options that name a model where a configuration or a preset does."""
+    ignored = sorted({"--model", "--as"} & _on_line())
+    if file is not None and ignored:
+        raise UsageError(
+            f"A configuration names its model itself, so {ignored[-1]} has no effect.",
+            next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
+        )
+    if preset is not None and (file is not None or "--model" in ignored):
+        other = "--model" if file is None else "--config"
+        raise UsageError(
+            f"--preset {preset} names its model itself, so {other} has no effect.",
+            next=f"leave out {other}, or --preset",
+        )
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
@@ -248,15 +275,19 @@ def configuration(
 ) -> RunConfig:
     """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
 
-    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``,
+    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``preset``,
     ``variant``, ``epochs`` (a warm-up that would fill them is shortened; of a sample
     :data:`SAMPLE_EPOCHS` unless the file or ``stop_after`` says otherwise), ``overrides``, and by
     the names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
-    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.config.presets import config_for, on_data, preset_on
+    from kmip_data.runtime.progress import say
 
-    if file is None:
+    replaced = list[str]()
+    if options.get("preset") is not None:
+        config, replaced = preset_on(str(target), options["preset"], options["variant"], home=home)
+    elif file is None:
         shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
@@ -264,8 +295,10 @@ def configuration(
             config = _from_yaml(file, **options)
         else:
             config = read_config(file, import_plugins=True)
-        if target is not None:
-            config = config.updated("data", dataset=target)
+        if target is not None and target != config.data.dataset:
+            config, replaced = on_data(config, target, home=home)
+    for line in replaced:
+        say(line, quiet=options.get("quiet", False))
     config = config.updated(
         "data",
         parameters={**config.data.parameters, **records},

@@ -304,6 +304,13 @@ MODULES = {
 }
 
 
+#: Extra for an NVIDIA GPU -> what a training on one costs without it.
+GPU_EXTRAS = {
+    "cuda": "a k-MIP search multiplies every pair (dense): some 100 times as long for 10⁶ keys, by count",
+    "gpu": "attention, GatedGCN and norms are PyTorch's operators instead of fused kernels",
+}
+
+
 def install_command(extra: str) -> str:
     """Return the pip command that adds an extra to this installation, from wherever that came.
 

@@ -142,13 +142,15 @@ class ColumnForm(Strict):
 
 
 class Layout(Strict):
-    """Records of a dataset in the short form (:mod:`kmip_data.pipelines.short`)."""
+    """Published splits, and records of a dataset in the short form (:mod:`kmip_data.pipelines.short`)."""
 
     undirected: bool = False  #: edges get their other direction, after they are checked
     #: the files have both directions of each edge: as they state, or checked
     both_ways: Literal["", "stated", "checked"] = Field(default="", exclude_if=not_)
     folds: int = 1  #: number of published splits
-    split_note: str = "the published masks"
+    split_note: str = ""  #: of the published split
+    #: parameters of the splits that every build has; the first is the build's default
+    default_splits: tuple[dict[str, Any], ...] = Field(default=(), exclude_if=not_)
     #: attribute -> column and first and last component of it that are presented under that name, too
     views: dict[str, tuple[str, int, int]] = Field(default={}, exclude_if=not_)
     #: by key, in the order of the shards: ``node/x``, ``node/y``
@@ -192,7 +194,7 @@ class Manifest(Strict):
     #: key of a column -> constants by which models standardise it
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    #: what the shards hold, where the pipeline is one of the short form
+    sample_arguments: dict[str, Any] = Field(default={}, exclude=True)  #: of the generator
     layout: Layout = Layout()
 
     @property

@@ -1,4 +1,4 @@
-"""Precision, settings and records of a forward pass, which the batch carries from network to layers."""
+"""Precision of a run, and records of a forward pass, which the batch carries from network to layers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ Searched = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) e
 
 @dataclass(frozen=True, eq=False)
 class ForwardContext:
-    """Settings and records of one forward pass; the default has neither."""
+    """Records of one forward pass; the default has none."""
 
-    #: As ``training.precision``: how a GPU computes GatedGCN's products of edges.
-    precision: str = "32"
     #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. The
     #: recorded batch brings it. A search then runs outside of its operator, which carries no context.
     keep: list[Any] | None = None
@@ -38,14 +36,6 @@ class ForwardContext:
     def repeated(self) -> bool:
         """True in the second pass of a recomputed layer."""
         return self.replay is not None
-
-    @property
-    def split(self) -> str | None:
-        """Triton's split of float32 products of edges into bfloat16 ones; None: PyTorch's products.
-
-        ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
-        """
-        return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
 
     def kept(self, plan: T) -> T:
         """Return ``plan``, which a cache may drop, and keep it alive on request."""
@@ -91,7 +81,7 @@ def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[No
 
 
 #: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take
-#: their places. They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.
+#: their places. They are ``search``, ``attention``, ``edges`` and ``capture``.
 LEFT_OUT: dict[str, str] = {}
 
 

@@ -14,10 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
-from kmip_data.models.context import PLAIN, ForwardContext, Searched
+from kmip_data.models.context import Searched
 from kmip_data.models.encoders import WithPositional
-from kmip_data.models.layers.batch import GraphBatch, formed, read_batch
-from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.hops import within
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
@@ -110,12 +109,9 @@ class GPSLayer(nn.Module):
         if not isinstance(batch, GraphBatch):
             batch = read_batch(batch)
         dropout = self.dropout.p if self.dropout.training else 0.0
-        # 1. Message passing. GatedGCN leaves its new edges unformed: the next one forms them in its
-        #    first pass over them, other layers take them formed.
+        # 1. Message passing.
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
-            if not isinstance(self.local, GatedGCN):
-                e = formed(e)
             local, e = self.local(x, e, batch)
             added = x[: len(local)] if self.add_local_input else None
             h = normed(self.norm_local, local, added, batch)
@@ -147,8 +143,7 @@ def recomputed(
     """``layer(x, e, batch, *carried)`` by activation checkpointing: results have the same bits.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the
-    results of the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what
-    they are formed from is not kept.
+    results of the first pass's searches, 8 bytes per chosen pair.
     """
     records: list[list[Searched]] = []  # of the first pass
 
@@ -158,8 +153,7 @@ def recomputed(
         else:
             records.append([])
             context = replace(batch.context, record=records[0])
-        x, e, *carried = layer(x, e, replace(batch, context=context), *given)
-        return x, formed(e), *carried
+        return layer(x, e, replace(batch, context=context), *given)
 
     return checkpoint(run, x, e, *carried, use_reentrant=False)
 
@@ -235,13 +229,13 @@ class GPSNetwork(nn.Module):
         )
         self.output_scale = config.output_scale
 
-    def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
+    def forward(self, batch: Any) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
 
         :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric
         batch. Predictions of a sampled neighbourhood are those of its seeds, the first nodes.
         """
-        graphs = read_batch(batch, self.reads, context)
+        graphs = read_batch(batch, self.reads)
         if self.position is not None:
             graphs = self.position(graphs)
         x = self.node_encoder(graphs)
@@ -278,9 +272,9 @@ class ForeignNetwork(nn.Module):
         columns = [column for encoding in config.encodings for column in encoding.columns()]
         self.reads = tuple(column.attribute for column in columns)
 
-    def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
+    def forward(self, batch: Any) -> Tensor:
         """Predictions, in the form of the targets."""
-        graphs = read_batch(batch, self.reads, context)
+        graphs = read_batch(batch, self.reads)
         out: Tensor = self.network(graphs)
         return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
 

@@ -171,7 +171,6 @@ class GatedGCNPart(MessagePassing):
             update_edges=not place.last,
             by_distance=place.distances,
             activation=self.activation,
-            defer_edges=not place.last,
         )
 
 

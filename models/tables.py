@@ -147,6 +147,7 @@ class Encoder:
     build: Build  #: called with the columns of the features (None: there are none) and the channels
     encoding: Encoding | None = None  #: added column that it reads from ``batch.added``
     integers: Integers | None = None  #: numbers that it embeds, which are checked before a run
+    dataset: str = ""  #: whose constants standardise its features, which others do not have
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -177,7 +178,7 @@ def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
     """Linear, of features that are standardised first where a dataset publishes constants for a column."""
     published = (dataset, column) if dataset else None
     build = late("kmip_data.models.encoders:LinearEncoder", features=features, published=published)
-    return Encoder(build)
+    return Encoder(build, dataset=dataset)
 
 
 def _embeddings(integers: Integers) -> Encoder:
@@ -187,13 +188,14 @@ def _embeddings(integers: Integers) -> Encoder:
 
 def _with_walks(steps: int) -> Encoder:
     encoding = EdgeRandomWalk(steps)
-    return Encoder(late("kmip_data.models.encoders:WalkedEdges", encoding=encoding), encoding)
+    build = late("kmip_data.models.encoders:WalkedEdges", encoding=encoding)
+    return Encoder(build, encoding, dataset="pascalvoc-sp")
 
 
 def _summed(name: str, encoder: Encoder, encoding: Encoding) -> Encoder:
     reference = "kmip_data.models.encoders:SummedEdges"
     build = late(reference, encoder=name, features=encoder.build, encoding=encoding)
-    return Encoder(build, encoding, encoder.integers)
+    return Encoder(build, encoding, encoder.integers, encoder.dataset)
 
 
 NODE_ENCODERS: dict[str, Encoder] = {

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -183,12 +182,8 @@ class Pipeline(ABC, Generic[P, S]):
     background: ClassVar[int | None] = None
     #: Fields of the manifest of a plugin's dataset (:mod:`kmip_data.plugins`); ours are TOML files.
     facts: ClassVar[Mapping[str, Any]]
-    #: Note of the published split, where keys begin with their part (``val/000012``).
-    split_note: str = ""
     #: Parts that the stratified rule deals anew; others stay.
     stratified_parts: tuple[str, ...] = PARTS
-    #: Arguments of the generator, for families of datasets.
-    sample_arguments: Mapping[str, Any] = MappingProxyType({})
     Params: ClassVar[type[Params]] = Params
     SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
 
@@ -202,19 +197,18 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``.
 
-        The module ``sample`` in the family's folder does it, by ``write_sample``.
+        The module ``sample`` in the family's folder does it, by ``write_sample``; one of the short
+        form gets the manifest.
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
         generator = importlib.import_module(f"{_module(self.manifest)}.sample")
-        generator.write_sample(
-            folder,
-            limit=limit,
-            seed=seed,
-            **self.sample_arguments,
-        )
+        arguments = self.manifest.sample_arguments
+        if self.manifest.layout.columns:
+            arguments = {"manifest": self.manifest}
+        generator.write_sample(folder, limit=limit, seed=seed, **arguments)
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters with what is read from the files, where a recipe reads some."""
@@ -226,18 +220,6 @@ class Pipeline(ABC, Generic[P, S]):
         By default nothing is cut.
         """
         return Prepared(raw.path)
-
-    def is_small(self, raw: RawFolder) -> bool:
-        """True if the work takes less time than starting a worker process.
-
-        That is one unit of few bytes, or so few bytes of a plugin, which each worker imports again,
-        often with PyTorch (5 s of CPU).
-        """
-        # By the sizes on disk: nothing is read to decide where to read.
-        size = sum((raw.path / member).stat().st_size for member in raw.members)
-        if self.manifest.name in ADDED["datasets"]:
-            return 0 < size <= PLUGIN_BYTES
-        return self.one_unit and size <= self.small_bytes
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
@@ -265,44 +247,11 @@ class Pipeline(ABC, Generic[P, S]):
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
         for position, key in enumerate(records.keys):
             parts[key.partition("/")[0]].append(position)
-        return Split("upstream", "upstream", {}, parts, self.split_note)
-
-    def pool_order(
-        self,
-        parts: Sequence[Sequence[int]],
-        labels: I64,
-    ) -> Sequence[int]:
-        """Return the records of ``parts`` in the order in which the stratified rule sees them."""
-        return sorted(position for part in parts for position in part)
+        return Split("upstream", "upstream", {}, parts, self.manifest.layout.split_note)
 
     def advice(self) -> str | None:
         """Return what to do about damaged raw files, where the error does not say."""
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
-
-    def pictures(
-        self,
-        card: Card,
-        raw: Path,
-        keys: Sequence[str],
-    ) -> Mapping[str, U8 | None]:
-        """Return the picture that each record was made from, (H, W, 3), or ``None`` where it is gone.
-
-        ``raw`` holds the dataset's raw copies. Nothing by default.
-        """
-        return {}
-
-    def raw_lists(self, raw: Path | None, rule: str = "") -> Path:
-        """Return the raw folder, whose lists a published split is read from.
-
-        Raises :class:`RawNeededError` where there is none; ``build`` brings it in.
-        """
-        if raw is None:
-            option = f" --split-rule {rule}" if rule else ""
-            raise RawNeededError(
-                "The published split is read from the raw lists, which a finished build does not have.",
-                next=f"kmip-data build {self.manifest.name}{option}",
-            )
-        return raw
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Return what the card says besides the counts; nothing by default."""
@@ -310,7 +259,8 @@ class Pipeline(ABC, Generic[P, S]):
 
     def default_splits(self) -> list[S]:
         """Splits that every build has, whatever is asked for; the first is the build's default."""
-        return [cast("S", self.SplitParams())]
+        chosen = self.manifest.layout.default_splits or ({},)
+        return [cast("S", self.SplitParams(**values)) for values in chosen]
 
     def class_names(self, params: P) -> Sequence[str]:
         """Name of each class, by label: the manifest's, where no parameter changes their order."""
@@ -322,6 +272,33 @@ class Pipeline(ABC, Generic[P, S]):
 
 
 AnyPipeline = Pipeline[Any, Any]  #: of any parameters
+
+
+def is_small(pipeline: AnyPipeline, raw: RawFolder) -> bool:
+    """True if the work takes less time than starting a worker process.
+
+    That is one unit of few bytes, or so few bytes of a plugin, which each worker imports again,
+    often with PyTorch (5 s of CPU).
+    """
+    # By the sizes on disk: nothing is read to decide where to read.
+    size = sum((raw.path / member).stat().st_size for member in raw.members)
+    if pipeline.manifest.name in ADDED["datasets"]:
+        return 0 < size <= PLUGIN_BYTES
+    return pipeline.one_unit and size <= pipeline.small_bytes
+
+
+def raw_lists(manifest: Manifest, raw: Path | None, rule: str = "") -> Path:
+    """Return the raw folder, whose lists a published split is read from.
+
+    Raises :class:`RawNeededError` where there is none; ``build`` brings it in.
+    """
+    if raw is None:
+        option = f" --split-rule {rule}" if rule else ""
+        raise RawNeededError(
+            "The published split is read from the raw lists, which a finished build does not have.",
+            next=f"kmip-data build {manifest.name}{option}",
+        )
+    return raw
 
 
 _RENAMED = {"cifar10": "benchmark_gnns"}  #: families whose cards keep an older name

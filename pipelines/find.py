@@ -19,6 +19,7 @@ from kmip_data.builds.home import (
     named_build,
 )
 from kmip_data.errors import UsageError
+from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
 
@@ -139,6 +140,14 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     pipeline = load_pipeline(load_manifest(name))
     return check_params(pipeline.Params, given, name).model_dump(mode="json")
+
+
+def shipped_schema(name: str, given: Mapping[str, Any]) -> Schema:
+    """Return the columns of a shipped dataset; errors as of :func:`record_parameters`."""
+    from kmip_data.pipelines.base import check_params, load_pipeline
+
+    pipeline = load_pipeline(load_manifest(name))
+    return pipeline.schema(check_params(pipeline.Params, given, name))
 
 
 def _find_named(

@@ -33,6 +33,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
@@ -208,22 +209,17 @@ def fitted_column(
         if array.shape != shape or array.dtype.kind not in "biuf":
             raise DamagedInput(f"{name} is {array.dtype} {array.shape}, not numbers {shape}.")
     every = np.stack(values) if of_graph else np.concatenate(values)
-    if not every.size:
-        return every.astype(column.stored)
-    least = every.min()
-    most = every.max()
-    if column.finite and not (np.isfinite(least) and np.isfinite(most)):
-        raise DamagedInput(f"{name} has values that are not finite.")
-    beyond = column.most is not None and most > column.most
-    if beyond or (column.low is not None and least < column.low):
-        raise DamagedInput(f"{name} is {least} to {most}, not {column.low} to {column.most}.")
+    if fault := column.fault(every):
+        raise DamagedInput(f"{name} {fault}.")
     if every.dtype == column.stored:
         return every
 
     with np.errstate(all="ignore"):
         stored = every.astype(column.stored)
     if not np.array_equal(stored, every, equal_nan=every.dtype.kind == "f"):
-        raise DamagedInput(f"{name} has values that {column.stored} does not hold, up to {most}.")
+        raise DamagedInput(
+            f"{name} has values that {column.stored} does not hold, up to {every.max()}."
+        )
     return stored
 
 
@@ -279,10 +275,6 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
     Params = OneGraphParams
     SplitParams = FoldParams
 
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        self.sample_arguments = {"manifest": manifest}
-
     @abstractmethod
     def read(self, raw: Raw) -> Graph:
         """Return the graph."""
@@ -322,7 +314,7 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
                 f"{self.manifest.name} has {folds} published splits: there is no fold {params.fold}.",
                 next=f"--set fold=0 to {folds - 1}",
             )
-        codes = self._codes(self.raw_lists(raw), params.fold, int(records.nodes[0]))
+        codes = self._codes(raw_lists(self.manifest, raw), params.fold, int(records.nodes[0]))
         return Split(
             f"upstream-fold{params.fold}",
             "upstream",
@@ -349,11 +341,6 @@ class GraphsPipeline(Pipeline[Params, PublishedSplitParams]):
     version = 1
     records_per_unit: ClassVar[int]
     digits: ClassVar[int] = 6  #: of the number in a key
-
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        self.sample_arguments = {"manifest": manifest}
-        self.split_note = manifest.layout.split_note
 
     @abstractmethod
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:

@@ -170,14 +170,24 @@ def test_the_address_of_the_project_is_that_of_setup():
         else:
             assert text == written, "KMIP_DATA_WRITE_DOCS=1 pytest tests/test_docs.py"
 
-    readers = [
-        ROOT / "README.md",
-        ROOT / "docs" / "install.md",
-        Path(__file__).parent / "test_readme.py",
-    ]
-    paths = [*readers, *sorted(FOLDER.glob("*.ipynb"))]
+    paths = [ROOT / "README.md", ROOT / "docs" / "install.md", *sorted(FOLDER.glob("*.ipynb"))]
     assert all(ADDRESSES.search(path.read_text("utf-8")) for path in paths)
     check_each(check, paths)
+
+
+def test_no_other_file_has_the_placeholder_of_an_address():
+    """Once ``PROJECT`` of setup.py is another, it is left nowhere."""
+    placeholder = "example" + ".org"
+    files = [path for path in ROOT.iterdir() if path.is_file() and path.name != "setup.py"]
+    for folder in (*CODE, "docs", "tests", "conda", ".github", ".ci"):
+        files += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    holders = []
+    for path in files:
+        text = path.read_text("utf-8", errors="replace")
+        if placeholder in ADDRESSES.sub("", text):
+            holders.append(path.relative_to(ROOT))
+    assert len(files) > 500
+    assert not holders
 
 
 def test_each_notebook_is_in_the_navigation_and_the_list_of_pages():

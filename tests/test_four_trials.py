@@ -98,7 +98,7 @@ title = "QM9, small molecules"
 summary = "Molecules and their energies."
 pipeline = "qm9"
 task = "graph regression, metric MAE"
-homepage = "https://example.org"
+homepage = "https://example.com"
 published = "2014-08-05"
 max_nodes = 64
 dataset_class = "QM9"
@@ -106,7 +106,7 @@ citation = "@article{a, title={QM9}}"
 
 [license]
 name = "CC0"
-url = "https://example.org"
+url = "https://example.com"
 notice = "none"
 
 [responsible]
@@ -120,7 +120,7 @@ name = "qm9.txt"
 container = "file"
 
 [[sources.mirrors]]
-url = "https://example.org/qm9.txt"
+url = "https://example.com/qm9.txt"
 
 [content]
 anchor = "qm9.txt"

@@ -34,7 +34,7 @@ def test_a_dry_run_of_all_sections(tmp_path) -> None:
     assert ends == [section.name for section in command.SECTIONS]
     figures = [row["what"] for row in rows if row.get("kind") == "figure"]
     assert len(figures) >= 15
-    assert {"step of s3dis, bf16x3", "step of london, bf16x3"} <= set(figures)
+    assert {"step of s3dis, tf32", "step of london, tf32"} <= set(figures)
     assert all(f"| {name} |" in page(rows) for name in figures)
     assert page(rows).startswith(DRY)
     assert done.stdout.startswith(DRY)

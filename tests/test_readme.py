@@ -18,11 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 S3DIS_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip"
 
+PROJECT = re.findall(r'^PROJECT = "(.+)"$', (ROOT / "setup.py").read_text("utf-8"), re.MULTILINE)[0]
 NOT_RUN = {
-    "git clone https://example.org/kmip-data && cd kmip-data": "a placeholder",
+    f"git clone {PROJECT} && cd kmip-data": "needs a network",
     "make demo": "run by the tests of the demo command",
     "make test": "is this",
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
+    "python -m pip install -c constraints.txt '.[gpu,cuda]'": "of its packages, the tests of the wheel",
 }
 #: Paths of the reader's own in README.md, and the files that the tests use instead.
 STAND_INS = {"~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP}

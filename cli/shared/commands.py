@@ -67,6 +67,10 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.groups = groups or {}
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the first sentence, whole: a list of commands wraps its lines."""
+        return super().get_short_help_str(max(limit, 1_000))
+
     def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
         """Return the options by section of the help.
 
@@ -105,6 +109,12 @@ class Command(click.Command):
             old = read_table("spellings")
             if instead := old.get(f"{name} {option}", old.get(option)):
                 raise UsageError(f"{name} has no {option} any more.", next=instead) from None
+            if any(param.name == "overrides" for param in self.params) and (
+                key := _key_of(option.partition("=")[0])
+            ):
+                raise UsageError(
+                    f"{name} has no {option}: it is a key.", next=f"--set {key}=VALUE"
+                ) from None
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -120,6 +130,16 @@ class Command(click.Command):
             for line in read_table("examples").get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
+
+
+def _key_of(option: str) -> str:
+    """Return the key of a configuration whose last part an option is, nothing where none is."""
+    from kmip_data.models.training.config.overrides import documented_keys
+
+    name = option.lstrip("-").replace("-", "_")
+    keys = [key.name for key in documented_keys() if key.name.rpartition(".")[2] == name]
+    # That of a section before those of its parts: model.dropout, not model.attention.dropout.
+    return min(keys, key=lambda key: key.count("."), default="")
 
 
 class Group(Command, click.Group):
@@ -225,7 +245,9 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         # 2. The folder of a run, or the end of its path; `find_run` refuses that of several.
         if not meant and "run" in self.kinds:
             in_folder = (Path(text).expanduser() / "config.toml").is_file()
-            meant = in_folder or any(f"/{name}".endswith(f"/{text.strip('/')}") for name in known)
+            beginning = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}[^/]*")
+            runs = [name for name in known if name.count("/") == 2]
+            meant = in_folder or any(map(beginning.fullmatch, runs))
         if meant:
             return text
 
@@ -438,14 +460,14 @@ dask_option = click.option(
 
 
 def number_list(option: str, text: str) -> list[int]:
-    """Read ``1,5,7`` and ``0..3``; raises :class:`UsageError` where ``text`` is neither.
+    """Read ``1,5,7``, ``0..3`` and ``0-3``; raises :class:`UsageError` where ``text`` is neither.
 
     >>> number_list("--seeds", "0..2,7")
     [0, 1, 2, 7]
     """
     numbers: list[int] = []
     for item in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
+        match = re.fullmatch(r"([0-9]{1,9})(?:(?:\.\.|-)([0-9]{1,9}))?", item)
         new = range(0)
         if match is not None:
             new = range(int(match[1]), int(match[2] or match[1]) + 1)
@@ -456,3 +478,8 @@ def number_list(option: str, text: str) -> list[int]:
             )
         numbers.extend(new)
     return numbers
+
+
+def distinct_numbers(option: str, text: str | None) -> list[int] | None:
+    """Return the numbers of an option, each once; None where it is not given."""
+    return None if text is None else list(dict.fromkeys(number_list(option, text)))

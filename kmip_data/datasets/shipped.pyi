@@ -173,7 +173,7 @@ class GeomGCN(BuiltDataset):
     split_seed
         Seed of the rule, where it draws.
     fold
-        Which of the ten published splits, from 0.
+        Number of the published split, from 0.
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """

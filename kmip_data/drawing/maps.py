@@ -160,7 +160,7 @@ def column_names(
 
     >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
     ['length [m]', 'highway footway']
-    >>> column_names(("lanes_0", "reversed_0"), {"lanes": ["['2', '3']"], "reversed": ["[False, True]"]})
+    >>> column_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
     ['lanes 2 and 3', 'reversed no and yes']
     """
     words = {"False": "no", "True": "yes"}
@@ -172,9 +172,11 @@ def column_names(
             values = categories.get(match[1], [])
             position = int(match[2])
             if position < len(values):
-                single = re.findall(r"[^\[\]', ][^\[\]',]*", str(values[position]))
-                value = " and ".join(words.get(each, each) for each in single)
-                name = f"{match[1]} {value}"
+                name = f"{match[1]} {values[position]}"
+        key, _, value = name.partition(" ")
+        if re.fullmatch(r"True|False|\[.*[,'].*\]", value):
+            single = re.findall(r"[^\[\]', ][^\[\]',]*", value)
+            name = f"{key} {' and '.join(words.get(each, each) for each in single)}"
         names.append(name)
     return names
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from kmip_data.arrays import Array
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import canonical_json, first_fault
 
@@ -59,7 +60,7 @@ class Column:
     doc: str = ""
     #: names of the components of a row, with units where they have one (``"x [m]"``)
     fields: tuple[str, ...] = ()
-    #: low, high: inclusive bounds that every value keeps, checked by ``verify``; ``None``:
+    #: low, high: inclusive bounds that every value keeps, checked when it is written; ``None``:
     #: unbounded
     low: _Bound = None
     high: _Bound = None
@@ -84,6 +85,20 @@ class Column:
     def level(self) -> str:
         """``node``, ``edge`` or ``graph``: the owner of a row."""
         return self.key.split("/", 1)[0]
+
+    def fault(self, values: Array) -> str:
+        """Return which promise of the column some values break, for a message; empty: none."""
+        if not values.size:
+            return ""
+        # The least and the largest of values that may be NaN are those of the others.
+        least = values.min() if self.finite else np.fmin.reduce(values, axis=None)
+        most = values.max() if self.finite else np.fmax.reduce(values, axis=None)
+        if self.finite and not (np.isfinite(least) and np.isfinite(most)):
+            return "has values that are not finite"
+        beyond = self.most is not None and most > self.most
+        if beyond or (self.low is not None and least < self.low):
+            return f"is {least} to {most}, not {self.low} to {self.most}"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,8 @@ def is_labels(column: Column) -> bool:
     return is_whole(column) or column.num_classes is not None
 
 
-def _kind(column: Column) -> str:
+def kind_of(column: Column) -> str:
+    """Return the kind of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
     if is_class(column):
@@ -93,7 +94,7 @@ def task_type(schema: Schema) -> str | None:
     if column.attribute != LINKS and is_class(column):
         return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
     names = {"links": "link prediction", "multilabel": "binary classification"}
-    return names.get(_kind(column), "regression")
+    return names.get(kind_of(column), "regression")
 
 
 def num_tasks(schema: Schema) -> int:
@@ -115,6 +116,6 @@ def eval_metric(schema: Schema, manifest: str) -> str | None:
     column = target_column(schema)
     if column is None:
         return None
-    kind = _kind(column)
+    kind = kind_of(column)
     chosen = load_manifest(manifest).metrics if manifest in dataset_names() else {}
     return chosen.get(kind, USUAL_METRICS[kind])

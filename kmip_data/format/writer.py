@@ -18,7 +18,7 @@ from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import Digests, canonical_json
 from kmip_data.format import schema as names
-from kmip_data.format.schema import Expected, Schema, expected_datasets
+from kmip_data.format.schema import Column, Expected, Schema, expected_datasets
 
 if TYPE_CHECKING:
     import h5py
@@ -242,6 +242,7 @@ def _lay_out(
         shape = entry.shape(*parts.totals)
         if left_out is None or entry.per not in {"node", "edge"} or 0 in shape:
             array = _assemble(entry, parts)
+            _check_values(array, entry, parts)
             _put(file, entry, array, parts.compression)
             continue
         dataset = file.create_dataset(
@@ -297,17 +298,34 @@ def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
             for start in range(0, rows.shape[0], step):
                 piece = rows[start : start + step]
                 if waiting and count + len(piece) > step:
-                    yield _joined(waiting, entry)
+                    yield _joined(waiting, entry, parts)
                     waiting = []
                     count = 0
                 waiting.append(piece)
                 count += len(piece)
         if waiting:
-            yield _joined(waiting, entry)
+            yield _joined(waiting, entry, parts)
 
 
-def _joined(pieces: list[Array], entry: Expected) -> bytes:
-    return np.concatenate(pieces, dtype=entry.dtype, casting="unsafe").tobytes()
+def _joined(pieces: list[Array], entry: Expected, parts: Parts) -> bytes:
+    rows = np.concatenate(pieces, dtype=entry.dtype, casting="unsafe")
+    _check_values(rows, entry, parts)
+    return rows.tobytes()
+
+
+def _check_values(rows: Array, entry: Expected, parts: Parts) -> None:
+    """Refuse values that break a promise of their column, with the key of the record."""
+    column = parts.columns.get(entry.key)
+    if column is None or not (fault := column.fault(rows)):
+        return
+    records = parts.records
+    for record in records:
+        # A single graph may be too large to look through again.
+        own = fault if len(records) == 1 else column.fault(np.asarray(record.columns[column.key]))
+        if own:
+            raise DamagedInput(
+                f"Record {record.key!r} does not follow the schema: {column.key} {own}."
+            )
 
 
 class Parts(NamedTuple):
@@ -315,6 +333,7 @@ class Parts(NamedTuple):
 
     records: list[GraphRecord]
     layout: dict[str, Expected]
+    columns: dict[str, Column]
     pointers: dict[str, I64]  #: first row of each record, and one more, by what has a row
     texts: dict[str, str]  #: attributes of the file
     totals: tuple[int, int, int]  #: graphs, nodes, edges
@@ -356,7 +375,8 @@ class Parts(NamedTuple):
             "counts": counts,
             "schema": schema.to_json(),
         }
-        return cls(graphs, layout, pointers, texts, totals, compression)
+        by_key = {column.key: column for column in schema.columns}
+        return cls(graphs, layout, by_key, pointers, texts, totals, compression)
 
     def facts(self, digests: Digests) -> dict[str, Any]:
         """Return the entry of the shard on a card, without its name."""

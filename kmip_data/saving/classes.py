@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.graphs.splits import share_of, shuffled_split
 from kmip_data.saving.save import MASKS, check_target, save
@@ -141,10 +142,27 @@ def _running(address: str) -> Iterator[None]:
             next="install its package; for a file of your own, PYTHONPATH=FOLDER",
         ) from error
     except (Exception, SystemExit) as error:
+        if reason := _network_fault(error):
+            raise SourceUnavailable(
+                f"{address} could not download: {reason}",
+                next="the same command on a machine with a network, or with its raw files in place",
+            ) from error
         raise UsageError(
             f"{address} failed: {type(error).__name__}: {error}",
             next="the arguments that it wants, as --set KEY=VALUE (root is set already)",
         ) from error
+
+
+def _network_fault(error: BaseException | None) -> str:
+    """Return the fault of the network that an error comes from, nothing for another error."""
+    while error is not None:
+        # Those of urllib, requests, aiohttp and fsspec are an OSError or have one as their cause.
+        is_network = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
+        module = type(error).__module__.partition(".")[0]
+        if is_network or module in {"urllib", "urllib3", "requests", "aiohttp"}:
+            return f"{type(error).__name__}: {error}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _check_differ(address: str, items: Sequence[Any]) -> None:

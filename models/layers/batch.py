@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -71,19 +71,6 @@ class NeighborTable:
 
 
 Edges = EdgeList | NeighborTable
-
-
-class UnformedEdges:
-    """New edges that are not formed yet: the next layer does it, in its first pass over them."""
-
-    def tensor(self) -> Tensor:
-        """Form them: edge values, as a layer returns them."""
-        raise NotImplementedError
-
-
-def formed(edges: Any) -> Any:
-    """Return ``edges``, formed now if they are not yet."""
-    return edges.tensor() if isinstance(edges, UnformedEdges) else edges
 
 
 @dataclass(frozen=True)
@@ -143,7 +130,7 @@ class GraphBatch:
     graph: Tensor
     #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: Settings and records of the forward pass.
+    #: Records of the forward pass.
     context: ForwardContext = PLAIN
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)
@@ -181,9 +168,7 @@ def context_of(batch: Any) -> ForwardContext:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values
-def read_batch(
-    batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN
-) -> GraphBatch:
+def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
@@ -210,8 +195,7 @@ def read_batch(
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
 
     keep = getattr(batch, KEEP, None)
-    if keep is not None:
-        context = replace(context, keep=keep)
+    context = PLAIN if keep is None else ForwardContext(keep)
     ptr, graph = read_graphs(batch, x)
 
     hops: Hops | None = getattr(batch, HOPS, None)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.context import kernels_run
-from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
+from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
 
@@ -48,9 +48,6 @@ class GatedGCN(nn.Module):
         Scale the gates by the distance of the edges' ends.
     activation
         ``relu``, or ``gelu`` as LRGB's own code configures it.
-    defer_edges
-        The layer may return :class:`~kmip_data.models.layers.batch.UnformedEdges`, which the next
-        layer of this kind forms in its own passes. It does so on a GPU.
     """
 
     def __init__(
@@ -63,7 +60,6 @@ class GatedGCN(nn.Module):
         update_edges: bool = True,
         by_distance: bool = False,
         activation: Activation = "relu",
-        defer_edges: bool = False,
     ) -> None:
         super().__init__()
         self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
@@ -76,12 +72,9 @@ class GatedGCN(nn.Module):
         self.residual = residual
         self.update_edges = update_edges
         self.activation = activation
-        self.defer_edges = defer_edges
         self.edge_residual = edge_residual
 
-    def forward(
-        self, x: Tensor, e: Tensor | UnformedEdges, batch: GraphBatch
-    ) -> tuple[Tensor, Tensor | UnformedEdges]:
+    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
         ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` has the
@@ -89,9 +82,8 @@ class GatedGCN(nn.Module):
         """
         dropout = self.dropout if self.training else 0.0
         fused = _fused(batch, x, e, self)
-        new: Any
         if fused is None:
-            gathered, new = self._by_operators(batch, x, formed(e))
+            gathered, new = self._by_operators(batch, x, e)
         else:
             gathered, new = self._by_passes(fused, batch, x, e, dropout)
         new_x = normed(
@@ -110,7 +102,7 @@ class GatedGCN(nn.Module):
         fused: Callable[..., Any],
         batch: GraphBatch,
         x: Tensor,
-        e: Tensor | UnformedEdges,
+        e: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Any]:
         """As :meth:`_by_operators`, in compiled or fused passes."""
@@ -127,12 +119,7 @@ class GatedGCN(nn.Module):
             self.norm_e if self.update_edges else None,
             dropout,
         )
-        if new is None:
-            new = e
-        # The part after a compiled layer was traced for tensors.
-        if self.defer_edges and not torch.compiler.is_compiling():
-            return gathered, new
-        return gathered, formed(new)
+        return gathered, e if new is None else new
 
     def _by_operators(self, batch: GraphBatch, x: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Σ s · B x_j / (Σ s + 10⁻⁶) of each node (N, d), and new edges, in torch operations."""
@@ -156,9 +143,7 @@ class GatedGCN(nn.Module):
         return quotient, new
 
 
-def _fused(
-    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
-) -> Callable[..., Any] | None:
+def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Callable[..., Any] | None:
     """Return the function of compiled or fused passes for these arguments, or None."""
     # 1. What no pass computes.
     edges = batch.edges
@@ -173,13 +158,10 @@ def _fused(
     # 2. On the CPU float32, but a list of one graph, which draws the dropout of torch operations.
     #    On a GPU float32, or bfloat16 by autocast.
     weight = layer.C.weight
-    tensors = [x, weight]
-    if isinstance(old, Tensor):
-        tensors.append(old)
     lowered = torch.is_autocast_enabled(kind)
-    plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
+    plain = not lowered and all(tensor.dtype == torch.float32 for tensor in (x, weight, old))
     taken = isinstance(edges, NeighborTable) or batch.num_graphs > 1
-    if kind == "cpu" and plain and taken and isinstance(old, Tensor):
+    if kind == "cpu" and plain and taken:
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]
@@ -193,10 +175,8 @@ def _fused(
     return None
 
 
-def _is_shared(e: Tensor | UnformedEdges, edges: Edges) -> bool:
+def _is_shared(e: Tensor, edges: Edges) -> bool:
     """True if ``e`` is one vector for all edges."""
-    if not isinstance(e, Tensor):
-        return False
     if isinstance(edges, NeighborTable):
         return e.ndim == 2
     return len(e) == 1 < len(edges.source)

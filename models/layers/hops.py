@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kmip_data.models.layers.batch import GraphBatch, formed
+from kmip_data.models.layers.batch import GraphBatch
 
 
 def within(
@@ -40,7 +40,6 @@ def within(
     sources = sum(sample.nodes[: hops + 1])
     nodes = sum(sample.nodes[:hops]) if targets_only else sources
     edges = sum(sample.edges[:hops])
-    e = formed(e)
     if e is not None and len(e) != 1:
         e = e[:edges]
     trimmed = replace(

@@ -1,20 +1,15 @@
-"""Normalisations of a layer by name, alone or fused with the operations around them.
-
-All are called as ``norm(x, batch)``. :func:`normed` fuses a batch norm with its surroundings on a
-GPU: in training, of float32 and bfloat16, with statistics of this process alone. The fused kernels
-and torch draw other chances of dropout.
-"""
+"""Normalisations of a layer by name, called as ``norm(x, batch)``, and the operations around them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import kernels_run, takes_passes
+from kmip_data.models.context import takes_passes
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import GraphBatch, context_of
 
@@ -216,19 +211,6 @@ def normed(
     dropouts, 0 outside training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows
     are the nodes of ``batch`` (None: one graph).
     """
-    if activation != "gelu" and _is_fused(norm, rows, more, residual):
-        from kmip_data.models.layers.gpu import norms  # Triton, which a CPU lacks
-
-        return norms.normed(
-            norm,
-            rows,
-            more,
-            residual,
-            relu=activation is not None,
-            before=before,
-            after=after,
-            batch=batch,
-        )
     if more is not None:
         rows = rows + dropout(more, before)
     if not isinstance(norm, nn.Identity):
@@ -236,18 +218,6 @@ def normed(
     if activation is not None:
         rows = activated(rows, activation, after)
     return rows if residual is None else residual + rows
-
-
-def _is_fused(norm: nn.Module, rows: Tensor, *others: Tensor | None) -> TypeGuard[BatchNorm]:
-    """True if a GPU takes the norm and the operations around it, of these tensors, in one pass."""
-    if type(norm) is not BatchNorm or not norm.uses_batch(len(rows)) or norm.together:
-        return False
-    if torch.compiler.is_compiling() or not kernels_run("norms", rows.device):
-        return False
-    for tensor in (rows, *others):
-        if tensor is not None and tensor.dtype not in {torch.float32, torch.bfloat16}:
-            return False
-    return rows.numel() > 0
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

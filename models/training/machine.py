@@ -78,7 +78,7 @@ def is_main_process() -> bool:
 
 def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
-    if precision in ("tf32", "bf16x3", "16-mixed") and device.kind == "cpu":
+    if precision in ("tf32", "16-mixed") and device.kind == "cpu":
         raise UsageError(
             f"A CPU cannot train in {precision}.",
             next="--set training.precision=32 or bf16-mixed, or --device cuda",

@@ -180,9 +180,9 @@ def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
                 others.add(f"{COLUMNS}/{encoding.name}/{name}")
     if others:
         error = files.in_the_way(build.path, sorted(others))
-        names = " ".join(encoding.name for encoding in encodings)
+        listed = " ".join(encoding.name for encoding in encodings)
         error.parts["next"] = (
-            f"move what was found elsewhere, then kmip-data encode {shlex.quote(str(build.path))} {names}"
+            f"move these files elsewhere, then kmip-data encode {shlex.quote(str(build.path))} {listed}"
         )
         raise error
 

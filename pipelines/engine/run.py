@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, Member
-from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
+from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, is_small
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.journal import (
     JOURNAL,
@@ -132,7 +132,7 @@ class _Run:
         pipeline = self.plan.pipeline
         raw = self.plan.raw
         # Only the memory of a worker can be bounded.
-        here = options.memory is None and pipeline.is_small(raw)
+        here = options.memory is None and is_small(pipeline, raw)
         if options.memory is None and pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         try:

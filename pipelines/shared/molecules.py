@@ -19,7 +19,16 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, Records, Split, SplitParams, Unit
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+    raw_lists,
+)
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import Rows
@@ -228,7 +237,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        folder = self.raw_lists(raw, params.split if len(self.lists) > 1 else "")
+        folder = raw_lists(self.manifest, raw, params.split if len(self.lists) > 1 else "")
         arrays = self.read_lists(folder, params.split)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
         rows = [int(key) for key in records.keys]

@@ -281,9 +281,9 @@ def _stratified_split(
     # The default rule says which records are dealt, and how large the parts are.
     labels, grouping = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
-    pool = np.asarray(
-        pipeline.pool_order([default.parts[part] for part in chosen], labels), np.int64
-    )
+    # One family has its records as they lay before they were drawn.
+    order = getattr(pipeline, "pool_order", in_order)
+    pool = np.asarray(order([default.parts[part] for part in chosen], labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in chosen}
     dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
     parts = dict(default.parts)
@@ -291,6 +291,11 @@ def _stratified_split(
         parts[part] = pool[rows].tolist()
     note = f"{', '.join(chosen)} dealt anew by {grouping}"
     return Split(name, "stratified", default.parameters, parts, note)
+
+
+def in_order(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa: ARG001 -- another may
+    """Return the records of ``parts`` in the order in which the stratified rule sees them."""
+    return sorted(position for part in parts for position in part)
 
 
 def graph_labels(records: Records, background: int | None) -> tuple[I64, str]:

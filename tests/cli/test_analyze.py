@@ -29,11 +29,12 @@ def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     ).out.splitlines()
     assert lines[0].split() == ["k", "k-MIP", "normal", "outputs"]
     assert lines[3].split()[:2] == ["40", "0.0000"]
-    assert (tmp_path / "approximation.png").read_bytes()[:4] == b"\x89PNG"
-    assert (
-        (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
-    )
-    assert "exists already" in refused("analyze", "approximation", "--gaussian", "40x4")
+    assert not [*tmp_path.iterdir()], "nobody asked for files"
+    words = ("analyze", "approximation", "--gaussian", "40x4", "--save", tmp_path / "a")
+    done(*words)
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "a.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
+    assert "exists already" in refused(*words)
     args = ["--gaussian", "30x16", "--json", "-q", "--save", tmp_path / "mine"]
     found = done("analyze", "cumulative-weight", *args).json
     assert (found["k"][-1], found["samples"]) == (30, 1)
@@ -87,3 +88,8 @@ def test_expressivity_prints_its_tables(monkeypatch):
     assert shown["fits"]["depths"] == [1, 2, 4]
     assert shown["fits"]["errors"] == {"1": [1 / 2, 1 / 3, 1 / 5], "8": [1 / 9, 1 / 10, 1 / 12]}
     assert shown["fits"]["copied"]["8"] < 1e-5
+
+
+def test_the_help_has_whole_sentences():
+    assert "…" not in done("analyze", "--help").out.replace("[SWEEP|RUN…]", "")
+    assert "..." not in done("analyze", "--help").out.split("Commands:")[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import textwrap
 
 import numpy as np
@@ -392,3 +393,22 @@ def test_nothing_else_names_a_class(home, mine, tmp_path):
     import sys
 
     assert mine not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "URLError(OSError(-2, 'Name or service not known'))",
+        "TimeoutError('timed out')",
+        "RuntimeError('damaged cache') from ConnectionResetError('by peer')",
+    ],
+)
+def test_a_class_without_a_network_says_so(home, tmp_path, monkeypatch, fault):
+    text = "from urllib.error import URLError\nfrom torch_geometric.data import Dataset\n"
+    text += f"class Far(Dataset):\n    def __init__(self, root):\n        raise {fault}\n"
+    (tmp_path / "far_away.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("far_away", None)
+    message = refused("build", "pyg", "--set", "class=far_away:Far", "--name", "far", code=3)
+    assert "far_away:Far could not download: " in message
+    assert "next: the same command on a machine with a network" in message

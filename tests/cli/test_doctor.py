@@ -8,6 +8,7 @@ import pytest
 from support.cli import done, refused
 
 from kmip_data.cli import doctor
+from kmip_data.errors import GPU_EXTRAS
 from kmip_data.models.search import trial
 
 
@@ -41,6 +42,7 @@ def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
     assert "no result" in done("doctor").out
     failed.clear()
     needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'no-chem>=3; extra == "chem"']
+    needed += [f'no-{extra}>=1; extra == "{extra}"' for extra in GPU_EXTRAS]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     message = refused("doctor", code=1)
@@ -54,3 +56,6 @@ def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
         assert word in message
     for word in ("numpy", "chem"):
         assert word not in message
+    details = [detail for name, _, detail in doctor._program() if name in {"[cuda]", "[gpu]"}]
+    for cost, detail in zip(GPU_EXTRAS.values(), details, strict=True):
+        assert f"(without it, on an NVIDIA GPU, {cost})" in detail

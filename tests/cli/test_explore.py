@@ -6,6 +6,7 @@ import json
 import re
 import webbrowser
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from support.browser import act
@@ -185,7 +186,8 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
                  last: document.getElementById("next").disabled, symbols: atoms.labels };""",
         tmp_path,
     )
-    dataset = ShardedDataset(Build.open(next((home.root / "built").iterdir())), None)
+    folder = next(Path(home, "built").iterdir())
+    dataset = ShardedDataset(Build(folder, read_card(folder)))
     assert found["key"] == dataset.keys[1]
     assert found["count"] == dataset[1].num_nodes
     assert found["records"].endswith("2 of 3")
@@ -200,7 +202,8 @@ def test_nothing_lies_below_buttons_or_credit(home, tmp_path):
     done("explore", "pascalvoc-sp", "--sample", "--limit", "1", "--no-open", "--output", page)
     actions = """
         const boxes = ["buttons", "credit"].map((id) => document.getElementById(id).getBoundingClientRect());
-        const inside = (px, py) => boxes.some(({ left, right, top, bottom }) => px > left && px < right && py > top && py < bottom);
-        return x.reduce((sum, _, i) => sum + inside(...cityMap.view.toScreen(x[i], y[i])), 0);"""  # fmt: skip
+        const inside = (px, py) => boxes.some(({ left, right, top, bottom }) =>
+          px > left && px < right && py > top && py < bottom);
+        return x.reduce((sum, _, i) => sum + inside(...cityMap.view.toScreen(x[i], y[i])), 0);"""
     for size in ((1280, 800), (500, 844)):
         assert act(page, actions.replace("; const", ";\n const"), tmp_path, size=size) == 0

@@ -39,7 +39,7 @@ CASES = {
     "train --dataset s3dis --epochs 0": "0 is not in the range x>=1.\n  next: ",
     "train --epochs 5 --k 3 --dataset=s3diss": "Did you mean 's3dis'",
     "train --dataset shapenet-part --category=Chair": "No such option",
-    "train --dataset s3dis --lr 1e-3": "next: kmip-data train --help, or --set KEY=VALUE",
+    "train --dataset s3dis --lr 1e-3": "next: --set optimiser.lr=VALUE",
     "train --dataset s3dis --neighbor-sampling ten": "such as --neighbor-sampling 10,10",
     "train --dataset s3dis --model GAT": "Did you mean 's3dis/gat'",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
@@ -115,8 +115,8 @@ def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, tmp_path
         json.dumps({"url": clone, "dir_info": {"editable": True}}): f"pip install -e '{tmp_path}[chem]'",
         json.dumps({"url": clone, "dir_info": {}}): f"pip install '{tmp_path}[chem]'",
         json.dumps({"url": gone, "dir_info": {}}): "pip install '.[chem]' in a clone",
-        json.dumps({"url": "https://example.org/a.git", "vcs_info": {"vcs": "git"}}):
-            "pip install 'kmip-data[chem] @ git+https://example.org/a.git'",
+        json.dumps({"url": "https://example.com/a.git", "vcs_info": {"vcs": "git"}}):
+            "pip install 'kmip-data[chem] @ git+https://example.com/a.git'",
         "": "pip install 'kmip-data[chem]'",
     }  # fmt: skip
 

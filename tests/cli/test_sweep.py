@@ -52,6 +52,11 @@ def test_a_dry_run_has_the_papers_cells_next_to_its_own():
     assert [cell["seeds"] for cell in cells] == [[0, 1, 2]] * 2
 
 
+def test_a_dry_run_has_its_cells_where_nothing_was_published(home):
+    out = kmip("sweep", "small-cities", "--model", "gcn,mlp", "--dry-run", "--home", home).out
+    assert out.splitlines()[0].split() == ["cell", "variant", "seeds", "layers", "hidden_dim"]
+
+
 def test_seeds_of_the_line_replace_those_of_single_cells():
     options = ("--dataset", "london", "--model", "gps-kmip", "--seeds", "0..3", "--dry-run")
     assert len(kmip("sweep", "paper-city", *options, "--json").json["runs"]) == 4

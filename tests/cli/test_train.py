@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
+import statistics
 from pathlib import Path
 
 import pytest
+import torch
 from support.cli import done, refused
+from torch_geometric.data import Data
+from torch_geometric.datasets import FakeDataset
 
+import kmip_data
+from kmip_data.builds.home import Home
 from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
+from kmip_data.models.training.config.overrides import read_config, to_toml
+
+PARTS = {"train": [0], "val": [1], "test": [2]}
 
 QUICK = ["--epochs", "2", "--device", "cpu", "--quiet", "--set", "model.parameter_budget=none"]
 QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
@@ -122,3 +132,148 @@ def test_options_reach_the_configuration():
     assert (config.optimiser.lr, config.training.precision) == (1e-3, "bf16-mixed")
     assert (config.system.device, config.system.devices) == ("cpu", 2)
     assert config.system.checkpoint_every == 2.5
+
+
+@pytest.fixture
+def one_graph(home: Path, tmp_path: Path) -> str:
+    """A graph of 40 nodes with two classes, numbers at nodes and edges, and three folds, as ``mine``."""
+    generator = torch.Generator().manual_seed(0)
+    order = torch.stack([torch.randperm(40, generator=generator) for _ in range(3)], dim=1)
+    graph = Data(
+        x=torch.randn(40, 5, generator=generator),
+        edge_index=torch.randint(40, (2, 120), generator=generator),
+        edge_attr=torch.randn(120, 2, generator=generator),
+        y=torch.arange(40) % 2,
+        train_mask=order < 20,
+        val_mask=(order >= 20) & (order < 30),
+        test_mask=order >= 30,
+    )
+    torch.save(graph, tmp_path / "mine.pt")
+    done("build", "graphs", "--name", "mine", "--archive", tmp_path / "mine.pt", "--quiet")
+    return "mine"
+
+
+def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
+    words = ["train", one_graph, "--model", "gcn", *QUICK]
+    found = done(*words, "--folds", "0-1", "--json").json
+    folders = [Path(run["run"]) for run in found["runs"]]
+    assert [run["fold"] for run in found["runs"]] == [0, 1]
+    assert [read_config(folder / "config.toml").data.split["fold"] for folder in folders] == [0, 1]
+    values = [run["metrics"]["test"]["loss"] for run in found["runs"]]
+    assert found["std"]["test"]["loss"] == pytest.approx(statistics.stdev(values))
+    assert found["metrics"]["test"]["loss"] == pytest.approx(statistics.fmean(values))
+
+    # The same command goes on: a finished fold is read, a stopped one continues, a new one starts.
+    written = (folders[0] / "result.json").read_bytes()
+    changed = (folders[0] / "result.json").stat().st_mtime_ns
+    (folders[1] / "result.json").unlink()
+    more = done(*words, "--folds", "0..2")
+    line = "mine, gcn, fold 0, 1, 2: mean ± standard deviation (n - 1) over 3 runs, seed 0;"
+    assert line in more.out
+    assert (folders[0] / "result.json").read_bytes() == written
+    assert (folders[0] / "result.json").stat().st_mtime_ns == changed
+    assert len([*folders[0].parent.iterdir()]) == 3
+
+    # The beginning of a name is enough, where only one run has it.
+    start = folders[0].name[:-1]
+    assert f"3 runs begin with '{start}'." in refused("evaluate", start)
+    found = done("evaluate", f"gcn/{start}2", "--json").json
+    assert found["run"] == str(folders[0].with_name(f"{start}2"))
+    (folders[0].with_name("other") / "config.toml").parent.mkdir()
+    shutil.copy(folders[0] / "config.toml", folders[0].with_name("other"))
+    assert f"{folders[0].with_name('other')} is not a finished run" in refused("report", "gcn/oth")
+    shutil.rmtree(folders[0].with_name("other"))
+
+    # Other settings are other runs; under a name that is taken they are refused.
+    other = [*words, "--set", "optimiser.lr=0.5", "--folds", "0"]
+    assert Path(done(*other, "--json").json["run"]) not in folders
+    name = folders[0].name.removesuffix("-fold0")
+    assert "already exists" in refused(*other, "--name", name)
+    runs = [*folders[0].parent.iterdir()]
+    assert "has 3 folds: there is no fold 3" in refused(*words, "--folds", "2,3", "--name", "new")
+    assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
+
+
+def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_graph, home):
+    short = ["--epochs", "1", "--device", "cpu", "--set", "model.hidden_dim=40"]
+    run = done("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
+    assert "preset squirrel-filtered/gcn, not the paper's" in run.err
+    assert "does not fit" not in run.err
+    molecules = done("train", one_graph, "--preset", "peptides-func/gcn-plus", *short)
+    for line in (
+        "training.loss = binary_cross_entropy does not fit the data: chosen by the data",
+        "training.metric = ap does not fit the data: chosen by the data",
+        "model.head = graph does not fit the data: chosen by the data",
+        "model.node_encoder = atom does not fit the data: linear",
+    ):
+        assert line in molecules.err
+    assert "published" not in molecules.err
+    both = refused("train", one_graph, "--preset", "cora/gcn", "--model", "gat")
+    assert "--preset cora/gcn names its model itself, so --model has no effect." in both
+    assert "Did you mean 'cora/gcn'" in refused("train", one_graph, "--preset", "cora/gnc")
+
+
+def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home, tmp_path):
+    """Of minesweeper's sample and fold 2 nothing follows, nor its metric of two classes to ten."""
+    file = tmp_path / "config.toml"
+    options = {"model": "gcn", "variant": None, "sample": True}
+    given = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")
+    config = configuration("minesweeper", {}, {}, overrides=given, **options)
+    file.write_text(to_toml(config))
+    moved = configuration(one_graph, {}, {}, file=file, home=Home(home))
+    assert (moved.data.dataset, moved.data.sample, moved.data.split) == ("mine", False, {})
+    assert (moved.model, moved.training) == (config.model, config.training)
+    ten = configuration("cifar10", {}, {}, file=file, home=Home(home))
+    assert (ten.data.split, ten.training.metric, ten.model.dropout) == ({}, None, 0.3)
+    same = configuration("minesweeper", {}, {}, file=file, home=Home(home))
+    assert (same.data.sample, same.data.split) == (True, {"fold": 2})
+    assert done("train", one_graph, "--config", file, *QUICK, "--json").json["sample"] is False
+
+
+def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_graph, home):
+    for model in ("gcn", "sage", "gat", "gps-kmip", "gine"):
+        config = configuration(one_graph, {}, {}, model=model, variant=None, home=Home(home))
+        network = config.model
+        assert (network.layers, network.hidden_dim, network.dropout) == (5, 256, 0.5)
+        assert config.optimiser.lr == 0.005
+        assert config.preset == f"one-graph/{model}"
+    run = done("train", one_graph, "--model", "gcn", *QUICK[:4])
+    assert (
+        "preset one-graph/gcn, not the paper's: the middle of the ranges that tunedGNN" in run.err
+    )
+    assert "gcn, 5 layers, hidden_dim 256" in run.err
+    kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "many", split=PARTS)
+    assert configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset == ""
+
+
+def test_options_that_are_keys_name_the_key(home):
+    for option, key in {
+        "--lr": "optimiser.lr",
+        "--batch-size": "training.batch_size",
+        "--seed": "training.seed",
+        "--dropout": "model.dropout",
+    }.items():
+        for command in ("train", "sweep"):
+            assert f"next: --set {key}=VALUE\n" in refused(command, "helsinki", option, "1")
+    assert "No such option '--nonsense'" in refused("train", "helsinki", "--nonsense")
+
+
+def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
+    words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
+    small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
+    for metric in ("accuracy", "roc_auc", "average_precision", "f1"):
+        found = done(*words, *small, "--set", f"training.metric={metric}").json
+        assert read_config(Path(found["run"]) / "config.toml").training.metric == metric
+        assert metric in found["metrics"]["test"]
+    loss = "training.loss=weighted_binary_cross_entropy"
+    assert done(*words, *small, "--set", loss).json
+    message = refused(*words, *small, "--set", "training.metric=mae")
+    assert (
+        "training.metric = mae does not fit the targets: y is one of 2 classes of a node."
+        in message
+    )
+    fitting = "accuracy, f1, miou, accuracy_sbm, roc_auc, average_precision"
+    assert f"expected: {fitting}\n" in message
+    message = refused(*words, *small, "--set", "training.loss=l1")
+    losses = "weighted_cross_entropy, weighted_binary_cross_entropy, cross_entropy"
+    assert f"expected: {losses}\n" in message

@@ -36,7 +36,7 @@ SECTIONS = (
     Section("versions, ceilings, all kernels compiled", "machine", "run", 90),
     Section("self-check, fuzzed searches, tests of the search", "exactness", "run", 70),
     Section("compute-sanitizer", "tools", "sanitizer", 50),
-    Section("tests of attention, edges and norms", "tools", "kernels", 60),
+    Section("tests of attention and edges", "tools", "kernels", 60),
     Section("tests of captured steps", "tools", "capture", 45),
     Section("searches", "searches", "run", 60),
     Section("training steps", "steps", "run", 60),

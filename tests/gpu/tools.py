@@ -48,14 +48,13 @@ def _tool(record: Recorder, name: str) -> str | None:
 KERNELS = (
     "tests/models/attention/test_attention_kernels.py",
     "tests/models/layers/gated_edges_kernels.py",
-    "tests/models/layers/normed_kernels.py",
 )
 CAPTURE = "tests/models/training/capture/test_on_a_gpu.py"
 OTHERS = ("tests/kmip_data/reading/test_loader.py",)
 
 
 def kernels(record: Recorder) -> None:
-    """Run the tests of attention, edges and norms, in which nothing is interpreted."""
+    """Run the tests of attention and edges, in which nothing is interpreted."""
     run_tests(record, KERNELS, processes=12)
 
 

@@ -21,10 +21,16 @@ from triton.compiler import ASTSource
 
 from kmip_data.models.attention.gpu import kernels as attention
 from kmip_data.models.attention.gpu import launch
-from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
-from kmip_data.models.layers.gpu.gated_edges import DIFFERENTIATE, GATE, SOURCES, by_node
-from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile
-from kmip_data.models.layers.gpu.norms import FINISH, ROWS, STEPS
+from kmip_data.models.layers.gpu import gate_kernels
+from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile
+from kmip_data.models.layers.gpu.gated_edges import (
+    DIFFERENTIATE,
+    GATE,
+    ROWS,
+    SOURCES,
+    STEPS,
+    by_node,
+)
 
 
 def compile_for(
@@ -96,15 +102,14 @@ def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
 SIZES = ((56, 32), (64, 16), (76, 16), (100, 16), (76, 0))
 _FLOATS = (
     "quotient inverse parts norm grad_quotient of_message at_target at_source message grad_target grad_source"
-    " grad_message scale shift running_mean running_variance constants"
+    " grad_message"
 )
-_STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
+_STORED = "pre old new grad grad_pre"  # in either type
 _TYPES = {
-    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches"], "*i64"),
+    **dict.fromkeys(["start", "end", "edge", "seed"], "*i64"),
     **dict.fromkeys(_FLOATS.split(), "*fp32"),
-    "deviation": "*fp64",
-    **dict.fromkeys(["dropped", "after_dropped"], "i64"),
-    **dict.fromkeys(["kept_scale", "after_scale", "share"], "fp32"),
+    "dropped": "i64",
+    "kept_scale": "fp32",
 }
 
 
@@ -117,36 +122,18 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         rows = {"BE": ROWS // block, **sizes}
-        norm = {"SHARED": False, "RELU": True}
         launches = {
             "gate": {"ADD": True, "STATISTICS": True, **gate},
-            "differentiate": dict(back),
+            "differentiate": back,
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
-            "add_and_count": {"STEPS": STEPS, **rows},
-            "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
-            "update": {**norm, **rows},
-            "sum_gradients": {"STEPS": STEPS, "RELU": True, **rows},
-            "finish_gradients": {"D": d, **FINISH},
-            "spread_gradients": {"RELU": True, **rows},
+            "update": {"SHARED": False, **rows},
+            "sum_gradients": {"STEPS": STEPS, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():
-            own = {"rows": "i32"} if name in {"spread_gradients", "update"} else {}
-            if name == "finish_gradients":
-                own = {"out": "*fp32"}
-            kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
+            kernel = getattr(gate_kernels, name)
             what = f"{name}, d = {d}, k = {k}, {edges}"
-            found[what] = compile_for(kernel, capability, options, types | own)
-    splits = (("fp32", "bf16x6"), ("fp32", "bf16x3"), ("bf16", "bf16x3"))[: 1 if brief else 3]
-    for d, (edges, split) in itertools.product(sorted({d for d, _ in chosen}), splits):
-        options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}
-        stored = ["rows", "weight", "addend", "out", "pre", "new"]
-        types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}
-        for name, forward in (("form_and_multiply", True), ("multiply_and_sum", False)):
-            absent = dict.fromkeys(["addend", "parts"] if forward else ["new"])
-            flags = {"SHARED": False, "num_stages": 1, **absent}
-            taken = compile_for(products.multiply, capability, {**options, **flags}, types)
-            found[f"{name}, d = {d}, {edges}, {split}"] = taken
+            found[what] = compile_for(kernel, capability, options, types)
     return found
 
 

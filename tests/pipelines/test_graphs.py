@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -426,6 +428,100 @@ def test_graphml_is_what_networkx_reads(tmp_path, directed):
     assert schema.column("node/x").fields == ("mass", "size")
 
 
+def club():
+    import networkx as nx
+
+    graph = nx.karate_club_graph()
+    for node, data in graph.nodes(data=True):
+        data["mass"] = node / 2
+    return graph
+
+
+def write_network(path, graph):
+    """Write a graph in the format that the end of the name says; of JSON, by a function of networkx."""
+    import networkx as nx
+
+    if path.suffix != ".json":
+        getattr(nx, f"write_{path.suffix[1:]}")(graph, path)
+        return
+    written = getattr(nx, path.stem)(graph)
+    path.write_text(json.dumps(written), "utf-8")
+
+
+NETWORKS = ["a.graphml", "a.gexf", "a.gml", "node_link_data.json", "adjacency_data.json"]
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "cytoscape_data.json"])
+def test_files_of_networkx_are_what_it_reads(tmp_path, name):
+    folder = write(tmp_path / "n")
+    graph = club()
+    write_network(folder / name, graph)
+    schema, (record,) = made(folder, label=("club",))
+    assert schema.column("node/x").fields == ("mass",)
+    assert record.columns["node/x"][:, 0].tolist() == [node / 2 for node in graph]
+    clubs = [data["club"] for _, data in graph.nodes(data=True)]
+    assert record.columns["node/y"].tolist() == [club == "Officer" for club in clubs]
+    edges = {*zip(*record.edge_index.tolist(), strict=True)}
+    assert edges == {*graph.edges, *(edge[::-1] for edge in graph.edges)}
+    assert record.num_edges == 2 * graph.number_of_edges()
+
+
+def test_lists_of_numbers_in_json_are_columns_and_a_list_has_several_graphs(tmp_path):
+    import networkx as nx
+
+    graphs = []
+    for number in range(3):
+        graph = nx.path_graph(number + 2)
+        graph.graph["label"] = number % 2
+        for node, data in graph.nodes(data=True):
+            data.update(emb=[node, 0.5], words=["a", "b"], mixed=[1] * node)
+        graphs.append(nx.node_link_data(graph, edges="links"))
+    folder = write(tmp_path / "n", a_json=json.dumps(graphs))
+    schema, records = made(folder)
+    assert [record.key for record in records] == ["a", "a/1", "a/2"]
+    assert schema.column("node/x").fields == ("emb_0", "emb_1")
+    assert records[0].columns["node/x"].tolist() == [[0, 0.5], [1, 0.5]]
+    assert schema.labels.num_classes == 2
+
+
+GML = """Creator "Mark Newman on Fri Jul 21"
+# a comment
+graph
+[
+  directed 1
+  node [ id 0 label "{}" value 3 ]
+  node [ id 7 label "{}" value 1 ]
+  edge [ source 0 target 7 ]
+  edge [ source 0 target 7 ]
+]
+"""
+
+
+def test_gml_of_the_web_repeats_edges_and_names_nodes_by_their_labels(tmp_path):
+    folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
+    schema, (record,) = made(folder)
+    assert schema.labels is None
+    assert record.columns["node/x"].tolist() == [[3], [1]]
+    assert record.edge_index.tolist() == [[0, 0], [1, 1]]
+    same = write(tmp_path / "classes", a_gml=GML.format("left", "left"))
+    assert made(same)[0].labels.num_classes == 1
+
+
+def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):
+    """The sample of Cora has the layout of the files; its graph, classes and public split are Planetoid's."""
+    home = f"--home={tmp_path / 'home'}"
+    assert kmip("build", "cora", "--sample", "--quiet", home).code == 0
+    raw = write(tmp_path / "raw")
+    for file in (tmp_path / "home").rglob("ind.cora.*"):
+        shutil.copy(file, raw)
+    assert kmip("build", "graphs", "--name=mine", f"--archive={raw}", "--quiet", home).code == 0
+    for part in ("train", "val", "test"):
+        named = kmip_data.open("cora", part, sample=True, home=tmp_path / "home")[0]
+        own = kmip_data.open("mine", part, home=tmp_path / "home")[0]
+        for attribute in ("x", "y", "edge_index", f"{part}_mask"):
+            assert np.array_equal(own[attribute], named[attribute]), attribute
+
+
 # --- labels --------------------------------------------------------------------------------------
 
 #: Values of the labels, the set task: kind and stored type of their column, or a fault.
@@ -496,6 +592,7 @@ LARGE = GRAPHML.format(
     "<key id='k' for='node' attr.name='k' attr.type='int'/>"
     f"<graph edgedefault='directed'><node id='a'><data key='k'>{10**400}</data></node></graph>"
 )
+ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
 BAD = [
     ({"edges_csv": ""}, {}, "No columns"),
     ({"edges_csv": "source,source\n"}, {}, "no column 'target'"),
@@ -520,8 +617,8 @@ BAD = [
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: the feature 'w' is x, not a"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: the feature 'w' is 1e"),
     ({"edges_csv": "source,target,label\n1,2,0\n2,1,1\n"}, {}, "line 3: y differs from that of the"),
-    ({"edges_csv": EDGES}, {"label": ("y",)}, "no column 'y'"),
-    ({"edges_csv": EDGES}, {"feature": ("y",)}, "no column 'y'"),
+    ({"edges_csv": EDGES}, {"label": ("y",)}, "No table has a column 'y'"),
+    ({"edges_csv": EDGES}, {"feature": ("y",)}, "No table has a column 'y'"),
     ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column 'graph'"),
     ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: the graph 'b' is not"),
     ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: the node 5 is"),
@@ -536,6 +633,14 @@ BAD = [
     ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a whole zip"),
     ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "declares a document type"),
     ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml cannot be read as GraphML"),
+    ({"a_gexf": "<!DOCTYPE x><gexf/>"}, {}, "a.gexf declares a document type"),
+    ({"a_gexf": "<gexf version='9'/>"}, {}, "a.gexf cannot be read as GEXF"),
+    ({"a_gml": "graph [ node [ id 1 ] edge [ source 1 ] ]"}, {}, "a.gml cannot be read as GML"),
+    ({"a_json": "[" * 100_000}, {}, "a.json cannot be read as JSON"),
+    ({"a_json": '{"x": [1]}'}, {}, "node_link_data, not one with the keys x"),
+    ({"ind.cora_x": PICKLE}, {}, r"Of the eight files ind.cora.…, ind.cora.tx, .* are missing"),
+    ({f"ind.{name}_x": PICKLE for name in "ab"}, {}, "The files are of 2 graphs: a, b"),
+    ({f"ind.a_{end}": PICKLE for end in ENDS} | {"ind.a.test_index": "3"}, {}, "system"),
     ({**TU, "D_graph_indicator_txt": "2\n1\n2\n"}, {}, "graphs are not numbered in order"),
     ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n"}, {}, "line 3: graph 1,000,000,000,000, of 3 nodes"),
     ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n", "D_graph_labels_txt": "1\n"}, {}, "1 lines, not 1,000"),
@@ -555,6 +660,17 @@ BAD = [
     ({"a_graphml": LARGE}, {}, "OverflowError"),
     ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: a SMILES of 10,001 letters"),
 ]  # fmt: skip
+
+
+def test_a_label_that_no_table_has_lists_the_columns_of_all(tmp_path):
+    folder = write(tmp_path / "t", edges_csv=EDGES, nodes_csv=NODES, graphs_csv=GRAPHS)
+    with pytest.raises(DamagedInput, match="No table has a column 'club'") as caught:
+        made(folder, label=("club",))
+    columns = (
+        "graphs.csv: graph, label, fold; nodes.csv: graph, node, mass, kind; "
+        "edges.csv: graph, source, target, weight"
+    )
+    assert caught.value.parts["found"] == columns
 
 
 def test_bad_files_are_errors_that_name_the_row(tmp_path):

@@ -1,11 +1,10 @@
-"""Tables of datasets in README.md and docs/quickstart.md, from manifests and classes."""
+"""Table of datasets in docs/datasets.md, and digests on their pages, from manifests."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from kmip_data.datasets import shipped
 from kmip_data.manifest import Manifest, digests_of, load_manifest, shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,30 +18,21 @@ def manifests() -> list[Manifest]:
     return sorted(loaded, key=lambda manifest: (bool(manifest.recipe), manifest.name))
 
 
-def readme_table() -> str:
-    """Name, summary, number of graphs, pinned raw files and licence of each dataset."""
-    lines = ["| name | what | graphs | pinned files | license |", "|---|---|---|---|---|"]
+def datasets_table() -> str:
+    """Name, class, summary, number of graphs, pinned raw files and licence of each dataset."""
+    lines = [
+        "| name | class | what | graphs | pinned files | license |",
+        "|---|---|---|---|---|---|",
+    ]
     for manifest in manifests():
         count = manifest.expected.graphs
         graphs = "–" if count is None else f"{count:,}"
         terms = f"[{manifest.license.name}]({manifest.license.url})"
         number = len(manifest.sources)
         pinned = f"{len(manifest.pinned_sources)} of {number}" if number else "–"
-        lines.append(f"| `{manifest.name}` | {manifest.summary} | {graphs} | {pinned} | {terms} |")
-    return "\n".join(lines) + "\n"
-
-
-def quickstart_table() -> str:
-    """Class, names, task and item of each class."""
-    lines = ["| class | `--dataset` | task | item |", "|---|---|---|---|"]
-    for title in shipped.class_names():
-        of_class = [each for each in manifests() if each.dataset_class == title and not each.recipe]
-        names = ", ".join(f"`{manifest.name}`" for manifest in of_class)
-        made = getattr(shipped, title)
-        item = re.search(r"``Data\((.+?)\)``", made.__doc__, re.DOTALL)
-        attributes = " ".join(item[1].split())
-        task = load_manifest(made._name).task.partition(", metric")[0]
-        lines.append(f"| `{title}` | {names} | {task} | `{attributes}` |")
+        made = "–" if manifest.recipe else f"`{manifest.dataset_class}`"
+        cells = (f"`{manifest.name}`", made, manifest.summary, graphs, pinned, terms)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -69,10 +59,9 @@ def with_digests(page: Path) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The pages with tables of datasets, as they should be."""
+    """The page with the table of datasets, and those with digests, as they should be."""
     of_datasets = (ROOT / "docs/datasets").glob("*.md")
     return {
         **{page: with_digests(page) for page in of_datasets},
-        ROOT / "README.md": with_table(ROOT / "README.md", readme_table()),
-        ROOT / "docs/quickstart.md": with_table(ROOT / "docs/quickstart.md", quickstart_table()),
+        ROOT / "docs/datasets.md": with_table(ROOT / "docs/datasets.md", datasets_table()),
     }

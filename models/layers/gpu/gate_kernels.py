@@ -6,14 +6,216 @@ end of each, and of ``edge``, the number of each; in a neighbour table (``K`` > 
 i, and ``start`` and ``edge`` are not read. A program takes BN nodes in parallel, slot by slot, so
 that threads meet only at the end and each sum has one order: there are no atomics, and results do
 not depend on the number of processors. Nothing is checked: the ends must be existing nodes.
+
+A tile has 16, 32 or 64 channels, the most that divide d rounded up to a multiple of 16: a row of d
+= 56 or 64 is one tile wide, one of d = 76 five, where a power of two would take 128 channels. The
+first three ``norm`` constants (·, D) are factors, shifts and means: the norm of z is factor · z +
+shift.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
-from kmip_data.models.layers.gpu.norm_kernels import before_norm, elements, join, loaded, tile_of
+#: Options of every kernel.
+OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": True}
+
+
+def channels_of_a_tile(d: int) -> int:
+    """Return the number of channels of a tile of rows of ``d`` channels."""
+    padded = -(-d // 16) * 16
+    return min(64, padded & -padded)
+
+
+def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
+    """Number of programs: row tiles × channel tiles."""
+    row_tiles = triton.cdiv(rows, a_tile)
+    channel_tiles = triton.cdiv(d, channels_of_a_tile(d))
+    return (row_tiles * channel_tiles,)
+
+
+@triton.jit
+def loaded(pointers, mask):
+    """Elements in float32, 0 where masked."""
+    return tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def elements(row, channel, D: tl.constexpr):
+    """Offsets of rows × channels."""
+    return row[:, None] * D + channel[None, :]
+
+
+@triton.jit
+def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
+
+    Neighbouring programs have the same rows: one reads from the cache what another left of a row.
+    """
+    blocks: tl.constexpr = (D + BC - 1) // BC
+    program = tl.program_id(0)
+    row = (program // blocks).to(tl.int64) * BR + tl.arange(0, BR)
+    channel = program % blocks * BC + tl.arange(0, BC)
+    return row, row < rows, channel, channel < D
+
+
+@triton.jit
+def constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
+    """Row ``ROW`` of a norm's constants (·, D), (1, BC)."""
+    return loaded(norm + ROW * D + channel, exists)[None, :]
+
+
+@triton.jit
+def kept(seed, number, channel, dropped):
+    """Mask of the elements that dropout keeps: for one seed that of ``cpu.gate_kernels.where_drawn``.
+
+    ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges
+    that begins with channel 0; an element is dropped where its hash is below ``dropped`` of 2³².
+    """
+    bits = tl.load(seed)
+    # The CPU draws for 16 channels at a time, and takes the high half of the first one's number.
+    high = ((number - (channel & 15)) >> 32).to(tl.uint32)
+    second = (bits >> 32).to(tl.uint32) + high * 0x9E3779B9
+    x = number.to(tl.uint32) ^ bits.to(tl.uint32)
+    x = (x ^ (x >> 17)) * 0xED5AD4BB
+    x = x ^ second
+    x = (x ^ (x >> 11)) * 0xAC4C1B51
+    x = (x ^ (x >> 15)) * 0x31848BAB
+    x = x ^ (x >> 14)
+    return x >= tl.cast(dropped, tl.uint32)
+
+
+@triton.jit
+def dropped_out(y, seed, number, channel, dropped, kept_scale):
+    """dropout(y) of the elements ``number``; without a seed y."""
+    if seed is not None:
+        mask = kept(seed, number, channel[None, :], dropped)
+        y = tl.where(mask, y * kept_scale, 0.0)
+    return y
+
+
+@triton.jit
+def join(
+    out,
+    exists,
+    count,
+    pivot,
+    total,
+    square,
+    D: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each of BN lanes."""
+    count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
+    share = total / tl.maximum(count, 1.0)
+    edges = tl.sum(count, 0)
+    mean = tl.sum(count * (pivot + share), 0) / tl.maximum(edges, 1.0)
+    # Squares about each lane's mean, and those of its distance to the tile's.
+    away = pivot + share - mean[None, :]
+    within = tl.maximum(square - total * share, 0.0)
+    squares = within + count * away * away
+    tl.store(out, edges, mask=exists)
+    tl.store(out + D, mean, mask=exists)
+    tl.store(out + 2 * D, tl.sum(squares, 0), mask=exists)
+
+
+@triton.jit
+def update(
+    old,
+    pre,
+    norm,
+    new,
+    seed,
+    dropped,
+    kept_scale,
+    rows,
+    D: tl.constexpr,
+    BE: tl.constexpr,
+    BC: tl.constexpr,
+    SHARED: tl.constexpr,
+):
+    """New edges: ``old`` + dropout(relu(factor · z + shift)), where z (rows, D) is ``pre``.
+
+    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for
+    all if ``SHARED``. ``new`` may be ``pre`` itself.
+    """
+    number, live, channel, exists = tile_of(rows, D, BE, BC)
+    mask = live[:, None] & exists[None, :]
+    at = elements(number, channel, D)
+    factor = constant(norm, channel, exists, 0, D)
+    shift = constant(norm, channel, exists, 1, D)
+    y = loaded(pre + at, mask) * factor + shift
+    y = tl.where(y > 0, y, 0.0)
+    y = dropped_out(y, seed, at, channel, dropped, kept_scale)
+    if SHARED:
+        y += loaded(old + channel, exists)[None, :]
+    else:
+        y += loaded(old + at, mask)
+    tl.store(new + at, y.to(new.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def through_norm(
+    z,
+    g,
+    norm,
+    seed,
+    dropped,
+    kept_scale,
+    at,
+    channel,
+    D: tl.constexpr,
+):
+    """Z − mean of the elements ``at``, and the gradient of the norm's output, from g behind it."""
+    exists = channel < D
+    factor = constant(norm, channel, exists, 0, D)
+    shift = constant(norm, channel, exists, 1, D)
+    g = tl.where(z * factor + shift > 0, g, 0.0)
+    g = dropped_out(g, seed, at, channel, dropped, kept_scale)
+    return z - constant(norm, channel, exists, 2, D), g
+
+
+@triton.jit
+def sum_gradients(
+    pre,
+    grad,
+    norm,
+    parts,
+    seed,
+    dropped,
+    kept_scale,
+    edges,
+    D: tl.constexpr,
+    STEPS: tl.constexpr,
+    BE: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of the norm's output: (tiles, 2, D).
+
+    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and
+    means.
+    """
+    row, _live, channel, exists = tile_of(edges, D, BE * STEPS, BC)
+    first = tl.min(row, 0)
+    total = tl.zeros((BE, BC), tl.float32)
+    product = tl.zeros((BE, BC), tl.float32)
+    for step in range(STEPS):
+        number = first + step * BE + tl.arange(0, BE)
+        mask = (number < edges)[:, None] & exists[None, :]
+        at = elements(number, channel, D)
+        z = loaded(pre + at, mask)
+        g = loaded(grad + at, mask)
+        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D)
+        total += g
+        product += g * away
+    blocks: tl.constexpr = (D + BC - 1) // BC
+    out = parts + (tl.program_id(0) // blocks) * 2 * D + channel
+    tl.store(out, tl.sum(total, 0), mask=exists)
+    tl.store(out + D, tl.sum(product, 0), mask=exists)
 
 
 @triton.jit
@@ -140,7 +342,7 @@ def differentiate(
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is not
-    None, g is as in :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts,
+    None, g is as in :func:`sum_gradients`, ``norm`` (5, D) holds factors, shifts,
     means, offsets and slopes, and z also takes factor · g − offset − slope · (z − mean).
     """
     # 1. The gradient of the sum of messages, by node.
@@ -164,7 +366,11 @@ def differentiate(
         # 2. From the new edges, through dropout, ReLU and the norm.
         if grad is not None:
             g = loaded(grad + edges, mask)
-            g = before_norm(z, g, norm, seed, dropped, kept_scale, edges, channel, D, True)
+            away, g = through_norm(z, g, norm, seed, dropped, kept_scale, edges, channel, D)
+            factor = constant(norm, channel, exists, 0, D)
+            offset = constant(norm, channel, exists, 3, D)
+            slope = constant(norm, channel, exists, 4, D)
+            g = factor * g - offset - slope * away
         else:
             g = tl.zeros((BN, BC), tl.float32)
         # 3. Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.

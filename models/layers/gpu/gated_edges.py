@@ -1,16 +1,12 @@
-"""GatedGCN on a GPU: the edges' part of a layer in two differentiable functions, for both forms of edges.
+"""GatedGCN on a GPU: the edges' part of a layer as one differentiable function, for both forms of edges.
 
-New edges are formed by their reader, the next layer, in the pass that multiplies them. As on the
-CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old edges. Where
-one of these kernels computes the products, a layer has 6 passes over an (E, d) tensor forward (4
-the old edges and their product, 2 z) and 11 backward (3 the gradient of z, 2 the sums at sources, 2
-the weight's, 4 the old edges' and, in the same pass, the sums for the norm they came from); with
-products by cuBLAS 7 and 12.
+As on the CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old
+edges. Matrix products are PyTorch's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,16 +14,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
-from kmip_data.models.layers.batch import GraphBatch, NeighborTable, UnformedEdges
-from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, norms, products
-from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import BatchNorm, constants_of
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable
+from kmip_data.models.layers.gpu import gate_kernels
+from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, programs
+from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 
 #: Elements of a tile and unrolled slots of a neighbour table, of the two kernels by target.
 GATE = (256, 2)
 DIFFERENTIATE = (512, 4)
 #: Elements of a tile of ``sum_at_sources``.
 SOURCES = 256
+#: Elements of a step of the kernels by edge, and steps of a program that sums over edges.
+ROWS = 1024
+STEPS = 8
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
@@ -36,20 +35,19 @@ def gated_edges(
     at_target: Tensor,
     at_source: Tensor,
     message: Tensor,
-    old: Tensor | UnformedEdges,
+    old: Tensor,
     weight: Tensor | None,
     norm: BatchNorm | None,
     dropout: float,
-) -> tuple[Tensor, UnformedEdges | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Gate the edges, sum at the targets, update the edges: :func:`.cpu.gated_edges.gated_edges`.
 
-    Edges are a table or a list in any order, ``old`` (N, k, d), (E, d) or unformed, or (1, d) where
-    all share one vector. All float32; under autocast to bfloat16 node tensors may have either
-    dtype, and z and the new edges are bfloat16, while running statistics, sums and gradients of
-    nodes stay float32. The seed is drawn and stays on the device; the host does not wait for it.
-    The edges must name existing nodes, which is not checked.
+    Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share
+    one vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z
+    and the new edges are bfloat16, while running statistics, sums and gradients of nodes stay
+    float32. The seed is drawn and stays on the device; the host does not wait for it. The edges
+    must name existing nodes, which is not checked.
     """
-    # 1. The old edges, formed if they are not, and their product with the weight.
     device = at_target.device
     d = at_target.shape[1]
     dtype = torch.float32
@@ -57,209 +55,48 @@ def gated_edges(
         dtype = torch.get_autocast_dtype(device.type)
     if weight is not None:
         weight = weight.to(dtype)
-    product = None
-    if isinstance(old, _Unformed) and weight is not None and old.dtype == dtype:
-        rows, product = old.multiplied(weight, batch.context.split)
-    else:
-        values = old.tensor() if isinstance(old, UnformedEdges) else old
-        rows = values.to(dtype).contiguous().view(-1, d)
-        if weight is not None:
-            rows, product = _Form.apply(rows, None, weight, None, batch.context.split)  # type: ignore[no-untyped-call]
 
-    # 2. Gates and sums; z takes the product's memory.
-    entries = _Entries(batch)
-    norming = _Norming(norms.dropout_of(dropout if norm else 0.0, device))
-    quotient, z = _GatedEdges.apply(  # type: ignore[no-untyped-call]
+    dropped = round(dropout * 2**32) if norm is not None else 0
+    seed = None
+    if dropped:
+        seed = torch.empty(1, dtype=torch.int64, device=device).random_()
+    entries = _Entries.of(batch)
+    quotient, new = _GatedEdges.apply(  # type: ignore[no-untyped-call]
         at_target.contiguous(),
         at_source.contiguous(),
         message.contiguous(),
-        product,
+        old.to(dtype).contiguous().view(-1, d),
+        weight,
         norm.weight if norm else None,
         norm.bias if norm else None,
         entries,
         norm,
-        norming,
-        dtype,
+        (seed, dropped, 1 / (1 - dropout)),
     )
-    if norm is None:
-        return quotient, None
-    return quotient, _Unformed(rows, z, norming, entries.shape)
+    return quotient, None if new is None else new.view(entries.shape)
 
 
+@dataclass(frozen=True)
 class _Entries:
     """The edges of one batch as entries of their targets."""
 
-    def __init__(self, batch: GraphBatch) -> None:
-        self.batch = batch
-        self.edges = batch.edges
+    batch: GraphBatch
+    k: int  #: entries of each node in a neighbour table; 0: a list
+    count: int
+    shape: tuple[int, ...]  #: of edge values
+    #: Start, end and number of entries; kernels read only the end in a table.
+    incoming: tuple[Tensor | None, ...]
+
+    @classmethod
+    def of(cls, batch: GraphBatch) -> _Entries:
         edges = batch.edges
         if isinstance(edges, NeighborTable):
-            self.nodes, self.k = edges.neighbor.shape
-            self.shape: tuple[int, ...] = (self.nodes, self.k, -1)
-            self.count = self.nodes * self.k
-            # Start, end and number of entries, of which kernels read only the end.
+            nodes, k = edges.neighbor.shape
             ends = edges.neighbor.contiguous()
-            self.incoming: tuple[Tensor | None, ...] = (ends, ends, ends)
-        else:
-            bags = edges.adjacency.incoming
-            self.nodes = edges.num_nodes
-            self.k = 0
-            self.shape = (len(edges.source), -1)
-            self.count = len(edges.source)
-            self.incoming = (bags.start, bags.node, bags.edge)
-
-
-@dataclass(eq=False)
-class _Norming:
-    """State of a layer's norm of z, shared by the two functions that compute it."""
-
-    drop: norms.Dropout
-    #: (3, d) factors, shifts and means, set once there are statistics.
-    constants: Tensor = field(init=False)
-    #: Backwards: (tiles, 2, d), the norm's sums, where a product has computed them.
-    parts: Tensor | None = None
-
-
-class _Unformed(UnformedEdges):
-    """``old`` (E, d) or (1, d) + dropout(relu(norm(z))).
-
-    ``carrier`` is z (E, d), but its gradient is that of the edges, which z's layer takes through
-    its norm. They are formed once, so that this gradient has one source.
-    """
-
-    def __init__(
-        self,
-        old: Tensor,
-        carrier: Tensor,
-        norming: _Norming,
-        shape: tuple[int, ...],
-    ) -> None:
-        self._rows = old
-        self._carrier: Tensor | None = carrier
-        self._norming: _Norming | None = norming
-        self._shape = shape
-        self.dtype = carrier.dtype
-
-    def tensor(self) -> Tensor:
-        if self._carrier is not None:
-            self.multiplied(None, None)
-        return self._rows.view(self._shape)
-
-    def multiplied(self, weight: Tensor | None, split: str | None) -> tuple[Tensor, Tensor | None]:
-        """Return the edges (E, d), and their product with ``weight`` (d, d) transposed."""
-        formed, product = _Form.apply(self._rows, self._carrier, weight, self._norming, split)  # type: ignore[no-untyped-call]
-        self._rows = formed
-        self._carrier = None
-        self._norming = None
-        return formed, product
-
-
-class _Form(torch.autograd.Function):
-    """Edges, ``old`` or formed from it and z, and their product if there is a weight."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        old: Tensor,
-        z: Tensor | None,
-        weight: Tensor | None,
-        norming: _Norming | None,
-        split: str | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        ctx.set_materialize_grads(False)
-        d = old.shape[1]
-        if old.dtype == torch.bfloat16:
-            split = "bf16x3"  # whose first part holds all of a bfloat16 number
-        ctx.split = split if d <= products.MOST else None
-
-        # 1. Memory of the new edges: z's, unless a backward pass will read z.
-        new = old
-        carried: products.Norming | None = None
-        if z is not None and norming is not None:
-            new = torch.empty_like(z) if ctx.needs_input_grad[1] else z
-            carried = (z, norming.constants, norming.drop)
-        ctx.shared = len(old) < len(new)
-
-        # 2. Form and multiply them in one pass, or form them and leave the product to cuBLAS.
-        product = None
-        if weight is not None and ctx.split:
-            product, _ = products.multiplied(
-                old,
-                weight,
-                split=ctx.split,
-                norming=carried,
-                new=new if carried else None,
-            )
-        elif carried:
-            _update(old, new, carried)
-        if weight is not None and product is None:
-            product = torch.mm(new, weight.t())
-        ctx.norming = norming
-        ctx.save_for_backward(None if weight is None else new, weight, z)
-        return new, product
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, grad: Tensor | None, grad_product: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        new, weight, z = ctx.saved_tensors
-        wants_edges = any(ctx.needs_input_grad[:2])
-        if grad is not None:
-            grad = grad.contiguous()
-        grad_weight = None
-        parts = None
-        if grad_product is not None:
-            grad_weight = grad_product.t() @ new
-
-        # The product's gradient, added to that of the edges.
-        if grad_product is not None and wants_edges:
-            if ctx.split:
-                carried = None
-                if z is not None:
-                    carried = (z, ctx.norming.constants, ctx.norming.drop)
-                grad, parts = products.multiplied(
-                    grad_product,
-                    weight.t(),
-                    grad,
-                    split=ctx.split,
-                    norming=carried,
-                )
-            elif grad is None:
-                grad = grad_product @ weight
-            else:
-                grad = torch.addmm(grad, grad_product, weight)
-        if z is not None:
-            ctx.norming.parts = parts
-
-        grad_old = grad
-        if ctx.shared and grad is not None:
-            grad_old = grad.sum(0, keepdim=True, dtype=torch.float32)
-        grad_z = None if z is None else grad
-        return grad_old, grad_z, grad_weight, None, None
-
-
-def _update(old: Tensor, new: Tensor, norming: products.Norming) -> None:
-    """``new`` (E, d) becomes ``old`` + dropout(relu(norm(z)))."""
-    edges, d = new.shape
-    z, constants, drop = norming
-    block = channels_of_a_tile(d)
-    rows = norms.ROWS // block
-    with torch.cuda.device_of(new):  # type: ignore[no-untyped-call]
-        norm_kernels.update[programs(edges, rows, d)](
-            old,
-            z,
-            constants,
-            new,
-            *drop,
-            edges,
-            D=d,
-            BE=rows,
-            BC=block,
-            SHARED=len(old) < edges,
-            RELU=True,
-            **OPTIONS,
-        )
+            return cls(batch, k, nodes * k, (nodes, k, -1), (ends, ends, ends))
+        bags = edges.adjacency.incoming
+        count = len(edges.source)
+        return cls(batch, 0, count, (count, -1), (bags.start, bags.node, bags.edge))
 
 
 def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
@@ -277,7 +114,7 @@ def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
 
 
 class _GatedEdges(torch.autograd.Function):
-    """Quotients and z, in the memory of ``product``; for z's gradient see :class:`_Unformed`."""
+    """Quotients and new edges."""
 
     @staticmethod
     def forward(
@@ -285,25 +122,24 @@ class _GatedEdges(torch.autograd.Function):
         at_target: Tensor,
         at_source: Tensor,
         message: Tensor,
-        product: Tensor | None,
+        old: Tensor,
+        weight: Tensor | None,
         _scale: Tensor | None,
         _shift: Tensor | None,
         entries: _Entries,
         norm: BatchNorm | None,
-        norming: _Norming,
-        dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor]:
+        drop: tuple[Tensor | None, int, float],
+    ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         nodes, d = at_target.shape
-        by_batch = norm is not None and norm.uses_batch(entries.count)
+        count = entries.count
+        by_batch = norm is not None and norm.uses_batch(count)
         ctx.entries = entries
-        ctx.norming = norming
-        ctx.share = float(by_batch) / entries.count
-        if product is None:
-            z = torch.empty(entries.count, d, dtype=dtype, device=message.device)
-        else:
-            z = product
-            ctx.mark_dirty(product)
+        ctx.drop = drop
+        ctx.share = float(by_batch) / count
+
+        # 1. z, its gates and the sums at the targets; with statistics of z where the norm takes them.
+        z = old.new_empty(count, d) if weight is None else torch.mm(old, weight.t())
         quotient = torch.empty(nodes, d, device=z.device)
         inverse = torch.empty(nodes, d, device=z.device)
         shape = by_node(GATE, d, entries.k)
@@ -319,43 +155,76 @@ class _GatedEdges(torch.autograd.Function):
                 inverse,
                 parts,
                 nodes,
-                ADD=product is not None,
+                ADD=weight is not None,
                 STATISTICS=by_batch,
                 **shape,
             )
-            deviation = None
-            if norm is not None and by_batch:
-                norming.constants, deviation = norms.constants_by_tiles(
-                    norm, parts, repeated=entries.batch.context.repeated
-                )
-            elif norm is not None:
-                norming.constants, deviation = constants_of(norm, None, entries.count)
-        ctx.save_for_backward(message, z, quotient, inverse, deviation)
-        return quotient, z
+        saved = [message, old, weight, z, quotient, inverse]
+        if norm is None:
+            ctx.save_for_backward(*saved)
+            return quotient, None
+
+        # 2. New edges, in place of z where no backward pass will read it.
+        statistics = _statistics(parts, count) if by_batch else None
+        repeated = entries.batch.context.repeated
+        constants, deviation = constants_of(norm, statistics, count, repeated=repeated)
+        new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
+        block = channels_of_a_tile(d)
+        with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+            gate_kernels.update[programs(count, ROWS // block, d)](
+                old,
+                z,
+                constants,
+                new,
+                *drop,
+                count,
+                D=d,
+                BE=ROWS // block,
+                BC=block,
+                SHARED=len(old) < count,
+                **OPTIONS,
+            )
+        ctx.save_for_backward(*saved, constants, deviation)
+        return quotient, new
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad_quotient: Tensor | None, grad: Tensor | None
+        ctx: Any, grad_quotient: Tensor | None, grad_new: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        message, z, quotient, inverse, deviation = ctx.saved_tensors
+        message, old, weight, z, quotient, inverse, *constants = ctx.saved_tensors
         entries: _Entries = ctx.entries
-        norming: _Norming = ctx.norming
         nodes, d = quotient.shape
+        block = channels_of_a_tile(d)
         grad_scale = None
         grad_shift = None
         norm = None
         if grad_quotient is None:
             grad_quotient = torch.zeros_like(quotient)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            # 1. Gradients of the norm; the pass that multiplied may have computed its sums.
-            if grad is not None:
-                parts = norming.parts
-                norming.parts = None
-                if parts is None:
-                    parts = norms.sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
-                grad_scale, grad_shift, norm = norms.gradients_by_tiles(
-                    parts, norming.constants, deviation, ctx.share
+            # 1. Gradients of the norm: sums over all edges come before the gradient of any.
+            if grad_new is not None:
+                grad_new = grad_new.contiguous()
+                norm, deviation = constants
+                rows = ROWS // block
+                parts = torch.empty(cdiv(entries.count, rows * STEPS), 2, d, device=z.device)
+                gate_kernels.sum_gradients[programs(entries.count, rows * STEPS, d)](
+                    z,
+                    grad_new,
+                    norm,
+                    parts,
+                    *ctx.drop,
+                    entries.count,
+                    D=d,
+                    STEPS=STEPS,
+                    BE=rows,
+                    BC=block,
+                    **OPTIONS,
+                )
+                sums = parts.sum(0, dtype=torch.float64)
+                total, product = sums
+                grad_scale, grad_shift, norm = gradients_of(
+                    norm, deviation, total, product, ctx.share
                 )
 
             # 2. The gradient of z, and its sums at the targets.
@@ -369,19 +238,18 @@ class _GatedEdges(torch.autograd.Function):
                 message,
                 *entries.incoming,
                 z,
-                grad,
+                grad_new,
                 norm,
                 grad_pre,
                 of_target,
                 of_sum,
-                *norming.drop,
+                *ctx.drop,
                 nodes,
                 **shape,
             )
 
             # 3. Its sums at the sources.
-            outgoing = entries.edges.adjacency.outgoing
-            block = channels_of_a_tile(d)
+            outgoing = entries.batch.edges.adjacency.outgoing
             gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](
                 z,
                 grad_pre,
@@ -397,5 +265,24 @@ class _GatedEdges(torch.autograd.Function):
                 BC=block,
                 **OPTIONS,
             )
-        of_product = grad_pre if ctx.needs_input_grad[3] else None
-        return of_target, of_source, of_message, of_product, grad_scale, grad_shift, *(None,) * 4
+
+        # 4. The old edges: added to the new ones, and multiplied for z.
+        grad_old = grad_new
+        grad_weight = None
+        if weight is not None:
+            grad_weight = grad_pre.t() @ old
+            if ctx.needs_input_grad[3]:
+                through_product = grad_pre @ weight
+                grad_old = through_product if grad_new is None else through_product + grad_new
+        if grad_old is not None and len(old) < entries.count:
+            grad_old = grad_old.sum(0, keepdim=True, dtype=torch.float32).to(old.dtype)
+        gradients = of_target, of_source, of_message, grad_old, grad_weight
+        return *gradients, grad_scale, grad_shift, None, None, None
+
+
+def _statistics(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance over all edges, float64, from number, mean and squares of tiles (tiles, 3, d)."""
+    numbers, means, squares = parts.double().unbind(1)
+    mean = (numbers * means).sum(0) / count
+    away = (means - mean).square_()
+    return mean, (squares + numbers * away).sum(0) / count

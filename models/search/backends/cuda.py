@@ -8,7 +8,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from kmip_data.errors import install_command
+from kmip_data.errors import GPU_EXTRAS, install_command
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 
@@ -38,7 +38,7 @@ def _missing() -> str | None:
     if any(
         importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")
     ):
-        return f"cuda.core is not installed: {install_command('cuda')}"
+        return f"cuda.core is not installed, so {GPU_EXTRAS['cuda']}; {install_command('cuda')}"
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
     if torch.version.hip is not None:

@@ -188,10 +188,9 @@ class TrainingConfig(Strict):
         default="", description="run to take initial weights from, where name and shape fit"
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="seed of weights, dropout and order")
-    precision: Literal["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"] = Field(
+    precision: Literal["32", "tf32", "16-mixed", "bf16-mixed"] = Field(
         default="32",
-        description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): all matrix"
-        " products; bf16x3 (GPU): those of GatedGCN's edges",
+        description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): matrix products",
     )
 
     @property
@@ -284,6 +283,10 @@ class RunConfig(Strict):
         """Return this configuration with other values in a section, which are not checked."""
         keys = getattr(self, section).model_copy(update=values)
         return self.model_copy(update={section: keys})
+
+    def with_fold(self, fold: int) -> RunConfig:
+        """Return this configuration on another of several published splits."""
+        return self.updated("data", split={**self.data.split, "fold": fold})
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import (
     Strict,
@@ -24,13 +25,17 @@ from kmip_data.manifest import (
 )
 from kmip_data.models.config import kinds_of, merged, models
 from kmip_data.models.tables import positionals
+from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
+from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.wording import counted
 
 #: The model whose settings others take where upstream has none.
 USUAL = "gps-kmip"
 _PARTS = ("name", "attention", "local")
+#: Folder of the settings of one graph that has no preset.
+ONE_GRAPH = "one-graph"
 _NO_PRESETS = {"dataset", "digests"}  #: the other files in a dataset's folder
 EMPTY = ("OOM", "–")  #: cells without a figure: out of memory, not run
 _PRESET_K = 10  #: k of the presets whose figure stands in the table of the influence of k
@@ -306,6 +311,14 @@ def preset_names() -> list[str]:
     return sorted(names)
 
 
+def _is_preset(name: str) -> bool:
+    """True for ``dataset/model`` of a preset, also of one graph without its own."""
+    if name in preset_names():
+        return True
+    folder, _, model = name.partition("/")
+    return folder == ONE_GRAPH and model in shipped_names(f"datasets/{ONE_GRAPH}")
+
+
 def presets_of(dataset: str) -> list[str]:
     """Models that have a preset on ``dataset``, including those of its family."""
     datasets = {dataset, family(dataset)}
@@ -325,15 +338,15 @@ def read_preset(dataset: str, model: str) -> Preset:
     invalid file.
     """
     name = f"{dataset}/{model}"
-    if name not in preset_names():
+    if not _is_preset(name):
         shared = f"{family(dataset)}/{model}"
-        usual = f"{family_of(dataset)}/{USUAL}"
+        usual = f"{family_of(dataset) or dataset}/{USUAL}"
         if shared in preset_names():
             preset = read_preset(*shared.split("/"))
             return preset.model_copy(
                 update={"dataset": dataset, "paper": published(dataset, model)}
             )
-        if model in models() and usual in preset_names():
+        if model in models() and _is_preset(usual):
             return _ours(read_preset(dataset, USUAL), model)
         known_models = set(presets_of(dataset))
         if usual in preset_names():
@@ -458,13 +471,18 @@ def config_for(
                 card = build.card
                 break
 
-    # 3. The preset of the dataset or of its family, or the defaults.
+    # 3. The preset of the dataset or of its family, that of one graph, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
         config = load_preset(preset, model, as_, target=dataset)
     else:
         if model not in models():
             raise unknown_name("model", model, list(models()), command="--plugin FILE of your own")
+        labels = None if card is None else target_column(card.schema_)
+        if card is not None and labels is not None and card.counts["graphs"] == 1:
+            config = load_preset(ONE_GRAPH, model, as_, target=dataset)
+            config, _ = fitted(config, card.schema_, dataset)
+            return config.updated("data", **changes)
         if as_ not in {None, "code"}:
             raise unknown_name(
                 f"variant of {dataset}", str(as_), ["code"], command="kmip-data train without --as"
@@ -472,6 +490,35 @@ def config_for(
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_ or "code"}
         config = config_from_mapping(values, "the defaults")
     return config.updated("data", **changes)
+
+
+def preset_on(
+    target: str, name: str, as_: str | None = None, *, home: Home | None = None
+) -> tuple[RunConfig, list[str]]:
+    """Return the preset ``name``, ``dataset/model``, for other data; see :func:`on_data`."""
+    dataset, _, model = name.partition("/")
+    if not _is_preset(name):
+        known = [preset for preset in preset_names() if preset.endswith(f"/{model}")]
+        raise unknown_name(
+            "preset", name, known or preset_names(), command="kmip-data info DATASET"
+        )
+    return on_data(load_preset(dataset, model, as_), target, home=home)
+
+
+def on_data(
+    config: RunConfig, target: str, *, home: Home | None = None
+) -> tuple[RunConfig, list[str]]:
+    """Return ``config`` for the data of ``target``, and a line on each setting that does not fit them.
+
+    Parameters of the build, sample, split and fold are those of ``target``, not of ``config``.
+    """
+    data = config_for(target, USUAL, home=home).data
+    config = config.model_copy(update={"data": data})
+    # A shipped dataset may not be built yet.
+    if data.dataset in dataset_names():
+        return fitted(config, shipped_schema(data.dataset, data.parameters), data.dataset)
+    card = find(data.dataset, data.parameters, home=home, sample=data.sample).card
+    return fitted(config, card.schema_, card.dataset)
 
 
 def family_of(dataset: str, card: Card | None = None) -> str | None:

@@ -314,6 +314,34 @@ def _check_processes(config: RunConfig) -> None:
         )
 
 
+def open_split(
+    config: RunConfig,
+    *,
+    home: Home,
+    build: bool = True,
+    named: str | None = None,
+    **build_options: Unpack[BuildArguments],
+) -> tuple[Build, str]:
+    """Return the build that ``config.data`` names and the name of its split; see :func:`open_data`."""
+    data = config.data
+    target = folder_of(data.dataset) or data.dataset
+    # One graph: refuse before it is built.
+    if family(data.dataset) == "city":
+        _check_processes(config)
+    opened = obtain(
+        target,
+        data.parameters,
+        data.split,
+        home=home,
+        sample=data.sample,
+        build=build,
+        **build_options,
+    )
+    if named in opened.card.splits:
+        return opened, named
+    return opened, split_name(opened, data.split)
+
+
 def open_data(
     config: RunConfig,
     *,
@@ -331,22 +359,8 @@ def open_data(
     ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data
     cannot be trained on.
     """
-    data = config.data
-    target = folder_of(data.dataset) or data.dataset
-    # One graph: refuse before it is built.
-    if family(data.dataset) == "city":
-        _check_processes(config)
-    opened = obtain(
-        target,
-        data.parameters,
-        data.split,
-        home=home,
-        sample=data.sample,
-        build=build,
-        **build_options,
-    )
+    opened, name = open_split(config, home=home, build=build, named=split, **build_options)
     card = opened.card
-    name = split if split in card.splits else split_name(opened, data.split)
     check_columns(opened, config)
     entry = card.splits[name]
     parts = read_split(

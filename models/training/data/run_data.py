@@ -60,16 +60,27 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     if column.attribute == LINKS:
         kind = "links"
         level = "link"
-    for name, chosen, fits in (
-        ("training.loss", loss, loss is None or losses[loss].kind == kind),
-        ("training.metric", metric, metric is None or all_metrics()[metric].kind == kind),
-        ("model.head", head, head is None or all_heads()[head].level == level),
+    two = is_class(column) and num_classes == 2
+    metrics = [
+        name
+        for name, other in all_metrics().items()
+        if other.kind == kind and (two or not other.of_two_classes)
+    ]
+    for name, chosen, fitting in (
+        ("training.loss", loss, [name for name in losses if losses[name].kind == kind]),
+        ("training.metric", metric, metrics),
+        ("model.head", head, [name for name, other in all_heads().items() if other.level == level]),
     ):
-        if not fits:
-            raise UsageError(
-                f"{name} = {chosen} does not fit the targets: {column.attribute} is {kind} of a {level}.",
-                next=f"--set {name}=none (chosen by the targets), or another value of it",
-            )
+        if chosen is None or chosen in fitting:
+            continue
+        targets = f"{kind} of a {level}"
+        if kind == "single-label":
+            targets = f"one of {num_classes} classes of a {level}"
+        raise UsageError(
+            f"{name} = {chosen} does not fit the targets: {column.attribute} is {targets}.",
+            expected=", ".join(fitting),
+            next=f"--set {name}=none (chosen by the targets), or one of these",
+        )
     outputs = 1
     if kind == "single-label":
         outputs = num_classes
@@ -144,13 +155,6 @@ class RunData(ABC):
             classes = int(ShardedDataset(build, split_name=split_name, columns=["y"]).num_classes)
         self.task = task_of(column, config, num_classes=classes)
         self.config = with_task(config, self.task)
-        metric = self.config.training.metric or ""
-        if all_metrics()[metric].of_two_classes and self.task.outputs != 2:
-            raise UsageError(
-                f"training.metric = {metric} is of two classes; {build.card.dataset} has "
-                f"{self.task.outputs}.",
-                next="--set training.metric=accuracy",
-            )
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kmip_data.manifest import dataset_names
+from kmip_data.format.card import read_card
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     PaperResult,
+    folder_of,
     load_preset,
     published_at_k,
     read_preset,
@@ -65,8 +66,9 @@ def aim_of(config: RunConfig) -> Aim | None:
     if not config.preset:
         return None
     preset = read_preset(*config.preset.split("/"))
-    dataset = config.data.dataset
-    if dataset in dataset_names() and dataset != preset.dataset:  # a configuration of another one
+    folder = folder_of(config.data.dataset)
+    dataset = config.data.dataset if folder is None else read_card(folder).dataset
+    if dataset != preset.dataset:  # the settings of another one
         return None
 
     k = getattr(config.model.attention, "k", None)

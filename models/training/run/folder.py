@@ -159,9 +159,10 @@ def home_option(run: Path) -> str:
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
-    """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
+    """Resolve RUN: a run folder, or its path below ``runs/``.
 
-    Raises ``UsageError`` where no run matches, or several do.
+    The last parts are enough, and the beginning of the name, where only one run has them. Raises
+    ``UsageError`` where no run matches, or several do.
     """
     text = os.fspath(run)
     path = located(text, "run")
@@ -170,11 +171,15 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     wanted = Path(text).parts
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     matches = [folder for folder in runs if wanted and folder.parts[-len(wanted) :] == wanted]
+    fault = "are called"
+    if not matches:
+        matches = [folder for folder in runs if has_beginning(folder.parts, wanted)]
+        fault = "begin with"
     if len(matches) == 1:
         return matches[0]
     if matches:
         several = "".join(f"\n    {folder}" for folder in matches)
-        raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
+        raise UsageError(f"{len(matches)} runs {fault} {text!r}.", found=several, next="a path")
     # A suggestion by path, or by its last parts alone: a name is much shorter than its path.
     names = []
     by_end = {}
@@ -188,6 +193,14 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         found="".join(f"\n    {name}" for name in names[-5:]) or f"no runs under {home.runs}",
         next="kmip-data runs" if names else "kmip-data train --dataset NAME",
     )
+
+
+def has_beginning(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """True if the last parts of a run's path are those ``wanted``, of the name the beginning."""
+    if not wanted:
+        return False
+    *parents, name = parts[-len(wanted) :]
+    return parents == [*wanted[:-1]] and name.startswith(wanted[-1])
 
 
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
@@ -367,8 +380,12 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
-    """Mean and standard deviation (ddof 0, as upstream aggregates seeds) of every metric over runs."""
+def mean_std(runs: Sequence[Metrics], ddof: int = 0) -> tuple[Metrics, Metrics]:
+    """Mean and standard deviation of every metric over runs.
+
+    ``ddof`` is 0 as upstream aggregates seeds, 1 as papers aggregate splits.
+    """
+    deviation = statistics.stdev if ddof else statistics.pstdev
     mean: Metrics = {}
     std: Metrics = {}
     for part, names in runs[0].items():
@@ -377,7 +394,7 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
         for name in names:
             values = [run[part][name] for run in runs]
             mean[part][name] = statistics.fmean(values)
-            std[part][name] = statistics.pstdev(values)
+            std[part][name] = deviation(values)
     return mean, std
 
 
@@ -404,9 +421,9 @@ def with_unit(name: str, value: float) -> str:
     return f"{text} %" if is_share(name) else text
 
 
-def metrics_table(runs: Sequence[Metrics]) -> str:
+def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:
     """Parts against metrics, shares in percent; mean ± std where there are several runs."""
-    mean, std = mean_std(runs)
+    mean, std = mean_std(runs, ddof)
     names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
     rows = [["", *map(title_of, names)]]
     for part in PARTS:
@@ -423,16 +440,23 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of the same configuration with different seeds, and their folders."""
+    """Results of the same configuration with different seeds or folds, and their folders."""
 
     runs: list[Path]
     results: list[RunResult]
+
+    @property
+    def folds(self) -> list[int]:
+        """Fold of each run; empty where all runs have the same."""
+        folds = [result.split.parameters.get("fold", 0) for result in self.results]
+        return folds if len({*folds}) > 1 else []
 
     def to_dict(self) -> dict[str, Any]:
         """Object that ``train --json`` prints.
 
         ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several
-        seeds the mean ``metrics``, their deviation ``std``, and ``runs``, one object per seed.
+        runs the mean ``metrics``, their deviation ``std``, and ``runs``, one object each, with its
+        ``fold`` where there are several.
         """
         shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
         runs = []
@@ -440,17 +464,25 @@ class Summary:
             runs.append({"run": str(folder)} | result.model_dump(include=shown))
         if len(runs) == 1:
             return runs[0]
-        mean, std = mean_std([result.metrics for result in self.results])
+        for run, fold in zip(runs, self.folds, strict=False):
+            run["fold"] = fold
+        mean, std = mean_std([result.metrics for result in self.results], ddof=bool(self.folds))
         return {"metrics": mean, "std": std, "runs": runs}
 
     def table(self) -> str:
-        """Table of parts and metrics (mean ± std over seeds), with the data and the model."""
+        """Table of parts and metrics (mean ± std over runs), with the data and the model."""
         first = self.results[0]
-        seeds = ", ".join(str(result.seed) for result in self.results)
+        seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
         dataset = f"{first.dataset}{remark(first.sample, first.complete)}"
-        table = metrics_table([result.metrics for result in self.results])
+        table = metrics_table([result.metrics for result in self.results], ddof=bool(self.folds))
+        folds = ""
+        if self.folds:
+            numbers = ", ".join(map(str, dict.fromkeys(self.folds)))
+            folds = (
+                f" fold {numbers}: mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
+            )
         return (
-            f"{table}\n{dataset}, {first.model}, seed {seeds}; weights of epoch {best} "
+            f"{table}\n{dataset}, {first.model},{folds} seed {seeds}; weights of epoch {best} "
             f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
-from kmip_data.models.context import ForwardContext, autocast
+from kmip_data.models.context import autocast
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
@@ -74,8 +74,7 @@ class TrainingModule(nn.Module):
         try:
             # DDP only in training: it would exchange buffers in an evaluation, too.
             network = self.network if self.training else self.model
-            context = ForwardContext(self.config.training.precision)
-            logits = network(batch, context)
+            logits = network(batch)
             # Those of a sampled neighbourhood are of its seeds alone.
             return logits, self.task.targets(batch)[: len(logits)]
         except NotFinite as error:

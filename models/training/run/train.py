@@ -1,8 +1,9 @@
-"""Train: one run per seed, resumable, and the mean over seeds."""
+"""Train: one run per fold and seed, resumable, and the mean over them."""
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import shlex
@@ -11,13 +12,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources
+from kmip_data.errors import (
+    GPU_EXTRAS,
+    CheckFailed,
+    DamagedInput,
+    KmipDataError,
+    OutOfResources,
+    install_command,
+)
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import sha256_file
 from kmip_data.models.context import float32_products
@@ -32,7 +41,7 @@ from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import origin
-from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
 from kmip_data.models.training.memory import (
@@ -75,11 +84,12 @@ def train(
     *,
     home: Home | None = None,
     seeds: Sequence[int] | None = None,
+    folds: Sequence[int] | None = None,
     name: str | None = None,
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
-    """Train ``config`` once per seed, building the dataset first if it is missing.
+    """Train ``config`` once per fold and seed, building the dataset first if it is missing.
 
     Parameters
     ----------
@@ -89,8 +99,12 @@ def train(
         Folder of builds and runs; the default home if ``None``.
     seeds
         Default: ``config.training.seed`` alone.
+    folds
+        Published splits by number; default: that of ``config.data.split`` alone. A run of this
+        ``name`` and configuration is continued, or read if it is finished.
     name
-        Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
+        Name of the run folder (with folds or several seeds, its beginning); a time stamp if
+        ``None``.
     build_options
         Options of :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
@@ -126,37 +140,73 @@ def train(
     if aim is not None:
         log(aim.line)
 
+    # Refuse a wrong fold before any is trained.
+    configs = [config]
+    if folds:
+        configs = [config.with_fold(fold) for fold in folds]
+        for of_fold in configs:
+            open_split(of_fold, home=home, quiet=quiet, **build_options)
     done = Summary([], [])
-    for seed in seeds:
-        seeded = config.with_seed(seed)
-        data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded = plan_evaluation(data.pinned(seeded), data, device, log)
+    for of_fold, seed in product(configs, seeds):
+        run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.variant}"
+        if folds:
+            run_name += f"-fold{of_fold.data.split['fold']}"
+        if name is None or len(seeds) > 1:
+            run_name += f"-seed{seed}"
+        new = _NewRun(run_name, home, exact=name is not None, resumable=bool(folds))
+        one = new.train(of_fold.with_seed(seed), device, log, quiet=quiet, **build_options)
+        done.results.extend(one.results)
+        done.runs.extend(one.runs)
+    return done
+
+
+@dataclass(frozen=True)
+class _NewRun:
+    """A run folder that is made, or resumed."""
+
+    name: str
+    home: Home
+    exact: bool  #: True if no number may be added to a name that is taken
+    resumable: bool  #: True if a run of this name and configuration is continued, or read
+
+    def train(
+        self,
+        config: RunConfig,
+        device: Device,
+        log: Callable[[str], None],
+        *,
+        quiet: bool,
+        **build_options: Any,
+    ) -> Summary:
+        """Train one configuration."""
+        data = open_data(config, home=self.home, quiet=quiet, **build_options)
+        config = plan_evaluation(data.pinned(config), data, device, log)
+        label = data.build.card.label
+        existing = self.home.runs / label / config.model.name / self.name
+        is_run = self.resumable and (existing / CONFIG_NAME).is_file()
+        if is_run and read_config(existing / CONFIG_NAME) == config:
+            return resume(existing, home=self.home, quiet=quiet, **build_options)
+
         first = {}
-        if seeded.training.init_from:
+        if config.training.init_from:
             with torch.random.fork_rng(devices=[]):
-                model = build_model(seeded.model, **data.channels)
-            source = Path(seeded.training.init_from)
+                model = build_model(config.model, **data.channels)
+            source = Path(config.training.init_from)
             run_folder.refuse_edited(source)
             expected = run_folder.read_result(source).files.get(WEIGHTS)
             weights = checkpoint.fitting_weights(model, source, expected, log)
             first = checkpoint.initial_files(weights)
-        needed = _try_out(seeded, data, device)
+        needed = _try_out(config, data, device)
 
         # Only the first process has a folder.
         opened: AbstractContextManager[Path | None] = nullcontext()
         if is_main_process():
-            if name is None:
-                run_name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{seeded.variant}-seed{seed}"
-            elif len(seeds) == 1:
-                run_name = name
-            else:
-                run_name = f"{name}-seed{seed}"
             opened = run_folder.new_run(
-                home,
-                data.build.card.label,
-                seeded.model.name,
-                run_name,
-                exact=name is not None,
+                self.home,
+                label,
+                config.model.name,
+                self.name,
+                exact=self.exact,
                 first=first,
             )
         with opened as folder:
@@ -164,10 +214,9 @@ def train(
                 for file, content in first.items():
                     (folder / file).parent.mkdir(exist_ok=True)
                     write_file(folder / file, content)
-                write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            done.results.append(fit(Prepared(seeded, data, folder, device, needed, log, quiet)))
-            done.runs.append(folder or Path())
-    return done
+                write_file(folder / CONFIG_NAME, to_toml(config).encode())
+            result = fit(Prepared(config, data, folder, device, needed, log, quiet))
+        return Summary([folder or Path()], [result])
 
 
 def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
@@ -465,6 +514,9 @@ def _announcement(
         yield f"steps: not captured: {plain}"
     else:
         yield "steps: captured as CUDA graphs"
+    for extra, package in {"cuda": "cuda", "gpu": "triton"}.items():
+        if importlib.util.find_spec(package) is None:
+            yield f"slower: {GPU_EXTRAS[extra]}; {install_command(extra)}"
 
 
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:

@@ -32,6 +32,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.edges import undirected
@@ -182,14 +183,12 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
-        code = read_masks(self.raw_lists(raw, params.split), params.split, int(records.nodes[0]))
+        code = read_masks(
+            raw_lists(self.manifest, raw, params.split), params.split, int(records.nodes[0])
+        )
         code[np.isnan(records.column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
         return Split(params.split, params.split, {}, note=note, node_code=code)
-
-    def default_splits(self) -> list[GraphLandSplitParams]:
-        """Both published splits."""
-        return [GraphLandSplitParams(split="RL"), GraphLandSplitParams(split="RH")]
 
     def name_parts(self, params: GraphLandParams) -> list[str]:
         """The scaling of the target, where it is not the default."""

@@ -24,8 +24,9 @@ from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
+    citations,
     edges,
-    graphml,
+    networks,
     smiles,
     tensors,
     tudataset,
@@ -55,7 +56,7 @@ from kmip_data.pipelines.shared.records import units_of_rows
 from kmip_data.wording import counted
 
 #: Formats in the order in which they are tried.
-FORMATS = (tensors, arrays, graphml, tudataset, smiles, edges)
+FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)
 KEY_LENGTH = 160
 _BYTES_OF_NODE = 32  #: memory besides the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_EDGE = 64

@@ -49,7 +49,7 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
     # 1. What the columns are, and which rows a graph has.
     params = facts.params
     edges = tables["edge"]
-    facts.require([edges, *tables.values()])
+    facts.require([*tables.values()])
     names = ("0", "1") if "0" in edges.names else (params.source, params.target)
     columns_of_ends = [edges.ids(name) for name in names]
     if any(column.dtype == object for column in columns_of_ends):

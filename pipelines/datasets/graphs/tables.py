@@ -88,8 +88,14 @@ class Facts:
     def require(self, tables: Sequence[Table]) -> None:
         """Refuse names of parameters that no table has."""
         for name in (*self.params.label, *self.params.feature):
-            if name != "none" and not any(name in table.names for table in tables):
-                raise tables[0].missing(name)
+            if name == "none" or any(name in table.names for table in tables):
+                continue
+            columns = [f"{table.name}: {', '.join(table.names) or 'none'}" for table in tables]
+            raise DamagedInput(
+                f"No table has a column {name!r}.",
+                found="; ".join(columns)[:1_000],
+                next="--set label= or --set feature=, and one of these columns",
+            )
 
     def label_of(self, names: Iterable[str], usual: Sequence[str], where: str) -> str:
         """Return the name of the array of targets, nothing where there is none."""

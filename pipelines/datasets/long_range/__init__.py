@@ -130,8 +130,6 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     """Pipeline of ``long-range``."""
 
     version = 1
-    #: Of every sixty graphs (ten of each topology) six validate and six test.
-    split_note = "eight, one and one tenth of each topology"
     Params = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:

@@ -30,6 +30,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
 from kmip_data.pipelines.shared.records import (
@@ -129,7 +130,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""
-        lists = read_split_lists(self.raw_lists(raw))
+        lists = read_split_lists(raw_lists(self.manifest, raw))
         keys = {}
         for part, names in lists.items():
             keys[part] = [name.rpartition("/")[2] for name in names]

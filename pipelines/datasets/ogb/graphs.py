@@ -21,6 +21,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.datasets.ogb.tables import MOST_ROWS, raw_table, read_split
 from kmip_data.pipelines.formats.numbers import stored
@@ -48,7 +49,6 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         self.labels = manifest.expected.classes or 1
-        self.sample_arguments = {"labels": self.labels}
 
     @property
     def label_type(self) -> str:
@@ -154,7 +154,7 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists: molecules of a scaffold are in one part."""
-        lists = read_split(self.raw_lists(raw), RULE, None)
+        lists = read_split(raw_lists(self.manifest, raw), RULE, None)
         rows = [int(key) for key in records.keys]
         return split_by_lists(
             {part: listed.tolist() for part, listed in lists.items()},

@@ -21,6 +21,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.datasets.ogb.tables import MOST_ROWS, raw_table, read_split
 from kmip_data.pipelines.formats.numbers import stored
@@ -55,12 +56,6 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         self.classes = manifest.expected.classes or 2
-        self.sample_arguments = {
-            "classes": self.classes,
-            "features": self.features,
-            "rule": self.rule,
-            "years": self.years,
-        }
 
     def schema(self, params: OGBNodesParams) -> Schema:
         """Features, class and, of papers, year."""
@@ -139,7 +134,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         """Apply the published lists."""
         nodes = int(records.nodes[0])
         codes = np.empty(nodes, np.uint8)
-        lists = read_split(self.raw_lists(raw), self.rule, nodes)
+        lists = read_split(raw_lists(self.manifest, raw), self.rule, nodes)
         for code, rows in enumerate(lists.values()):
             codes[rows] = code
         note = f"the published lists, by {self.rule.replace('_', ' ')}"

@@ -29,6 +29,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.datasets.ogb.nodes import YEARS, OGBNodesParams
 from kmip_data.pipelines.datasets.ogb.tables import read_lists
@@ -66,7 +67,6 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         self.classes = manifest.expected.classes or 2
-        self.sample_arguments = {"papers": self.classes}
 
     def schema(self, params: PapersParams) -> Schema:
         """Features, class and year; edges sorted by target."""
@@ -152,7 +152,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists; most nodes are in none."""
-        codes = _codes(self.raw_lists(raw), int(records.nodes[0]))
+        codes = _codes(raw_lists(self.manifest, raw), int(records.nodes[0]))
         if records.node_labels is not None:
             labels = records.node_labels[0]
             unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))

@@ -73,10 +73,6 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         """Read the SMILES with its contacts."""
         return lambda _, key, smiles: read_record(key, smiles, self.manifest.max_nodes)
 
-    def default_splits(self) -> list[PCQMContactSplitParams]:
-        """Both published splits."""
-        return [PCQMContactSplitParams(split="shuffle"), PCQMContactSplitParams(split="num-atoms")]
-
 
 PIPELINE = PCQMContactPipeline
 

@@ -43,15 +43,6 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     table: ClassVar[str]  #: name of the CSV
     columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
 
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        lists = self.lists["upstream"]
-        self.sample_arguments = {
-            "table": self.table,
-            "lists": lists,
-            "columns": self.columns,
-        }
-
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
         """Return the values of ``y`` from the fields of a row."""

@@ -30,6 +30,7 @@ from kmip_data.pipelines.base import (
     Records,
     Split,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
@@ -185,7 +186,9 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
-        return split_by_lists(read_split_lists(self.raw_lists(raw)), records.keys, "lists")
+        return split_by_lists(
+            read_split_lists(raw_lists(self.manifest, raw)), records.keys, "lists"
+        )
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
         """``k8``, the categories and what deviates from the defaults."""

@@ -36,7 +36,12 @@ from kmip_data.pipelines.datasets.superpixel_graphs.pieces import (
     index_torch_file,
     read_pieces,
 )
-from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
+from kmip_data.pipelines.shared.records import (
+    class_column,
+    feature_column,
+    in_order,
+    units_of_parts,
+)
 
 RECORDS_PER_UNIT = 1_000  #: about 46 MB per shard
 _OF_A_COLOUR = ("mean", "deviation of", "largest", "least")
@@ -60,15 +65,8 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         self.is_coco = manifest.file == "coco-sp"  #: labels are category ids of COCO, not classes
-        self.sample_arguments = {"coco": self.is_coco}
         # The parts that were drawn from one set of pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
-        self.split_note = "the published files, in their order"
-        if self.is_coco:
-            drawn = (
-                "val was drawn from the train pictures at random, not stratified as the paper says"
-            )
-            self.split_note += f"; {drawn}"
 
     def schema(self, params: Params) -> Schema:
         """Colour and place of each superpixel, strength and length of each boundary, and the class."""
@@ -134,11 +132,11 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         data), the source order.
         """
         if self.is_coco:
-            return super().pool_order(parts, labels)
+            return in_order(parts, labels)
         first, second = (np.asarray(part, np.int64) for part in parts)
         order = order_before_draw(labels[first], labels[second])
         if order is None or not len(order):
-            return super().pool_order(parts, labels)
+            return in_order(parts, labels)
         joined: list[int] = np.concatenate([first, second])[order].tolist()
         return joined
 

@@ -277,7 +277,7 @@ def test_cards_with_other_values(copy):
         lambda card: card["data_schema"].update(columns=[{}]),
         lambda card: card["data_schema"]["columns"][0].update(low=10**400),
         lambda card: card["data_schema"]["columns"][0].update(shape=[2**31] * 8),
-        lambda card: card["license"].update(url="https://example.org"),
+        lambda card: card["license"].update(url="https://example.com"),
         lambda card: card["shards"][0].update(graphs=-1),
         lambda card: card.update(shards=[0] * 2_000_000),
     ]

@@ -28,6 +28,12 @@ def test_the_tables_of_datasets_are_those_of_the_manifests():
         assert page.read_text("utf-8") == text, "run it with KMIP_DATA_WRITE_DOCS=1"
 
 
+def test_every_dataset_is_in_a_family_of_the_readme():
+    readme = (dataset_tables.ROOT / "README.md").read_text("utf-8")
+    for manifest in dataset_tables.manifests():
+        assert f"`{manifest.name}`" in readme, manifest.name
+
+
 def test_every_dataset_with_raw_files_has_its_digests_on_a_page():
     pages = dataset_tables.pages().items()
     after = [

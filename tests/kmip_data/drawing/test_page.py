@@ -193,7 +193,9 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
                 document.getElementById("column").value, document.querySelector("h1").textContent];""",
         tmp_path,
     )
-    assert found == [0, f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE, HOSTILE]
+    dataset, _, name = HOSTILE.partition("/")
+    texts = [f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE, f"{name} on {dataset}"]
+    assert found == [0, *texts]
 
 
 def test_confusion_counts_each_node():

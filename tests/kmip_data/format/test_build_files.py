@@ -36,7 +36,7 @@ def test_the_page_says_what_a_user_needs(build: Build) -> None:
         "**graph-fold0** (default)",
         "| train | 16 | 104 | 208 |",
         "| 0 | red | 37 | 28.46% |",
-        "[CC0](https://example.org)",
+        "[CC0](https://example.com)",
         "@misc{toy}",
         "part0.txt",
         build.card.content_digest,

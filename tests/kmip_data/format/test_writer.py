@@ -53,6 +53,7 @@ def random_schema(random: np.random.Generator) -> Schema:
             stored=(dtype := str(random.choice(sorted(STORED_DTYPES)))),
             presented=dtype,
             shape=shapes[random.integers(len(shapes))],
+            finite=False,
         )
         for name in "abcdxy"[: random.integers(6)]
     ]
@@ -246,3 +247,30 @@ def test_what_a_shard_cannot_hold():
         encode_shard([], POINT_SCHEMA, dataset="größe", build_key="k")
     with pytest.raises(UsageError, match="cannot be stored"):
         encode([], dataclasses.replace(POINT_SCHEMA, columns=many))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_values_beyond_their_column_are_refused_before_they_are_written(
+    streamed, tmp_path, monkeypatch
+):
+    if streamed:
+        monkeypatch.setattr(writer, "STREAMED_BYTES", -1)
+    column = {"key": "node/a", "attribute": "a", "stored": "float32", "presented": "float32"}
+    how = {"root": tmp_path, "dataset": "points", "build_key": "0123456789ab"}
+    for bounds, values, message in (
+        ({}, [0, np.nan], "'2' .* node/a has values that are not finite"),
+        ({"low": 0, "high": 1}, [0, 2], "'2' .* node/a is 0.0 to 2.0, not 0 to 1"),
+        ({"low": 0, "finite": False}, [np.nan, -1], "'2' .* node/a is -1.0 to"),
+        ({"low": 0, "finite": False}, [np.nan, 0], None),
+    ):
+        schema = Schema(columns=(Column(**column, **bounds),), edges="none")
+        records = []
+        for key, row in (("1", [0.5, 0.5]), ("2", values)):
+            array = np.array(row, np.float32)
+            records.append(GraphRecord(key=key, num_nodes=2, columns={"node/a": array}))
+        if message is None:
+            assert write_shard(tmp_path / "0.h5", records, schema, **how)["nodes"] == 4
+            continue
+        with pytest.raises(DamagedInput, match=message):
+            write_shard(tmp_path / "0.h5", records, schema, **how)
+        assert not (tmp_path / "0.h5").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,6 @@ import torch
 from benchmarks.table import thread_count
 from support.cases import check_each
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
 from kmip_data.models import context
@@ -159,46 +157,8 @@ def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
     torch.testing.assert_close(norm.running_mean, other.running_mean)
 
 
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"
-)
-
-
-def chosen(
-    device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows: int = 4, **options
-) -> str:
-    """Return the choice; tensors are fake, so that no GPU is needed."""
-    kernels = importlib.import_module("kmip_data.models.layers.gpu.norms")
-    with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context, "triton_runs", lambda device: device.type == "cuda")
-        patch.setattr(kernels, "normed", lambda *_, **__: "kernels")
-        patch.setattr(layers.nn.functional, "dropout", lambda rows, _: rows)
-        patch.setattr(BatchNorm, "forward", lambda _, rows, *__: rows)
-        found = layers.normed(
-            norm, *(torch.empty(rows, 5, dtype=dtype) for dtype in dtypes), **options
-        )
-    return found if isinstance(found, str) else "torch"
-
-
-@needs_triton
-def test_who_takes_a_norm() -> None:
-    norm, half = BatchNorm(5), torch.bfloat16
-    assert chosen("cpu", norm) == "torch"
-    assert chosen("cuda", norm) == chosen("cuda", norm, (torch.float32, half)) == "kernels"
-    assert chosen("cuda", norm, activation="relu") == "kernels"
-    assert chosen("cuda", norm, activation="gelu") == "torch"
-    for odd in (torch.float64, torch.float16):
-        assert chosen("cuda", norm, (odd, odd)) == "torch"
-    assert chosen("cuda", torch.nn.Identity()) == "torch"
-    assert chosen("cuda", norm, rows=1) == chosen("cuda", norm, rows=0) == "torch"
-    assert chosen("cuda", norm.eval()) == "torch"
-    with pytest.MonkeyPatch.context() as patch:  # several processes share the statistics
-        patch.setattr(BatchNorm, "together", True)
-        assert chosen("cuda", norm.train()) == "torch"
-
-
 @pytest.mark.parametrize("activation", ["relu", "gelu", None])
-def test_on_the_cpu_it_is_what_it_says(activation) -> None:
+def test_normed_is_what_it_says(activation) -> None:
     rows, more, residual = torch.randn(3, 9, 5).unbind()
     torch.manual_seed(1)
     found = layers.normed(

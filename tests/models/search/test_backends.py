@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from support.cases import check_each
 from support.oracles.slow_models import slow_search
 
-from kmip_data.models.search import topk_inner_product
+from kmip_data.models.context import autocast
+from kmip_data.models.search import rule, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
 from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, tree
 from kmip_data.runtime.threads import set_num_threads
@@ -135,6 +136,83 @@ def test_dense(monkeypatch, small: int, pairs: int, problem) -> None:
     monkeypatch.setattr(dense, "_SMALL", small)
     monkeypatch.setitem(dense.MEMORY_LIMIT, "cpu", dense._BYTES_PER_PAIR * pairs)
     check(problem, "dense")
+
+
+@pytest.fixture
+def refined(monkeypatch) -> list[int]:
+    """Rows that each float64 product of ``dense`` is given: those that float32 did not prove."""
+    rows = []
+    product = dense._by_float64
+
+    def counted(queries, keys, count):
+        rows.append(queries.shape[0] * queries.shape[1])
+        return product(queries, keys, count)
+
+    monkeypatch.setattr(dense, "_by_float64", counted)
+    return rows
+
+
+def test_dense_of_wide_rows(monkeypatch, refined) -> None:
+    """Ties, near ties and numbers of any size in sums of up to 1,024 products."""
+    monkeypatch.setattr(dense, "_SMALL", 0)
+
+    def holds(case) -> None:
+        kind, dim, scale = case
+        generator = np.random.default_rng(dim)
+        sides = [numbers(kind, generator, (1, rows, dim)) if kind != "normal" else
+                 generator.standard_normal((1, rows, dim), np.float32) for rows in (6, 40)]  # fmt: skip
+        queries, keys = (torch.from_numpy(side) * scale for side in sides)
+        check((queries, keys, 3, [0, 6], [0, 40]), "dense")
+
+    kinds = ["coarse", "near one", "extreme", "mixed", "normal"]
+    check_each(holds, itertools.product(kinds, [64, 257, 1024], [1.0]))
+    check_each(holds, itertools.product(["normal", "near one"], [300], [1e-22, 1e-19, 1e15, 1e18]))
+    assert refined, "of near ties, float32 proves nothing"
+
+
+def test_dense_proves_near_ties_in_float64(monkeypatch, refined) -> None:
+    """Scores that differ by more than float32's rounding and less than its bound are not scored whole."""
+    monkeypatch.setattr(dense, "_SMALL", 0)
+    scored = []
+    monkeypatch.setattr(rule, "score_block", lambda *operands: scored.append(operands))
+    keys = torch.ones(1, 100, 256)
+    keys[0, :, 0] += torch.arange(100).flip(0) * 2.0**-12
+    found = topk_inner_product(torch.ones(1, 20, 256), keys, 4, backend="dense")
+    assert found[1].tolist() == [[[0, 1, 2, 3]] * 20]
+    assert (refined, scored) == ([20], [])
+
+
+@pytest.mark.parametrize("dim", [10, 64, 1024])
+def test_few_rows_of_dense_need_float64(refined, dim: int) -> None:
+    generator = torch.Generator().manual_seed(dim)
+    queries, keys = (torch.randn(2, 4000, dim, generator=generator) for _ in range(2))
+    topk_inner_product(queries[:, :400], keys, 10, backend="dense")
+    assert sum(refined) / 800 <= 0.01, "share of rows that float32 does not prove"
+
+
+class Products(torch.overrides.TorchFunctionMode):
+    """Records the dtype and PyTorch's precision of each matrix product."""
+
+    def __init__(self) -> None:
+        self.seen = set()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in {"matmul", "__matmul__"}:
+            self.seen.add((args[0].dtype, torch.get_float32_matmul_precision()))
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16-mixed"])
+def test_dense_multiplies_in_full_float32(precision: str) -> None:
+    """Whatever the precision of the training around it, which has its own again afterwards."""
+    queries = torch.randn(1, 8, 32, generator=torch.Generator().manual_seed(0))
+    keys = torch.randn(1, 600, 32, generator=torch.Generator().manual_seed(1))
+    with autocast(precision, "cpu"), Products() as products:
+        before = torch.get_float32_matmul_precision()
+        found = topk_inner_product(queries, keys, 5, backend="dense")
+        assert torch.get_float32_matmul_precision() == before
+    assert products.seen == {(torch.float32, "highest")}
+    assert_same(found, slow_search(queries, keys, 5, [0, 8], [0, 600]))
 
 
 @needs_keops

@@ -18,7 +18,7 @@ from kmip_data.models import context
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.context import LEFT_OUT
-from kmip_data.models.layers import gated_gcn, norms
+from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda, dense
@@ -48,7 +48,7 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
         monkeypatch.setattr(self_check, "CHILD", ("-m", "support.kernels.emulated_gpu", damage))
         return self_check.check("cpu", emulated_gpu.SIZES, parts)
 
-    parts = ("attention", "edges", "norms")
+    parts = ("attention", "edges")
     assert found("whole", *parts) == dict.fromkeys(parts, OK)
     assert all("away from float64" in reason for reason in found("other result", *parts).values())
     assert COMPILER is None or found("whole", "search") == {"search": OK}
@@ -75,8 +75,8 @@ def test_another_result_of_the_search_is_found(monkeypatch) -> None:
 def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatch) -> None:
     monkeypatch.setattr(self_check, "CHILD", ("-S", "-c", program))
     monkeypatch.setattr(self_check, "LIMIT", 2.0 if "sleep" in program else 600.0)
-    found = self_check.check("cpu", emulated_gpu.SIZES, ("edges", "norms"))
-    assert found == dict.fromkeys(("edges", "norms"), reason)
+    found = self_check.check("cpu", emulated_gpu.SIZES, ("attention", "edges"))
+    assert found == dict.fromkeys(("attention", "edges"), reason)
 
 
 def test_what_is_compiled_is_counted() -> None:
@@ -159,7 +159,6 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     # Triton's parts: operators of PyTorch.
     monkeypatch.setattr(context, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered
-    assert not norms._is_fused(norms.BatchNorm(2), torch.ones(2, 2))
     batch = read_batch(
         SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
     )

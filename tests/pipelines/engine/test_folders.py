@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builds.toy_pipeline import digests, raw_folder, toy_pipeline, write_raw
+from support.builds.toy_pipeline import (
+    InProcessPipeline,
+    digests,
+    raw_folder,
+    toy_pipeline,
+    write_raw,
+)
 from support.cases import Cases
 
 from kmip_data.builds.home import Build, BuildOptions, Home
@@ -42,7 +48,7 @@ class _Failing(type(toy_pipeline())):  # type: ignore[misc]
 def _interrupted(folder: Path, output: Path, *, after: bool) -> None:
     """Leave a build as Ctrl-C does, before the first shard: in ``prepare``, or right after it."""
 
-    class Interrupted(type(toy_pipeline())):  # type: ignore[misc]
+    class Interrupted(InProcessPipeline):
         def prepare(self, raw: RawFolder, params: Any, workdir: Path) -> Prepared:
             if not after:
                 raise KeyboardInterrupt
@@ -50,9 +56,6 @@ def _interrupted(folder: Path, output: Path, *, after: bool) -> None:
 
         def units(self, prepared: Prepared, params: Any) -> Any:
             raise KeyboardInterrupt
-
-        def is_small(self, raw: RawFolder) -> bool:
-            return True  # in this process
 
     with pytest.raises(KeyboardInterrupt):
         _build(folder, output, pipeline=Interrupted(toy_pipeline().manifest))

@@ -46,7 +46,7 @@ def test_each_way_to_agree_is_recorded_once(home, monkeypatch, how):
     monkeypatch.delenv(VARIABLE, raising=False)
     require_agreement(SHAPENET, home)
     assert json.loads((home.root / "licences.json").read_text()) == record
-    changed = SHAPENET.license.model_copy(update={"url": "https://example.org/terms-2"})
+    changed = SHAPENET.license.model_copy(update={"url": "https://example.com/terms-2"})
     refused(home, SHAPENET.model_copy(update={"license": changed}))
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kmip_data.models.context import ForwardContext
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.cpu.gate_kernels import store, where_drawn
 from kmip_data.models.layers.norms import BatchNorm
@@ -18,15 +17,14 @@ from kmip_data.models.search.cpu.lanes import splat
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 
 
-def batch_of(edges: Edges | GraphBatch, precision: str = "32") -> GraphBatch:
+def batch_of(edges: Edges | GraphBatch) -> GraphBatch:
     """One graph with these edges."""
     if isinstance(edges, GraphBatch):
         return edges
     index = edges.neighbor if isinstance(edges, NeighborTable) else edges.source
     nodes = len(edges.neighbor) if isinstance(edges, NeighborTable) else edges.num_nodes
     x, graph = torch.zeros(nodes, 1, device=index.device), index.new_zeros(nodes, dtype=torch.int64)
-    context = ForwardContext(precision)
-    return GraphBatch(x, edges, None, torch.tensor([0, nodes]), graph, context=context)
+    return GraphBatch(x, edges, None, torch.tensor([0, nodes]), graph)
 
 
 @numba.njit

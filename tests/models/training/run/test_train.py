@@ -22,10 +22,11 @@ from support.builds.learnable import CLASSES, learnable_build, read_history, tin
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, OutOfResources, UsageError
+from kmip_data.errors import GPU_EXTRAS, CheckFailed, OutOfResources, UsageError
 from kmip_data.models.layers.gated_gcn import _fused
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
@@ -419,7 +420,6 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
         ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs"),
         ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
         ({"training": {"precision": "tf32"}}, "cannot train in tf32"),
-        ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
         ({"system": {"logger": "wandb"}}, "pip install wandb"),
         (
             {"data": {"features": "position-color"}},
@@ -511,6 +511,22 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
     state = torch.load(run / LAST, weights_only=True)
     assert state["epoch"] == 1
     assert all(torch.isfinite(weight).all() for weight in state["model"].values())
+
+
+def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
+    config = load_preset("s3dis")
+    device = SimpleNamespace(kind="cuda", name="GPU", reason="PyTorch sees one")
+    memory = SimpleNamespace(recompute=False)
+    data = SimpleNamespace(description="", ragged=False)
+    run = SimpleNamespace(config=config, data=data, device=device, memory=memory, folder="run")
+    module = SimpleNamespace(model=torch.nn.Linear(2, 2))
+    for found, lines in ((None, 2), (SimpleNamespace(), 0)):
+        monkeypatch.setattr(run_file.importlib.util, "find_spec", lambda name, found=found: found)
+        text = list(run_file._announcement(run, module, None, resumed=False))
+        slower = [line for line in text if line.startswith("slower: ")]
+        assert len(slower) == lines
+        costs = zip(slower, GPU_EXTRAS.values(), strict=False)
+        assert all(cost in line and "pip install" in line for line, cost in costs)
 
 
 @pytest.mark.parametrize("best", [3, 2])

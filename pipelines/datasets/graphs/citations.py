@@ -1,0 +1,67 @@
+"""Eight files ``ind.NAME.…`` of Planetoid, in which Cora, CiteSeer and PubMed are published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams
+from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
+from kmip_data.pipelines.shared.checks import check_edges
+from kmip_data.pipelines.short import Raw
+
+WANTS = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
+_ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+_PARTS = ("train", "val", "test")
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True where a file has the name of one of the eight."""
+    return any(map(_dataset, heads))
+
+
+def _dataset(file: str) -> str:
+    """Return NAME of ``ind.NAME.…``, nothing for another file."""
+    first, _, rest = Path(file).name.partition(".")
+    name, _, end = rest.partition(".")
+    return name if first == "ind" and end in _ENDS else ""
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
+    names = sorted({name for name in map(_dataset, files) if name})
+    if len(names) > 1:
+        raise DamagedInput(
+            f"The files are of {len(names)} graphs: {', '.join(names)}.",
+            next=f"copy those of one, ind.{names[0]}.*, to a folder and name that with --archive",
+        )
+    name = names[0]
+    own = {file for file in files if _dataset(file)}
+    facts.ignored |= dict.fromkeys(file for file in files if file not in own)
+    ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in own}
+    missing = [f"ind.{name}.{end}" for end in _ENDS if end not in ends]
+    if missing:
+        raise DamagedInput(
+            f"Of the eight files ind.{name}.…, {', '.join(missing)} are missing.",
+            next="--archive with the folder of all eight",
+        )
+
+    raw = Raw((folder / min(own)).parent, name)
+    planetoid = PlanetoidPipeline(load_manifest("cora"))
+    with raw.guarded():
+        arrays = planetoid.read(raw)
+        masks = planetoid.masks(raw, 0)
+    split = dict(zip((f"{part}_mask" for part in _PARTS), masks, strict=True))
+    label = facts.label_of(["y"], ("y",), name)
+    columns = {"node/x": arrays["x"], **facts.labels(label, arrays["y"], "node")}
+    nodes = len(arrays["x"])
+    check_edges(arrays["edge_index"], nodes, name)
+    columns |= facts.masks(split, nodes, name)
+    yield GraphRecord(
+        key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
+    )

@@ -1,0 +1,196 @@
+"""GraphML, GEXF, GML and JSON by networkx: attributes are columns of nodes, edges and graphs.
+
+Document types of XML are refused: all they are good for is entities that expand to gigabytes (expat
+stops these, too).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import pandas as pd
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.edges import assemble
+from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, head_of
+
+WANTS = "GraphML, GEXF, GML or JSON of networkx"
+_MEMORY = 60  #: times the size of a file: networkx takes 55 times that of a file of edges
+_HEAD = 1 << 16  #: bytes in which a document type is looked for
+#: Lines such as ``Creator "…"``, comments, and then the graph.
+_GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
+#: Key of a JSON object -> the function of networkx that wrote it, and the one that reads it.
+_JSON = {
+    "adjacency": ("adjacency_data", "adjacency_graph"),
+    "elements": ("cytoscape_data", "cytoscape_graph"),
+    "nodes": ("node_link_data", "node_link_graph"),
+}
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True where a file is XML, GML or JSON."""
+    return any(_format_of(head) for head in heads.values())
+
+
+def _format_of(head: bytes) -> str:
+    """Return the name of a file's format by its beginning, nothing for another file."""
+    text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
+    if text.startswith(b"<"):
+        return "GEXF" if b"<gexf" in text else "GraphML"
+    if text.startswith((b"{", b"[")):
+        return "JSON"
+    return "GML" if _GML.match(text) else ""
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graphs of all files, which are in memory; undirected edges go both ways."""
+    import networkx as nx
+
+    params = facts.params
+    size = sum((folder / file).stat().st_size for file in files)
+    facts.claim(_MEMORY * size, ", ".join(files)[:200])
+    rows: dict[str, list[dict[str, Any]]] = {"graph": [], "node": [], "edge": []}
+    for file in files:
+        path = folder / file
+        form = _format_of(head_of(path, _HEAD)) or "GraphML"
+        try:
+            graphs = _READERS[form](path)
+        except (
+            ParseError,
+            nx.NetworkXError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            fault = f"{file} cannot be read as {form}: {error or type(error).__name__}"
+            written_by = f"write_{form.lower()}" if form != "JSON" else "node_link_data"
+            raise DamagedInput(fault, next=f"write it with networkx.{written_by}") from error
+        for number, graph in enumerate(graphs):
+            name = str(Path(file).with_suffix(""))
+            if number:
+                name += f"/{number}"
+            if form in {"GEXF", "GML"}:
+                _drop_names(graph, facts)
+            # Defaults of keys are stored at the graph, too.
+            data = {
+                key: value for key, value in graph.graph.items() if not key.endswith("_default")
+            }
+            rows["graph"].append({**data, params.graph: name})
+            for node, data in graph.nodes(data=True):
+                rows["node"].append({**data, params.graph: name, params.node: str(node)})
+            both = graph if graph.is_directed() else graph.to_directed()
+            for source, target, data in both.edges(data=True):
+                ends = {params.source: str(source), params.target: str(target)}
+                rows["edge"].append({**data, **ends, params.graph: name})
+
+    shown = ", ".join(files)[:200]
+    tables = {}
+    for level, items in rows.items():
+        columns = None if items else [params.source, params.target, params.graph]
+        frame = pd.DataFrame(items, columns=columns).drop(columns="id", errors="ignore")
+        tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, facts), 0, "number")
+    yield from assemble(tables, facts)
+
+
+def _graphml(path: Path) -> list[Any]:
+    import networkx as nx
+
+    _refuse_document_type(path)
+    return list(nx.readwrite.GraphMLReader()(path=path))
+
+
+def _gexf(path: Path) -> list[Any]:
+    import networkx as nx
+
+    _refuse_document_type(path)
+    return [nx.read_gexf(path)]
+
+
+def _refuse_document_type(path: Path) -> None:
+    if b"<!DOCTYPE" in head_of(path, _HEAD):
+        raise DamagedInput(f"{path.name} declares a document type.", next="write it with networkx")
+
+
+def _gml(path: Path) -> list[Any]:
+    """Return the graph of a file; one that repeats edges may leave ``multigraph 1`` out."""
+    import networkx as nx
+
+    text = path.read_text("utf-8-sig", "replace")
+    try:
+        return [nx.parse_gml(text, label="id")]
+    except nx.NetworkXError as error:
+        if "duplicated" not in str(error) or "multigraph" in text:
+            raise
+    text = re.sub(r"\bgraph\s*\[", "graph [\nmultigraph 1\n", text, count=1, flags=re.IGNORECASE)
+    return [nx.parse_gml(text, label="id")]
+
+
+def _json(path: Path) -> list[Any]:
+    """Return the graphs of a file: one object of networkx, or a list of them."""
+    import networkx as nx
+
+    graphs = []
+    values = json.loads(path.read_bytes().decode("utf-8-sig"))
+    for value in values if isinstance(values, list) else [values]:
+        keys = list(value) if isinstance(value, dict) else []
+        known = next((key for key in _JSON if key in keys), None)
+        if known is None:
+            raise ValueError(
+                f"an object of {', '.join(name for name, _ in _JSON.values())}, not one with the keys"
+                f" {', '.join(map(str, keys))[:200] or 'of none'}"
+            )
+        options = {}
+        if known == "nodes":  # networkx before 3.4 wrote links
+            options["edges"] = "links" if "links" in keys else "edges"
+        graph = getattr(nx, _JSON[known][1])(value, **options)
+        if known == "elements":  # Cytoscape's copies of a node's id
+            for _, data in graph.nodes(data=True):
+                data.pop("value", None)
+                data.pop("name", None)
+        graphs.append(graph)
+    return graphs
+
+
+_READERS = {"GraphML": _graphml, "GEXF": _gexf, "GML": _gml, "JSON": _json}
+
+
+def _drop_names(graph: Any, facts: Facts) -> None:
+    """Drop ``label`` where each node has another: its name. Else it is its class.
+
+    The text that a drawing shows at an edge is dropped always.
+    """
+    labels = [data.get("label") for _, data in graph.nodes(data=True)]
+    named = [graph.edges[edge] for edge in graph.edges if "label" in graph.edges[edge]]
+    if None not in labels and len(set(map(str, labels))) == len(labels):
+        named += [data for _, data in graph.nodes(data=True)]
+    for data in named:
+        del data["label"]
+        facts.ignored["label"] = None
+
+
+def _of_scalars(frame: Any, facts: Facts) -> Any:
+    """Return a table with a column for each entry of lists of numbers, without other lists and objects."""
+    for name in list(frame):
+        values = frame[name]
+        if values.dtype != object:
+            continue
+        nested = values.map(lambda value: isinstance(value, list | tuple | dict | set))
+        if not nested.any():
+            continue
+        frame = frame.drop(columns=name)
+        widths = {len(value) if isinstance(value, list | tuple) else -1 for value in values}
+        if len(widths) == 1 and -1 not in widths:
+            columns = pd.DataFrame(values.tolist(), index=frame.index)
+            if all(columns[column].dtype.kind in "biuf" for column in columns):
+                frame = frame.join(columns.add_prefix(f"{name}_"))
+                continue
+        facts.ignored[str(name)] = None
+    return frame

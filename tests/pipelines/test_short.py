@@ -1,0 +1,103 @@
+"""The short form: what is checked before the cast, the place that errors name, and the build key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import Layout, load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.engine.finish import build_key
+from kmip_data.pipelines.short import Raw, fitted, fitted_batches, schema_of
+
+MANIFEST = load_manifest("zinc")
+SCHEMA = schema_of(MANIFEST)
+
+
+def a_graph(**changes: Any) -> dict[str, Any]:
+    graph = {
+        "x": np.array([[3], [4]]),
+        "y": 0.5,
+        "edge_index": np.array([[0, 1], [1, 0]]),
+        "edge_attr": np.array([1, 1]),
+    }
+    return graph | changes
+
+
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"x": np.array([[3], [0.5]])}, "x has values that uint8 does not hold, up to 3.0"),
+    ({"x": np.array([[3], [28]])}, "x is 3 to 28, not 0 to 27"),
+    ({"x": np.array([["3"], ["4"]])}, "x is <U1"),
+    ({"x": np.zeros((65, 1), int)}, "65 nodes, not 1 to 64"),
+    ({"y": np.inf}, "y has values that are not finite"),
+    ({"y": 1e-50}, "y has values that float32 does not hold"),
+    ({"y": [0.5]}, r"y is float64 \(1,\), not numbers \(\)"),
+    ({"edge_index": np.array([[0, 2], [2, 0]])}, "edges of nodes 0 to 2, of 2"),
+    ({"edge_index": np.array([[0, -1], [-1, 0]])}, "edges of nodes -1 to 0, of 2"),
+    ({"edge_index": np.array([[0, 0], [1, 1]])}, "an edge there, but not back"),
+    ({"edge_attr": np.array([1, 2])}, "an edge there, but not back"),
+    ({"edge_attr": np.array([1])}, r"edge_attr is int64 \(1,\), not numbers \(2,\)"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FAULTS)
+def test_values_are_checked_before_the_cast_and_the_record_is_named(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    raw = Raw(tmp_path, "file")
+    graphs = [a_graph() for _ in range(700)]
+    graphs[555] = a_graph(**changes)
+    batches = fitted_batches(raw.each("graph", graphs), SCHEMA, MANIFEST.layout, raw)
+    with pytest.raises(DamagedInput, match=f"^file, graph 555: {message}"):
+        list(batches)
+
+
+def test_a_batch_is_its_graphs_one_behind_the_other() -> None:
+    graphs = [a_graph(), a_graph(x=np.array([[1], [2], [5]], np.int8)), a_graph(y=np.float32(2))]
+    arrays, rows = fitted(graphs, SCHEMA, MANIFEST.layout, "file")
+    assert arrays["x"].dtype == np.uint8
+    assert arrays["x"][:, 0].tolist() == [3, 4, 1, 2, 5, 3, 4]
+    assert arrays["y"].tolist() == [0.5, 0.5, 2]
+    assert rows.tolist() == [[2, 2, 1, 2], [3, 2, 1, 2], [2, 2, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (lambda: {}["x"], "file, item 2 has no 'x'."),
+        (lambda: range(0)[1], "file, item 2 is not laid out as published."),
+        (lambda: np.zeros(3).reshape(2), "file, item 2 is not laid out as published."),
+    ],
+)
+def test_errors_of_a_reader_name_the_place_in_no_words_of_pythons(
+    code: Any, message: str, tmp_path: Path
+) -> None:
+    raw = Raw(tmp_path, "file")
+
+    def read() -> None:
+        with raw.guarded():
+            for number in raw.each("item", range(5)):
+                if number == 2:
+                    code()
+
+    with pytest.raises(DamagedInput) as caught:
+        read()
+    assert str(caught.value) == message
+
+
+def test_columns_are_in_the_key_of_a_dataset_but_of_those_that_a_digest_pins() -> None:
+    raw = RawFolder(Path(), {}, ())
+    for name, keyed in (("minesweeper", True), ("zinc", False)):
+        pipeline = load_pipeline(load_manifest(name))
+        params = pipeline.Params()
+        before = build_key(pipeline, params, raw)
+        column = pipeline.manifest.layout.columns["node/x"].model_copy(update={"doc": "other"})
+        columns = pipeline.manifest.layout.columns | {"node/x": column}
+        layout = pipeline.manifest.layout.model_copy(update={"columns": columns})
+        pipeline.manifest = pipeline.manifest.model_copy(update={"layout": layout})
+        assert (build_key(pipeline, params, raw) != before) == keyed
+    assert Layout().keyed

@@ -1,0 +1,222 @@
+"""docs/own-data.md: each command of its first table builds small files, and its table of keys is the code's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import types
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from support.cli import kmip
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "own-data.md"
+SHARED = ROOT.parent / "shared" / "data"
+_START, _END = (
+    "<!-- Below: written by KMIP_DATA_WRITE_DOCS=1 pytest tests/test_own_data_page.py -->\n",
+    "<!-- Above: written -->\n",
+)
+
+
+def commands() -> dict[str, str]:
+    """Return the commands of the table by the name that each gives."""
+    section = PAGE.read_text("utf-8").split("## I have this file")[1].split("\n## ")[0]
+    found = re.findall(r"\| `(kmip-data build [^`]+)` \|$", section, re.MULTILINE)
+    return {re.search("--name (\\w+)", command)[1]: command for command in found}
+
+
+def roads() -> None:
+    Path("roads.csv").write_text("source,target,length\na,b,1\nb,c,2\n")
+
+
+def social() -> None:
+    Path("social").mkdir()
+    Path("social/edges.csv").write_text("source,target\n1,2\n2,3\n3,1\n")
+    Path("social/nodes.csv").write_text("node,age,group\n1,20,a\n2,30,b\n3,40,a\n")
+
+
+def mines() -> None:
+    masks = {f"{part}_masks": np.eye(10, 30, 10 * i, dtype=bool) for i, part in enumerate(PARTS)}
+    edges = np.array([[node, (node + 1) % 30] for node in range(30)])
+    x = np.ones((30, 7), np.float32)
+    labels = np.arange(30) % 2
+    np.savez("minesweeper.npz", node_features=x, node_labels=labels, edges=edges, **masks)
+
+
+def citations() -> None:
+    assert kmip("build", "cora", "--sample", "--quiet").code == 0
+    Path("planetoid").mkdir()
+    for file in Path(os.environ["KMIP_DATA_HOME"]).rglob("ind.cora.*"):
+        shutil.copy(file, "planetoid")
+
+
+def club() -> None:
+    nx.write_graphml(nx.karate_club_graph(), "club.graphml")
+
+
+def gml() -> None:
+    nx.write_gml(nx.karate_club_graph(), "club.gml")
+
+
+def node_link() -> None:
+    Path("club.json").write_text(json.dumps(nx.node_link_data(nx.karate_club_graph())))
+
+
+def ring(nodes: int) -> Data:
+    index = torch.arange(nodes)
+    edges = torch.stack([index, (index + 1) % nodes])
+    return Data(x=torch.rand(nodes, 3), edge_index=edges, y=torch.tensor([nodes % 2]))
+
+
+def one() -> None:
+    data = ring(20)
+    data.y = torch.arange(20) % 2
+    torch.save(data, "data.pt")
+
+
+def many() -> None:
+    torch.save([ring(nodes) for nodes in range(4, 24)], "list.pt")
+
+
+def assay() -> None:
+    rows = [f"{'C' * (i + 1)}O,{i % 2}" for i in range(10)]
+    Path("assay.csv").write_text("\n".join(["smiles,toxic", *rows]))
+
+
+def scan() -> None:
+    laspy = pytest.importorskip("laspy")
+    las = laspy.create(point_format=3)
+    las.x, las.y, las.z = np.random.default_rng(0).random((3, 200)) * 10
+    las.intensity = np.arange(200)
+    las.classification = np.arange(200) % 2 + 1
+    las.write("scan.las")
+
+
+PARTS = ("train", "val", "test")
+#: Name -> what writes its files, and sizes of the build: graphs, nodes, edges (None: not asked).
+FILES = {
+    "roads": (roads, (1, 3, 4)),
+    "social": (social, (1, 3, 3)),
+    "mines": (mines, (1, 30, 60)),
+    "citations": (citations, (1, None, None)),
+    "club": (club, (1, 34, 156)),
+    "gml": (gml, (1, 34, 156)),
+    "json": (node_link, (1, 34, 156)),
+    "one": (one, (1, 20, 20)),
+    "many": (many, (20, 270, 270)),
+    "assay": (assay, (10, None, None)),
+    "scan": (scan, (1, 200, 1_600)),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with a home, in which commands run as they stand on the page."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def built(name: str) -> kmip_data.ShardedDataset:
+    _, *words = shlex.split(commands()[name])
+    outcome = kmip(*words, "--quiet")
+    assert outcome.code == 0, outcome.err
+    return kmip_data.open(name, "train")
+
+
+def test_the_table_has_the_commonest_layouts():
+    assert {*commands()} == {*FILES}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_command_builds_its_file(name: str, folder: Path):
+    write, (graphs, nodes, edges) = FILES[name]
+    write()
+    build = built(name).build
+    counts = build.card.counts
+    assert counts["graphs"] == graphs
+    assert nodes in {None, counts["nodes"]}
+    assert edges in {None, counts["edges"]}
+    if name != "roads":
+        assert build.card.schema_.labels.num_classes in {2, 3, 7}
+
+
+#: Name -> file of ../shared/data, its name on the page, and nodes, edges and classes as published.
+REAL = {
+    "mines": ("node_benchmarks/minesweeper.npz", "minesweeper.npz", (10_000, 78_804, 2)),
+    "citations": ("planetoid/ind.cora.*", "planetoid", (2_708, 10_556, 7)),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_command_builds_the_published_file(name: str, folder: Path):
+    pattern, target, (nodes, edges, classes) = REAL[name]
+    files = sorted(SHARED.glob(pattern))
+    if not files:
+        pytest.skip(f"{SHARED / pattern} is not there")
+    if len(files) > 1:
+        Path(target).mkdir()
+    for file in files:
+        shutil.copy(file, target)
+    card = built(name).build.card
+    assert (card.counts["nodes"], card.counts["edges"]) == (nodes, edges)
+    assert card.schema_.labels.num_classes == classes
+
+
+def _values(annotation: object) -> str:
+    """Return the values of a parameter in words."""
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        kinds = [kind for kind in get_args(annotation) if kind is not Ellipsis]
+        return f"{_values(kinds[0])}; repeat"
+    if isinstance(annotation, types.UnionType) or get_origin(annotation) is not None:
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+        return ", ".join(map(_values, kinds))
+    words = {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}
+    return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _default(value: object) -> str:
+    if value is None or value == ():
+        return "–"
+    text = str(value).lower() if isinstance(value, bool) else value
+    return f"`{text}`"
+
+
+def keys() -> str:
+    """Return the table of the keys of your own data."""
+    rows = ["| of | `--set` | values | default | meaning |", "|---|---|---|---|---|"]
+    for recipe in ("graphs", "superpixels", "points"):
+        pipeline = load_pipeline(load_manifest(recipe))
+        for model in (pipeline.Params, pipeline.SplitParams):
+            for name, field in model.model_fields.items():
+                meaning = (field.description or "").replace("|", "\\|")
+                default = _default(field.get_default(call_default_factory=True))
+                values = _values(field.annotation)
+                rows.append(f"| {recipe} | `{name}` | {values} | {default} | {meaning} |")
+    return "\n".join([*rows, ""])
+
+
+def test_the_table_of_keys_is_up_to_date():
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(_START)
+    _, _, after = rest.partition(_END)
+    expected = f"{before}{_START}\n{keys()}\n{_END}{after}"
+    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+        PAGE.write_text(expected, "utf-8")
+        page = expected
+    assert page == expected, "KMIP_DATA_WRITE_DOCS=1 pytest tests/test_own_data_page.py"

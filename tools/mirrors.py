@@ -1,0 +1,196 @@
+"""Mirrors of raw files, for the workflows in ``.github/workflows``: ask them all, or pin one dataset.
+
+``python tools/mirrors.py ask [NAME…]`` asks every mirror for its size and first bytes, and for the
+digest of a small file, and prints one table. ``python tools/mirrors.py pin NAME --home DIR`` builds
+a dataset from its mirrors and writes the SHA-256 of each download into the manifests.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import click
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import CheckFailed, human_bytes
+from kmip_data.manifest import Manifest, Mirror, Source, load_manifest, shipped_datasets
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.raw.archives import HEAD, kind_of
+from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
+from kmip_data.runtime import http_client as http
+from kmip_data.runtime.http_client import MirrorFailed, Patience
+
+MANIFESTS = Path(__file__).resolve().parents[1] / "manifests" / "datasets"
+SMALL = 8 * 2**20  #: bytes up to which a file is downloaded for its digest
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Row of the table for one mirror."""
+
+    dataset: str
+    source: str
+    address: str
+    size: int | None = None
+    first: str = ""  #: kind of file, or its first bytes
+    digest: str = "not asked"
+    problem: str = ""
+
+    @property
+    def line(self) -> str:
+        """The row as Markdown."""
+        size = "–" if self.size is None else f"{self.size:,}"
+        cells = [self.dataset, self.source, self.address, size, self.first or "–", self.digest]
+        return f"| {' | '.join(cells)} | {self.problem or 'ok'} |"
+
+
+def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
+    """Ask one mirror: a range of its first bytes, which has the size, then a small file whole."""
+    row = {"dataset": manifest.name, "source": source.name, "address": mirror.address}
+    patience = Patience.from_environment()
+    try:
+        size, head = first_bytes(mirror.url, patience)
+        kind = kind_of(head)
+        first = kind or head[:8].hex(" ")
+        digest = "not asked"
+        problem = ""
+        if mirror.bytes not in {None, size}:
+            problem = f"{mirror.bytes:,} bytes are pinned"
+        elif source.container == "archive" and not kind:
+            problem = "no archive"
+        elif head.lstrip()[:1] == b"<":
+            problem = "a web page"
+        elif size is not None and size <= SMALL:
+            digest, problem = digest_of(mirror, patience)
+    except MirrorFailed as failure:
+        return Answer(**row, problem=failure.reason)
+    return Answer(**row, size=size, first=first, digest=digest, problem=problem)
+
+
+def first_bytes(url: str, patience: Patience) -> tuple[int | None, bytes]:
+    """Return size and first bytes of a file; a server without ranges begins to send all of it."""
+    with http.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}, patience) as response:
+        if response.status_code not in {200, 206}:
+            raise http.from_status(response, 0)
+        size = http.declared_length(response)
+        if response.status_code == 206:
+            span = http.content_range(response)
+            size = None if span is None else span[2]
+        head = b""
+        for piece in http.body(response, patience):
+            head += piece
+            if len(head) >= HEAD:
+                break
+    return size, head[:HEAD]
+
+
+def digest_of(mirror: Mirror, patience: Patience) -> tuple[str, str]:
+    """Download a small file; return the beginning of its SHA-256, and what is wrong with it."""
+    with http.open_response(mirror.url, {}, patience) as response:
+        if response.status_code != 200:
+            raise http.from_status(response, 0)
+        data = b""
+        for piece in http.body(response, patience):
+            data += piece
+            if len(data) > SMALL:
+                raise MirrorFailed("sends more than it declares")
+    digest = sha256(data).hexdigest()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        differing = differing_pin(mirror, Path(file.name), digest)
+    if differing is None:
+        pinned = "as pinned" if mirror.pinned else "none is pinned"
+        return f"{digest[:12]}…, {pinned}", ""
+    kind, expected, actual = differing
+    return f"{digest[:12]}…", f"{kind} {actual[:12]}…, pinned {expected[:12]}…"
+
+
+def answers(names: tuple[str, ...]) -> Iterator[Answer]:
+    """Ask the mirrors of the named datasets, each address once."""
+    asked = set()
+    for name in names:
+        manifest = load_manifest(name)
+        for source in manifest.sources:
+            for mirror in source.mirrors:
+                if source.packaged or mirror.url in asked:
+                    continue
+                asked.add(mirror.url)
+                yield ask(manifest, source, mirror)
+
+
+def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
+    """Build a dataset from its mirrors; write digests into the manifests below ``folder``.
+
+    Returns a line for each. Raises ``CheckFailed`` where the counts are not the published ones, and
+    leaves the manifests alone.
+    """
+    build = build_dataset(name, home=home)
+    if build.card.complete is False:
+        raise CheckFailed(
+            f"The build of {name} has other counts than the published set.",
+            found=" ".join(build.card.notes),
+            next="compare it with the manifest; nothing is pinned",
+        )
+
+    lines = []
+    for source in load_manifest(name).sources:
+        receipt = verified_receipt(home.raw / name / source.name)
+        if receipt is None:
+            continue
+        for mirror in source.mirrors:
+            if mirror.address != receipt.origin or mirror.pinned:
+                continue
+            for path in sorted(folder.glob("*/dataset.toml")):
+                text = path.read_text("utf-8")
+                pinned = with_digest(text, mirror.url, receipt.sha256)
+                if pinned != text:
+                    path.write_text(pinned, "utf-8")
+                    size = human_bytes(receipt.bytes)
+                    lines.append(f"{path.parent.name}: {source.name}, {size}: {receipt.sha256}")
+    return lines
+
+
+def with_digest(text: str, url: str, digest: str) -> str:
+    """Return a manifest with ``sha256`` after an address: on its line in an inline table, else below."""
+    address = re.escape(f'url = "{url}"')
+    text = re.sub(rf"(?m)^{address}$", lambda match: f'{match[0]}\nsha256 = "{digest}"', text)
+    return re.sub(rf"(?<=\{{ ){address}", lambda match: f'{match[0]}, sha256 = "{digest}"', text)
+
+
+@click.group()
+def main() -> None:
+    """Ask the mirrors of raw files, or pin a dataset."""
+
+
+@main.command("ask")
+@click.argument("names", nargs=-1)
+def ask_command(names: tuple[str, ...]) -> None:
+    """Print the table of all mirrors, or those of NAMES; exit code 1 if one is not as pinned."""
+    rows = list(answers(names or tuple(shipped_datasets())))
+    failed = [row for row in rows if row.problem]
+    header = "| dataset | file | mirror | bytes | first bytes | SHA-256 | result |"
+    click.echo(f"{len(rows)} mirrors, {len(failed)} of them not as expected.\n")
+    click.echo("\n".join([header, "|---" * 7 + "|"]))
+    for row in sorted(rows, key=lambda row: not row.problem):
+        click.echo(row.line)
+    sys.exit(bool(failed))
+
+
+@main.command("pin")
+@click.argument("name")
+@click.option("--home", type=click.Path(path_type=Path, file_okay=False), required=True)
+def pin_command(name: str, home: Path) -> None:
+    """Build NAME from its mirrors and write the digests that it saw into the manifests."""
+    for line in pin(name, Home(home)):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main(prog_name="python tools/mirrors.py")
