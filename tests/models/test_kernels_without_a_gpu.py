@@ -19,7 +19,7 @@ FILES = [Path(__file__).parent / name for name in NAMES]
 @needs_interpreter
 @pytest.mark.slow
 def test_kernels_in_the_interpreter() -> None:
-    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 19
+    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 18
 
 
 @needs_interpreter
