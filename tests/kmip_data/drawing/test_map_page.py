@@ -172,7 +172,8 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
         seen.pinch = view.metre / whole;
         key("0"); key("+"); seen.plus = view.metre / whole; key("-"); seen.minus = view.metre / whole;
         const center = view.center[0]; key("ArrowRight"); seen.right = view.center[0] - center;
-        document.getElementById("fit").click(); seen.fit = [view.metre / whole, view.center[0] - east, view.center[1] - north];
+        document.getElementById("fit").click();
+        seen.fit = [view.metre / whole, view.center[0] - east, view.center[1] - north];
         document.getElementById("in").click(); seen.in = view.metre / whole;
         key("Enter"); seen.enter = document.getElementById("chosen").textContent;
         key("Escape"); seen.escape = document.getElementById("chosen").textContent;
