@@ -193,7 +193,7 @@ setup(
         "click>=8.2",
         "numpy>=1.26",
         "numba>=0.60",
-        "pydantic>=2.8",
+        "pydantic>=2.12",
         "platformdirs>=4.0",
         "requests>=2.31",
         "urllib3>=2.2",
