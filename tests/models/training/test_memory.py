@@ -132,7 +132,8 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         for recompute in (False, True)
     )
     assert lean < plain
-    for free, recompute in ((plain, False), (lean, True)):
+    resident = int(memory.HOLES * plain)
+    for free, recompute in ((resident, False), (resident - 1, True), (lean, True)):
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
         found = memory.plan_memory(config, data, CPU)
         assert (found.recompute, found.free) == (recompute, free)
