@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 import tempfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
@@ -43,7 +44,7 @@ _LICENSES = {
 }
 #: Next step where a file of a build, or a run, is damaged.
 _REMEDY = {
-    "build": "kmip-data verify TARGET --repair",
+    "build": "kmip-data verify {name} --repair",
     "run": "restore the file: the run's result.json has its digest",
 }
 PARQUET = "parquet"  #: folder of the Parquet view, in a push only
@@ -325,14 +326,16 @@ def _described(
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
-            raise DamagedInput(f"{file} cannot be read: {error}", next=_REMEDY[kind]) from error
+            raise DamagedInput(
+                f"{file} cannot be read: {error}", next=_REMEDY[kind].format(name=shlex.quote(name))
+            ) from error
         digest = running.hexdigest()
         if known.get(file, digest) != digest:
             raise DamagedInput(
                 f"{file} was changed after it was written.",
                 expected=f"SHA-256 {known[file]}",
                 found=digest,
-                next=_REMEDY[kind],
+                next=_REMEDY[kind].format(name=shlex.quote(name)),
             )
         files.append(SharedFile(file=file, sha256=digest, bytes=size))
     share = Share(kind=kind, name=name, files=files, blocks=_sha256(blocks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ def rings(
         )
     floats = {"stored": "float32", "presented": "float32"}
     columns = [
-        TARGETS[target],
+        replace(TARGETS[target], finite=False) if unknown else TARGETS[target],
         Column(key="edge/attr", attribute="edge_attr", shape=(1,), **floats),
     ]
     columns += [Column(key="node/x", attribute="x", shape=(3,), **floats)] if features else []
