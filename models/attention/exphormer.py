@@ -272,8 +272,7 @@ class ExphormerAttention(nn.Module):
     def _divide(self, messages: Tensor, weights: Tensor) -> Tensor:
         """(…, d) by (…, H)."""
         # Scores are clamped: a weight is finite, or the NaN of products that overflow to both sides.
-        if weights.device.type == "cpu":
-            check_weights(weights)
+        check_weights(weights)
         mean = self._by_head(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 

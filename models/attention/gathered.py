@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.attention.overflow import check_weights
+from kmip_data.models.attention.overflow import check_weights, is_recorded
 from kmip_data.models.search.problem import check_best
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
@@ -21,8 +21,7 @@ def forward(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
-    recording = scores.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not recording:  # which no host may wait for
+    if not is_recorded(scores):
         check_best(scores, indices)
     missing = indices < 0
     scaled = (scores * scale).masked_fill_(missing, -torch.inf)

@@ -12,7 +12,9 @@ from kmip_data.models.search.problem import check_finite, overflowing
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_weights(weights: Tensor) -> None:
-    """Refuse the NaN of products that overflow; waits for the device."""
+    """Refuse the NaN of products that overflow; waits for a GPU, and is left out of recorded steps."""
+    if is_recorded(weights):
+        return
     if bool(weights.detach().sum().isnan()):
         raise overflowing(weights.dtype)
 
@@ -21,18 +23,23 @@ def check_weights(weights: Tensor) -> None:
 def check_lengths(queries: Tensor, keys: Tensor) -> None:
     """Refuse rows (…, d) that are not finite, or so long that an inner product may overflow.
 
-    On a CPU alone: the host would wait for a GPU.
+    Waits for a GPU, and is left out of recorded steps.
     """
-    if queries.device.type != "cpu":
+    if is_recorded(queries):
         return
     queries = queries.detach()
     keys = keys.detach()
     precise = torch.promote_types(queries.dtype, torch.float32)
     limit = torch.finfo(precise).max
     # The norm of all rows is at least that of the longest, and one pass.
-    if float(queries.norm(dtype=precise)) * float(keys.norm(dtype=precise)) <= limit:
+    if bool(queries.norm(dtype=precise) * keys.norm(dtype=precise) <= limit):
         return
     check_finite(queries, keys)
     lengths = [float(rows.double().norm(dim=-1).amax()) for rows in (queries, keys)]
     if math.prod(lengths) > limit:
         raise overflowing(precise)
+
+
+def is_recorded(values: Tensor) -> bool:
+    """True while a CUDA graph is recorded, where the host cannot wait."""
+    return values.is_cuda and torch.cuda.is_current_stream_capturing()
