@@ -98,14 +98,14 @@ def command(
         # The records that follow are in the page, too, as far as they are small.
         edges = 0
         for position in range((record or 0) + 1, min((record or 0) + RECORDS, len(dataset))):
-            said = None
+            other_answer = None
             if answer is not None:
-                _, said = ask(opened, split=where, position=position)
-            other = _record(build, dataset, position, said, home)
+                _, other_answer = ask(opened, split=where, position=position)
+            other = _record(build, dataset, position, other_answer, home)
             edges += other.header["streets"]["count"]
             if edges > MOST_EDGES:
                 break
-            following.append((other, said))
+            following.append((other, other_answer))
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page, following)
     result = {

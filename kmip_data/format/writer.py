@@ -321,10 +321,12 @@ def _check_values(rows: Array, entry: Expected, parts: Parts) -> None:
     records = parts.records
     for record in records:
         # A single graph may be too large to look through again.
-        own = fault if len(records) == 1 else column.fault(np.asarray(record.columns[column.key]))
-        if own:
+        record_fault = fault
+        if len(records) > 1:
+            record_fault = column.fault(np.asarray(record.columns[column.key]))
+        if record_fault:
             raise DamagedInput(
-                f"Record {record.key!r} does not follow the schema: {column.key} {own}."
+                f"Record {record.key!r} does not follow the schema: {column.key} {record_fault}."
             )
 
 
