@@ -21,7 +21,7 @@ def test_the_tables_of_datasets_are_those_of_the_manifests():
     for page, text in dataset_tables.pages().items():
         if os.environ.get("KMIP_DATA_WRITE_DOCS"):
             page.write_text(text, "utf-8")
-        assert page.read_text("utf-8") == text, "run it with KMIP_DATA_WRITE_DOCS=1"
+        assert page.read_text("utf-8") == text, "run make docs-tables"
 
 
 def test_every_dataset_is_in_a_family_of_the_readme():
