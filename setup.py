@@ -162,7 +162,6 @@ setup(
     package_dir={"": "src"},
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
-        "kmip_data.datasets": ["shipped.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
