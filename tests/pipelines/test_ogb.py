@@ -199,7 +199,11 @@ def test_an_edge_ends_below_the_number_of_nodes(tmp_path):
 
 
 BAD_NODES = [
-    ("raw/edge", lambda text: change(text, 2, "0,90\n"), r"raw/edge\.csv\.gz, line 2: not 2 whole"),
+    (
+        "raw/edge",
+        lambda text: change(text, 2, "0,90\n"),
+        r"raw/edge\.csv\.gz, line 2: an edge leads",
+    ),
     (
         "raw/edge",
         lambda text: change(text, 2, ""),
@@ -213,7 +217,7 @@ BAD_NODES = [
     ),
     ("raw/node-feat", lambda text: text.replace("0.", "nan,", 1), r"node-feat\.csv\.gz, line 1"),
     ("raw/node_year", lambda text: change(text, 1, "1990.5\n"), r"node_year\.csv\.gz, line 1"),
-    ("raw/num-node-list", lambda _: "45\n45\n", "num-node-list.csv.gz is of 2 graphs"),
+    ("raw/num-node-list", lambda _: "45\n45\n", "num-node-list.csv.gz 2"),
     ("split/time/test", lambda text: change(text, 1, "0\n0\n"), "split/time does not partition"),
 ]
 

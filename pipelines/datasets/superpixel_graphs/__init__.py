@@ -110,7 +110,8 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:
         """Deal the graphs of each part."""
-        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
+        sizes = {part: prepared.plan["sizes"][part] for part in PARTS}
+        return units_of_parts(sizes, params, RECORDS_PER_UNIT)
 
     def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
