@@ -96,14 +96,7 @@ def command(
     # Digests of a damaged build differ anyway: the damage is reported.
     compared = published and report.ok
     if compared:
-        from kmip_data.builds.verify import unlike_published
-
-        unlike = unlike_published(read_card(path))
-        if unlike:
-            raise CheckFailed(
-                f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-                next="compare the versions of numpy, h5py and scipy with those of the constraints file",
-            )
+        _refuse_unlike_published(path)
 
     if as_json:
         result = {
@@ -146,6 +139,18 @@ def command(
         state += f": {', '.join(report.broken_shards)}"
     problems = "".join(f"\n    {problem}" for problem in report.problems)
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
+
+
+def _refuse_unlike_published(path: Path) -> None:
+    from kmip_data.builds.verify import unlike_published
+    from kmip_data.format.card import read_card
+
+    unlike = unlike_published(read_card(path))
+    if unlike:
+        raise CheckFailed(
+            f"{path} is sound, but not the published build: {', '.join(unlike)}.",
+            next="compare the versions of numpy, h5py and scipy with those of the constraints file",
+        )
 
 
 def _adopt(path: Path) -> None:
