@@ -170,7 +170,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 
 def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+    """Return the card of a finished build; ``None`` if none, or one that is damaged.
 
     Raises ``UsageError`` where a newer kmip-data wrote the build.
     """
