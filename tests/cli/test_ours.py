@@ -177,25 +177,14 @@ def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) 
 
 
 def test_in_a_folder_of_ours_files_are_replaced(world: World, tmp_path: Path) -> None:
-    """Edited, damaged and missing ones, by build, repair, pull and push."""
+    """Damaged ones by a repair; files of the user stay next to a push."""
     whole = contents(world.build)
-    names = [name for name in whole if name != MARKER]
     with Cases() as cases:
-        for number, name in enumerate(names):
-            for way in ("missing", "cut", "flipped", "longer"):
-                with cases(f"pull over {name} {way}"):
-                    to = copied(world.build, tmp_path / f"pull-{number}-{way}")
-                    damage(to / name, whole[name], way)
-                    done("pull", world.pushed, "--to", to, "-q")
-                    assert contents(to) == whole
-        pushed = contents(world.pushed)
-        for number, name in enumerate(pushed.keys() - {"push.json", "README.md"}):
-            with cases(f"push over {name}"):
-                to = copied(world.pushed, tmp_path / f"push-{number}")
-                damage(to / name, pushed[name], "flipped")
-                mine = plant(to, "notes.txt")
-                assert "notes.txt" in kmip("push", world.build, to, "-q").err
-                assert contents(to) == pushed | mine
+        with cases("push next to a file of the user"):
+            to = copied(world.pushed, tmp_path / "to")
+            mine = plant(to, "notes.txt")
+            assert "notes.txt" in kmip("push", world.build, to, "-q").err
+            assert contents(to) == contents(world.pushed) | mine
         for name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
             with cases(f"repair of {name}"):
                 to = copied(world.build, tmp_path / f"repair-{name.replace('/', '-')}")
