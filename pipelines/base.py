@@ -352,7 +352,7 @@ M = TypeVar("M", bound=BaseModel)
 def no_folds(dataset: str) -> UsageError:
     """Return the error for a number of a fold where the split is a single one."""
     return UsageError(
-        f"{dataset} has no folds: they are published splits, such as masks with several columns.",
+        f"{dataset} has no folds, published splits such as masks with several columns.",
         next="leave the fold out; train --seeds 0..9 repeats a training on the same split",
     )
 

@@ -205,7 +205,7 @@ def test_data_without_folds_say_so(make_build, home, tmp_path):
     for target in ("s3dis", "cora", "own", "saved"):
         sample = ["--sample"] if target in {"s3dis", "cora"} else []
         message = refused("train", target, *sample, "--model", "gcn", "--folds", "0-2")
-        assert f"{target} has no folds: they are published splits" in message
+        assert f"{target} has no folds, published splits" in message
         assert "next: leave the fold out; train --seeds 0..9 repeats a training" in message
 
 
