@@ -546,5 +546,5 @@ def _check_machine(config: RunConfig) -> Device:
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
     if device.kind == "cuda":
-        self_check.before_run(config.model, device)
+        self_check.before_run(config.model, device.name)
     return device
