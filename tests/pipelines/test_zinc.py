@@ -121,20 +121,20 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path, new_folder):
     cases = [
         ("{", "is not JSON"),
         ("[" * 200_000, "is not JSON"),
-        ("3", "a int"),
-        ({"node_feat": [[1], [2, 3]]}, "node_feat is no array"),
-        ({"node_feat": None}, "node_feat"),
-        ({"node_feat": [[0]] * 4_000}, "4000 atoms"),
-        ({"edge_index": [first, second[1:]]}, "edge_index is no array"),
-        ({"edge_index": [first]}, "types of bonds"),
-        ({"edge_index": [[99] * len(first), second]}, "edges of nodes"),
+        ("3", "laid out"),
+        ({"node_feat": [[1], [2, 3]], "num_nodes": 2}, "laid out"),
+        ({"node_feat": None}, "laid out"),
+        ({"node_feat": [[0]] * 4_000}, "num_nodes is"),
+        ({"edge_index": [first, second[1:]]}, "laid out"),
+        ({"edge_index": [[*range(len(first))]]}, "edges are int64 (1, "),
+        ({"edge_index": [[99, *first[1:]], second]}, "edges of nodes"),
         ({"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]}, "a bond twice"),
         ({"edge_attr": [0.5] * len(first)}, "edge_attr"),
         ({"edge_attr": [[9]] * len(first)}, "edge_attr is"),
         ({"y": [float("nan")]}, "not finite"),
         ({"y": [1e300]}, "not finite"),
         ({"y": ["1"]}, "y is"),
-        ({"num_nodes": 1}, "num_atom is 1"),
+        ({"num_nodes": 1}, "num_nodes is 1"),
     ]
     check_each(check, cases)
 
