@@ -154,9 +154,9 @@ def search(device: torch.device, sizes: dict[str, int]) -> None:
     ) -> list[Tensor]:
         return [change(torch.randn(heads, rows, dim)).to(device) for _ in "qk"]
 
-    def run(case: Any, backend: str, hint: Any = None) -> Any:
+    def run(case: Any, backend: str) -> Any:
         rows, k, ptr = case
-        return topk.search(*rows, k, torch.tensor(ptr), None, backend, hint)
+        return topk.search(*rows, k, torch.tensor(ptr), None, backend)
 
     # 1. Sizes that the CUDA search takes: any larger ``dense`` would search.
     dim = min(sizes["key_dim"], MOST_DIM)
@@ -176,7 +176,6 @@ def search(device: torch.device, sizes: dict[str, int]) -> None:
     for name, case in cases.items():
         expected = run(case, "dense")
         _same(f"search, {name}", run(case, "cuda"), expected)
-        _same(f"search, {name}, hinted", run(case, "cuda", expected[1]), expected)
         _same(f"search, {name}, again", run(case, "cuda"), expected)
 
     # 2. Recorded, then replayed on other rows.
