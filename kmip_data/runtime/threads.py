@@ -206,8 +206,9 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
         except RuntimeError:  # "no locator available"
             return cast("F", njit(nogil=True, **options)(function))
         # A kernel holds the code of those that it calls, and numba looks at its own file alone.
+        # (The version is compared first: an index may name a class that is gone.)
         file = compiled._cache._cache_file  # noqa: SLF001
-        file._source_stamp = (file._source_stamp, _newest_kernel())  # noqa: SLF001
+        file._version = (file._version, _newest_kernel())  # noqa: SLF001
         return cast("F", compiled)
 
     return compile_it

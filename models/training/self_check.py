@@ -160,7 +160,7 @@ def main(part: str, device: str, sizes: str) -> None:
 def search(
     part: str, device: torch.device, *, heads: int = 1, k: int = 10, key_dim: int = 10, **_: int
 ) -> None:
-    """Check a backend, or the CUDA search as ``search``: ``dense``'s bits, with a hint, and twice."""
+    """Check a backend, or the CUDA search as ``search``: ``dense``'s bits, twice."""
     backend = part
     shapes = [(heads, 100)]
     if part == "search":
@@ -175,9 +175,9 @@ def search(
         # Ties, an empty graph, and one of fewer keys than k.
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
-        expected = topk.search(queries, keys, k, ptr, None, "dense", None)
-        for hint in (None, expected[1], None):
-            same(topk.search(queries, keys, k, ptr, None, backend, hint), expected)
+        expected = topk.search(queries, keys, k, ptr, None, "dense")
+        for _again in range(2):
+            same(topk.search(queries, keys, k, ptr, None, backend), expected)
 
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
