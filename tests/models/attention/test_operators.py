@@ -112,7 +112,9 @@ def test_the_search_in_a_compiled_graph() -> None:
 
 def test_the_search_alone_does_not_load_the_compiler() -> None:
     """Importing it takes longer than importing PyTorch, and ``doctor`` does it for each backend."""
-    code = "import sys, kmip_data.models.training.self_check; sys.exit('torch._dynamo' in sys.modules)"
+    code = (
+        "import sys, kmip_data.models.training.self_check; sys.exit('torch._dynamo' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
