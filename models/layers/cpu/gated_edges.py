@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from kmip_data.arrays import F32
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable, NodeRange
 from kmip_data.models.layers.cpu import gate_kernels
+from kmip_data.models.layers.cpu.dropout import drawn_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
 from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import memory
@@ -75,7 +76,7 @@ def gated_edges(
         tensors[-2:] = [norm.weight, norm.bias]
         dropped = round(dropout * 2**32)
     if dropped:
-        seed = int(torch.empty((), dtype=torch.int64).random_())
+        seed = drawn_seed()
     wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     options = _Options(
         edges,
