@@ -324,16 +324,13 @@ class KMIPAttention(nn.Module):
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
-        maps = (self.query, self.key, self.value)
-        if rows is None or rows is x:
-            queries, keys, values = mapped(x, maps)
-        else:
-            queries, keys, values = self.query(x), self.key(rows), self.value(rows)
+        if rows is None:
+            rows = x
         by_head = (self.heads, -1)
         return (
-            queries.unflatten(1, by_head).transpose(0, 1),
-            keys.unflatten(1, by_head).transpose(0, 1),
-            values.unflatten(1, by_head).transpose(0, 1),
+            self.query(x).unflatten(1, by_head).transpose(0, 1),
+            self.key(rows).unflatten(1, by_head).transpose(0, 1),
+            self.value(rows).unflatten(1, by_head).transpose(0, 1),
         )
 
     def extra_repr(self) -> str:
@@ -357,16 +354,6 @@ def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
     if ptr.device.type == "meta" or not guard_or_false(len(ptr) == len(x)):
         return ptr
     return pointers(ptr, len(x), either=True)  # type: ignore[no-any-return]
-
-
-def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
-    """``[linear(x) for linear in maps]``, on a GPU by one matrix product, and one for each gradient."""
-    if x.device.type == "cpu":  # one after the other, as weights of today were trained
-        return [linear(x) for linear in maps]
-    weight = torch.cat([linear.weight for linear in maps])
-    bias = torch.cat([linear.bias for linear in maps])
-    joined = nn.functional.linear(x, weight, bias)
-    return torch.split(joined, [linear.out_features for linear in maps], 1)
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:

@@ -152,6 +152,7 @@ class PerformerAttention(nn.Module):
 
 
 KEPT = 8  #: cached layouts: all layers ask for the same one, recorded steps for that of a batch
+ALIKE = 0.8  #: the smallest graph of a group has at least this share of the largest one's nodes
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
 
@@ -230,7 +231,7 @@ class Layout(NamedTuple):
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
 def layout_of(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
-    """Put graphs together from the largest on, with at most ``most`` rows a group; one may have more."""
+    """Put graphs of like size together, at most ``most`` rows in a group; one graph may have more."""
     starts = torch.tensor(ptr)
     sizes = starts.diff()
     by_size = sizes.argsort(descending=True, stable=True)
@@ -239,7 +240,8 @@ def layout_of(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
     order = [starts[:0]]
     while len(by_size):
         longest = int(sizes[by_size[0]])
-        graphs, by_size = by_size.tensor_split([max(1, most // longest)])
+        alike = int((sizes[by_size] >= ALIKE * longest).sum())
+        graphs, by_size = by_size.tensor_split([max(1, min(alike, most // longest))])
         ends = starts[graphs + 1, None]
         rows = starts[graphs, None] + torch.arange(longest)
         inside = rows < ends

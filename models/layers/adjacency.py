@@ -11,31 +11,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
-
-from kmip_data.errors import UsageError
-
-#: Parts of the nodes, for as many threads.
-PARTS = 16
-#: Parts of nodes that have sources anywhere: each has a sum for every node.
-PARTS_OF_ONE_GRAPH = 4
-
-
-class NodeRange(NamedTuple):
-    """Nodes ``start`` to ``stop``, whose sources are all from ``low`` to ``high``."""
-
-    start: int
-    stop: int
-    low: int
-    high: int
-    #: Their entries are ``first`` to ``last``.
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,45 +45,6 @@ class Bags:
             include_last_offset=True,
             per_sample_weights=weight,
         )
-
-    @functools.cached_property
-    def parts(self) -> list[NodeRange]:
-        """The nodes in a few parts, by the data alone, with the range of each part's sources.
-
-        Compiled kernels that sum at the sources have sums for each part's range, added up in this
-        order. In a batch of graphs the ranges are short; where all of them are long there are fewer
-        parts.
-
-        Raises ``UsageError`` where an edge names a missing node.
-        """
-        sources = self.node.numpy()
-        bounds = self.start.numpy()
-        nodes = len(bounds) - 1
-        for count in (PARTS, PARTS_OF_ONE_GRAPH):
-            parts = []
-            for i in range(count):
-                start = nodes * i // count
-                stop = nodes * (i + 1) // count
-                first = int(bounds[start])
-                last = int(bounds[stop])
-                rows = sources[first:last]
-                low = int(rows.min(initial=nodes))
-                high = int(rows.max(initial=low - 1)) + 1
-                if start < stop:
-                    parts.append(NodeRange(start, stop, low, high, first, last))
-            sums = sum(part.high - part.low for part in parts)
-            if sums <= PARTS_OF_ONE_GRAPH * nodes:
-                break
-
-        low = min(part.low for part in parts)
-        high = max(part.high for part in parts)
-        lost = len(sources) - int(bounds[-1] - bounds[0])
-        if low < 0 or high > nodes or lost:
-            raise UsageError(
-                f"the neighbour table or edge list names sources {low} to {high - 1} of the nodes "
-                f"0 to {nodes - 1}, and for {lost} edges a missing target"
-            )
-        return parts
 
 
 #: Rows of a long list that are summed at a time.

@@ -21,9 +21,23 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.adjacency import Bags, EdgeList
+from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
+
+#: Parts of the nodes, for as many threads.
+PARTS = 16
+#: Parts of nodes that have sources anywhere: each has a sum for every node.
+PARTS_OF_ONE_GRAPH = 4
+
+
+class NodeRange(NamedTuple):
+    """Nodes ``start`` to ``stop``, whose sources are all from ``low`` to ``high``."""
+
+    start: int
+    stop: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +77,38 @@ class NeighborTable:
         return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
-    def incoming(self) -> Bags:
-        """The sources of each node."""
-        nodes, k = self.neighbor.shape
-        return Bags(self.neighbor.flatten(), torch.arange(nodes + 1) * k, None)
+    def parts(self) -> list[NodeRange]:
+        """The nodes in a few parts, by the data alone, with the range of each part's sources.
+
+        Compiled kernels that sum at the sources have sums for each part's range, added up in this
+        order. In a batch of graphs the ranges are short; where all of them are long there are fewer
+        parts.
+
+        Raises ``UsageError`` where an edge names a missing node.
+        """
+        sources = self.neighbor.numpy()
+        nodes = len(sources)
+        for count in (PARTS, PARTS_OF_ONE_GRAPH):
+            parts = []
+            for i in range(count):
+                start = nodes * i // count
+                stop = nodes * (i + 1) // count
+                rows = sources[start:stop]
+                low = int(rows.min(initial=nodes))
+                high = int(rows.max(initial=low - 1)) + 1
+                if start < stop:
+                    parts.append(NodeRange(start, stop, low, high))
+            sums = sum(part.high - part.low for part in parts)
+            if sums <= PARTS_OF_ONE_GRAPH * nodes:
+                break
+
+        low = min(part.low for part in parts)
+        high = max(part.high for part in parts)
+        if low < 0 or high > nodes:
+            raise UsageError(
+                f"the neighbour table names sources {low} to {high - 1} of the nodes 0 to {nodes - 1}"
+            )
+        return parts
 
 
 Edges = EdgeList | NeighborTable

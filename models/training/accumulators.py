@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, Self
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from kmip_data.models.training.machine import gathered
 from kmip_data.models.training.metrics import (
     HITS,
     LINK_TITLES,
@@ -87,28 +88,6 @@ def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return row // width, row % width, column.expand(len(row), -1)
 
 
-def gathered(rows: Tensor) -> list[Tensor]:
-    """Return the rows of each process, in the order of ranks; their numbers may differ."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return [rows]
-    processes = distributed.get_world_size()
-    count = torch.tensor([len(rows)], device=rows.device)
-    counts = [torch.zeros_like(count) for _ in range(processes)]
-    distributed.all_gather(counts, count)
-
-    # Tensors that are exchanged have one shape: shorter ones are padded, and cut again.
-    most = int(torch.cat(counts).max())
-    padded = rows.new_zeros(most, *rows.shape[1:])
-    padded[: len(rows)] = rows
-    received = [torch.empty_like(padded) for _ in range(processes)]
-    distributed.all_gather(received, padded)
-
-    cut = []
-    for process_rows, number in zip(received, counts, strict=True):
-        cut.append(process_rows[: int(number)])
-    return cut
-
-
 class _Counts(nn.Module):
     """Tensors that move with the module; as buffers, DDP would fill them with the first process's."""
 
@@ -144,8 +123,7 @@ class _Sums(_Counts):
         self.sums += self.count(*batch)
 
     def compute(self) -> Tensor:
-        sums = torch.stack(gathered(self.sums))
-        return sums.sum(0).cpu()
+        return torch.stack(gathered(self.sums.cpu())).sum(0)
 
     def reset(self) -> None:
         self.sums = torch.zeros_like(self.sums)
@@ -232,8 +210,7 @@ class _Rows(_Counts):
         # A process without any takes part in the exchange.
         none = torch.zeros(0, self.labels, device=self.device)
         local = torch.cat(rows) if rows else none
-        everywhere = torch.cat(gathered(local))
-        return everywhere.double().cpu()
+        return torch.cat(gathered(local.cpu())).double()
 
 
 class _TwoClasses(_Rows):
@@ -324,10 +301,7 @@ class SplitMetrics(nn.Module):
         """Continue from the result of :meth:`state`."""
         for name, values in state.items():
             for key, value in values.items():
-                tensors = _moved(value, self.loss.device)
-                if self.kind == "regression" and name == "rows" and len(tensors) == 5:
-                    tensors = pad(tensors, (0, 0, 0, 2))  # of a version without means of batches
-                setattr(self.get_submodule(name), key, tensors)
+                setattr(self.get_submodule(name), key, _moved(value, self.loss.device))
 
     def reset(self) -> None:
         """Forget all batches."""

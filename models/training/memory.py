@@ -191,7 +191,7 @@ def _kept_by_attention(config: RunConfig) -> float:
             kept = 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * most)
         case "performer":
             features = attention.features or attention.head_dim * math.log(attention.head_dim)
-            kept = attention.heads * (2.5 * attention.head_dim + 0.9 * features)
+            kept = attention.heads * (5 * attention.head_dim + 0.9 * features)
         case "exphormer":
             links = 2 * (attention.expander + attention.virtual_nodes)
             kept = (6 + 3 * links) * dim

@@ -244,8 +244,8 @@ def where_drawn(typing, seed, number, dropped, value):
 
 
 Several = tuple[F32, ...]
-#: ``ptr``, and the source of each edge.
-Grouped = tuple[I64, I32 | I64]
+#: Edges of each node, and the source of each edge.
+Table = tuple[int, I32 | I64]
 #: Seed, chance of 2³² (0: none), factor of kept elements.
 Dropout = tuple[int, int, float]
 
@@ -255,7 +255,7 @@ def gate(
     start: int,
     stop: int,
     d: int,
-    edges: Grouped,
+    edges: Table,
     nodes: Several,
     pre: F32,
     add: bool,
@@ -271,11 +271,11 @@ def gate(
     """
     at_target, at_source, message = nodes
     quotients, divisors, sums, squares = results
-    ptr, sources = edges
+    k, sources = edges
     zero = splat(np.float32(0))
     least = splat(np.float32(1e-6))
+    share = splat(np.float32(1 / max(1, k)))
     for node in range(start, stop):
-        share = splat(np.float32(1 / max(1, ptr[node + 1] - ptr[node])))
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
             row = node * d + channel
@@ -287,7 +287,7 @@ def gate(
             total = zero
 
             # 1. z of every edge, its gate, and the sums at the target.
-            for entry in range(ptr[node], ptr[node + 1]):
+            for entry in range(node * k, (node + 1) * k):
                 source = np.int64(sources[entry]) * d + channel
                 edge = entry * d + channel
                 prefetch(pre, edge + AHEAD * d)
@@ -308,7 +308,7 @@ def gate(
             if statistics:
                 mean = times(total, share)
                 square = zero
-                for entry in range(ptr[node], ptr[node + 1]):
+                for entry in range(node * k, (node + 1) * k):
                     edge = entry * d + channel
                     away = minus(load(pre, edge, count), mean)
                     square = plus(square, times(away, away))
@@ -356,14 +356,14 @@ def sum_gradients(
     start: int,
     stop: int,
     d: int,
-    ptr: I64,
+    k: int,
     pre: F32,
     grad: F32,
     norm: F32,
     dropout: Dropout,
     results: Several,
 ) -> None:
-    """For each group of edges, Σ g and Σ g · (z − mean), where g is the gradient of the norm's output.
+    """For the edges of each node, Σ g and Σ g · (z − mean), where g is the gradient of the norm's output.
 
     ``grad`` is that of :func:`update`'s ``new``; ``norm`` holds factors, shifts and means.
     """
@@ -379,7 +379,7 @@ def sum_gradients(
             middle = load(norm, 2 * d + channel, count)
             total = zero
             product = zero
-            for number in range(ptr[node], ptr[node + 1]):
+            for number in range(node * k, (node + 1) * k):
                 edge = number * d + channel
                 prefetch(pre, edge + AHEAD * d)
                 prefetch(grad, edge + AHEAD * d)
@@ -400,7 +400,7 @@ def differentiate(
     start: int,
     stop: int,
     d: int,
-    entries: Grouped,
+    entries: Table,
     edges: Several,
     message: F32,
     means: Several,
@@ -428,7 +428,7 @@ def differentiate(
     # Sums have whole groups of channels: a load waits for a store of some lanes before it.
     width = -(-d // LANES) * LANES
     updates = grad.shape[0] > 0
-    ptr, sources = entries
+    k, sources = entries
     zero = splat(np.float32(0))
     one = splat(np.float32(1))
     scale = splat(np.float32(kept_scale))
@@ -456,7 +456,7 @@ def differentiate(
                 offset = zero
                 slope = zero
             total = zero
-            for entry in range(ptr[node], ptr[node + 1]):
+            for entry in range(node * k, (node + 1) * k):
                 source = np.int64(sources[entry])
                 edge = entry * d + channel
                 result = edge - first_edge * d

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
-from kmip_data.models.layers.adjacency import Bags, NodeRange
-from kmip_data.models.layers.batch import GraphBatch, NeighborTable
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable, NodeRange
 from kmip_data.models.layers.cpu import gate_kernels
-from kmip_data.models.layers.cpu.gate_kernels import Dropout, Grouped
+from kmip_data.models.layers.cpu.dropout import drawn_seed
+from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
 from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
@@ -35,7 +35,7 @@ EDGES = 1 << 10
 class _Options:
     """Arguments of a call that are not tensors."""
 
-    edges: Bags
+    edges: NeighborTable
     norm: BatchNorm | None
     dropout: Dropout
     #: True if a backward pass will follow.
@@ -76,10 +76,10 @@ def gated_edges(
         tensors[-2:] = [norm.weight, norm.bias]
         dropped = round(dropout * 2**32)
     if dropped:
-        seed = int(torch.empty((), dtype=torch.int64).random_())
+        seed = drawn_seed()
     wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     options = _Options(
-        edges.incoming,
+        edges,
         norm,
         dropout=(seed, dropped, 1 / (1 - dropout)),
         differentiable=wanted and torch.is_grad_enabled(),
@@ -107,7 +107,7 @@ class _GatedEdges(torch.autograd.Function):
         norm = options.norm
         edges = options.edges
         nodes, d = at_target.shape
-        count = len(edges.node)
+        count = edges.neighbor.numel()
 
         # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes
         #    them.
@@ -139,7 +139,7 @@ class _GatedEdges(torch.autograd.Function):
             return quotients, None
 
         # 2. New edges, in place of z where no backward pass will read it.
-        statistics = _statistics(sums, squares, edges.start) if by_batch else None
+        statistics = _statistics(sums, squares, edges.neighbor.shape[1]) if by_batch else None
         constants, deviation = constants_of(norm, statistics, count)
         new = _new_edges(count, d) if options.differentiable else pre
         update_arguments = (
@@ -201,13 +201,14 @@ class _GatedEdges(torch.autograd.Function):
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
         parts = edges.parts
         step = min(num_threads(), len(parts))
-        largest = max(part.last - part.first for part in parts)
+        k = edges.neighbor.shape[1]
+        largest = k * max(part.stop - part.start for part in parts)
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
         memory.keep_what_is_used()  # by all layers of a network; the next step needs it again
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:
-                firsts = part.first, part.low
+                firsts = k * part.start, part.low
                 results = _flat(rows, grad_target)
                 gate_kernels.differentiate(
                     part.start, part.stop, *arguments, firsts, results, _flat(*sums)
@@ -222,7 +223,7 @@ class _GatedEdges(torch.autograd.Function):
             # In the order of the parts, so that sums do not depend on the number of threads.
             for part, rows, part_sums in jobs:
                 at_sources[:, part.low : part.high] += part_sums[..., :d]
-                at_old.add(rows, part.first, part.last)
+                at_old.add(rows, k * part.start, k * part.stop)
         return (
             grad_target,
             *at_sources,
@@ -236,11 +237,10 @@ class _GatedEdges(torch.autograd.Function):
 
 def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -> Tensor:
     """Σ g and Σ g · (z − mean) over all edges: (2, d) float64."""
-    ptr = options.edges.start
-    nodes = len(ptr) - 1
+    nodes, k = options.edges.neighbor.shape
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
-    arguments = ptr.numpy(), flat(pre), flat(grad), flat(norm), options.dropout, _flat(*sums)
+    arguments = k, flat(pre), flat(grad), flat(norm), options.dropout, _flat(*sums)
 
     def work(start: int, stop: int) -> None:
         gate_kernels.sum_gradients(start, stop, d, *arguments)
@@ -297,22 +297,18 @@ def _flat(*tensors: Tensor) -> tuple[F32, ...]:
     return tuple(map(flat, tensors))
 
 
-def _entries(edges: Bags) -> Grouped:
-    return edges.start.numpy(), edges.node.numpy()
+def _entries(edges: NeighborTable) -> Table:
+    return edges.neighbor.shape[1], edges.neighbor.contiguous().view(-1).numpy()
 
 
 def _new_edges(rows: int, d: int) -> Tensor:
     return torch.from_numpy(memory.empty((rows, d), np.dtype(np.float32)))
 
 
-def _statistics(sums: Tensor, squares: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all edges, float64, from those of each node."""
-    degrees = ptr.diff()[:, None].double()
-    count = int(ptr.numpy()[-1])
+def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance over all edges, float64, from those of the k edges of each node."""
+    count = k * len(sums)
     mean = sums.sum(0, dtype=torch.float64) / count
-    away = (sums.double() / degrees.clamp_min(1) - mean).square_()
-    # Nodes count by their edges; by the ratio to their mean number, which is 1 in a table.
-    k = count / len(sums)
-    away = away.mul_(degrees / k).sum(0)
+    away = (sums.double() / k - mean).square_().sum(0)
     within = squares.sum(0, dtype=torch.float64)
     return mean, (within + k * away) / count

@@ -275,8 +275,7 @@ def resume(
     Raises
     ------
     UsageError
-        There is no such run, its checkpoint has an older layout, or another process is working on
-        it.
+        There is no such run, or another process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read or is damaged, or its result was edited.
     CheckFailed

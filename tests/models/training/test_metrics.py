@@ -181,17 +181,6 @@ def test_errors_of_batches_and_of_logarithms():
     )
 
 
-def test_an_epoch_that_an_older_version_began_goes_on():
-    metrics, target = SplitMetrics(Task("node", "regression", 1)), torch.zeros(4, 1)
-    fill_rows(metrics, np.ones((4, 1)), target.numpy(), 2)
-    state = metrics.state()
-    state["rows"]["sums"] = state["rows"]["sums"][:5]  # without means of batches
-    metrics.reset()
-    metrics.load(state)
-    metrics.update(target + 3, target, torch.tensor(0.0))
-    assert metrics.compute()["mae"] == 2
-
-
 def test_regression_is_scikit_learns():
     rng = np.random.default_rng(0)
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
