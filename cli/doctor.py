@@ -145,14 +145,14 @@ def _devices() -> Iterator[tuple[str, str, str]]:
 
 def _backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
-    from kmip_data.models.training.self_check import LATE, OK, PREPARING, check
+    from kmip_data.models.training.self_check import LATE, OK, check
 
     rows = backend_status()
     # In processes of their own: one that ends by a signal is a line here.
     tried = {}
     for device in {row.device for row in rows}:
         names = [row.name for row in rows if row.usable and row.device == device]
-        tried[device] = check(device, {}, names, PREPARING)
+        tried[device] = check(device, {}, names)
     for row in rows:
         status = "ok" if row.usable else "no"
         reason = row.reason

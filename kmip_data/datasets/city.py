@@ -84,7 +84,7 @@ class CityNetwork(BuiltDataset):
     def __init__(  # noqa: PLR0913 -- the parameters of its build and split
         self,
         name: str,
-        *pyg: Any,
+        *pyg: object,
         root: Folder | None = None,
         coordinates: Coordinates = "replace",
         raw_features: bool = False,
@@ -216,7 +216,7 @@ class GraphLandDataset(BuiltDataset):
     def __init__(
         self,
         name: str,
-        *pyg: Any,
+        *pyg: object,
         root: Folder | None = None,
         split_rule: Literal["RL", "RH", "stratified"] = "RL",
         target_scaling: Literal["RL", "RH", "none"] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class ZINC(BuiltDataset):
     def __init__(
         self,
         root: Folder | None = None,
-        *pyg: Any,
+        *pyg: object,
         subset: bool = False,
         **arguments: Unpack[RuleArguments],
     ) -> None:
@@ -165,7 +165,7 @@ class PCQM4Mv2(BuiltDataset):
     def __init__(
         self,
         root: Folder | None = None,
-        *pyg: Any,
+        *pyg: object,
         on_error: Literal["stop", "skip"] = "stop",
         split_rule: Literal["graphgps", "upstream", "stratified"] = "graphgps",
         split_seed: int = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, RuleArguments, names_of
 from kmip_data.datasets.pyg_calls import pyg_order
@@ -88,7 +88,7 @@ class HeterophilousGraphDataset(BuiltDataset):
     def __init__(
         self,
         name: str,
-        *pyg: Any,
+        *pyg: object,
         root: Folder | None = None,
         split_rule: Literal["upstream", "stratified"] = "upstream",
         split_seed: int = 0,
@@ -140,7 +140,7 @@ class Planetoid(BuiltDataset):
     def __init__(
         self,
         name: str,
-        *pyg: Any,
+        *pyg: object,
         root: Folder | None = None,
         split_rule: Literal["upstream", "per-class", "stratified"] = "upstream",
         split_seed: int = 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
 from kmip_data.datasets.inputs import feature_views
@@ -64,7 +64,7 @@ class S3DIS(BuiltDataset):
     def __init__(  # noqa: PLR0913 -- the parameters of its build and split
         self,
         root: Folder | None = None,
-        *pyg: Any,
+        *pyg: object,
         train: bool | None = None,
         features: Literal["all", "position-color"] = "all",
         edge_attr: bool = False,
@@ -136,7 +136,7 @@ class ShapeNetPart(BuiltDataset):
     def __init__(
         self,
         root: Folder | None = None,
-        *pyg: Any,
+        *pyg: object,
         categories: str | Sequence[str] | None = None,
         include_normals: bool = True,
         edge_attr: bool = False,

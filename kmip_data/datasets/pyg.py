@@ -12,7 +12,7 @@ from kmip_data.manifest import load_manifest, shipped_datasets, unknown_name
 
 
 def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
-    root: Folder | None, name: str, split: str = "train", *steps: Any, **arguments: Any
+    root: Folder | None, name: str, split: str = "train", *steps: object, **arguments: Any
 ) -> BuiltDataset:
     """Open a dataset of LRGB, called as PyTorch Geometric's class.
 
@@ -43,7 +43,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
 
 
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
-    root: Folder | None, name: str, split: str = "train", *steps: Any, **arguments: Any
+    root: Folder | None, name: str, split: str = "train", *steps: object, **arguments: Any
 ) -> BuiltDataset:
     """Open a dataset of "Benchmarking GNNs", called as PyTorch Geometric's class.
 
@@ -58,7 +58,7 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
     categories: str | list[str] | None = None,
     include_normals: bool = True,
     split: str = "trainval",
-    *steps: Any,
+    *steps: object,
     **arguments: Any,
 ) -> ShapeNetPart:
     """Open :class:`~kmip_data.datasets.points.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
@@ -82,7 +82,7 @@ def _named(title: str, kind: str, name: str) -> type[BuiltDataset]:
     return dataset_class
 
 
-def _steps(values: tuple[Any, ...]) -> dict[str, Any]:
+def _steps(values: tuple[object, ...]) -> dict[str, Any]:
     """Return the last positional arguments of PyTorch Geometric's classes by name."""
     if len(values) > len(STEPS):
         raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")

@@ -42,7 +42,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
         _, *own = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
         title = init.__qualname__.partition(".")[0]
 
-        def put(call: dict[str, Any], name: str, value: Any) -> None:
+        def put(call: dict[str, Any], name: str, value: object) -> None:
             if name in call:
                 raise UsageError(
                     f"{title} is given {name} twice, by position or in PyTorch Geometric's words.",
@@ -51,7 +51,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
             call[name] = value
 
         @functools.wraps(init)
-        def translated(self: Any, *positional: Any, **call: Any) -> None:
+        def translated(self: object, *positional: object, **call: Any) -> None:
             names = order if len(positional) > 1 or own[0] in call else own
             if len(positional) > len(names):
                 raise TypeError(
@@ -70,10 +70,10 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
     return decorate
 
 
-def stored_as(*values: Any) -> Meaning:
+def stored_as(*values: object) -> Meaning:
     """Return the meaning of an argument that must be one of ``values``, as the build stores it."""
 
-    def meaning(name: str, value: Any) -> dict[str, Any]:
+    def meaning(name: str, value: object) -> dict[str, Any]:
         if value not in values:
             raise UsageError(
                 f"{name}={value!r} is not how the build is stored.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
 from kmip_data.datasets.inputs import LocalDegreeProfile
@@ -143,7 +143,7 @@ class MalNetTiny(BuiltDataset):
     def __init__(
         self,
         root: Folder | None = None,
-        *pyg: Any,
+        *pyg: object,
         degree_profile: DegreeProfile | None = None,
         isolated: Literal["drop", "keep"] = "drop",
         label_order: Literal["alphabetical", "first-seen"] = "alphabetical",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ class Influence:
 def draw_explorer(
     graph: Graph,
     answer: Answer | None,
-    curves: Sequence[Any],
+    curves: Sequence[Facts],
     path: Path,
     others: Sequence[tuple[Graph, Answer | None]] = (),
 ) -> None:
@@ -189,7 +188,7 @@ def _answered(graph: Graph, answer: Answer) -> Facts:
     return shown
 
 
-def _compared(runs: Sequence[Any]) -> Sequence[Any]:
+def _compared(runs: Sequence[Facts]) -> Sequence[Facts]:
     """Return the first run and one of another model, else the second."""
     for run in runs:
         if _model(run) != _model(runs[0]):
@@ -197,7 +196,7 @@ def _compared(runs: Sequence[Any]) -> Sequence[Any]:
     return runs[:2]
 
 
-def _model(run: Mapping[str, Any]) -> list[str]:
+def _model(run: Facts) -> list[str]:
     """Return the folder of a run's model, in a list; an empty one where its name has none."""
     return str(run["name"]).split("/")[-2:-1]
 

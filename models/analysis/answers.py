@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
-from kmip_data.arrays import F64
+from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence
@@ -175,7 +175,7 @@ def by_hop(
     return np.array(totals) / (totals[0] or 1.0)  # 0: the network has no slope at the node
 
 
-def prediction_of(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
+def prediction_of(task: Task, logits: Tensor) -> Array:
     """Return a row of logits (outputs,) as a prediction: a class, labels, or values."""
     if task.kind == "single-label":
         return logits.argmax().numpy()

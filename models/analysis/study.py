@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class Projections:
     layers: tuple[Layer, ...]
     sizes: tuple[int, ...]  #: nodes of each graph
     #: plain values on their origin: ``sample`` (generated data), dataset, run, k …
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, object] = field(default_factory=dict)
 
     def samples(self, layers: Sequence[int]) -> Iterator[Sample]:
         """Yield every chosen layer on every graph, graph by graph."""
@@ -94,8 +94,8 @@ class Recorder:
         self,
         layer: int,
         module: KMIPAttention,
-        args: tuple[Any, ...],
-        options: dict[str, Any],
+        args: tuple[Tensor, ...],
+        options: dict[str, Tensor],
     ) -> None:
         """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
         # A layer is called as layer(x, ptr) or with keywords: the hook sees both.
@@ -123,7 +123,7 @@ class Recorder:
             for start, stop in graphs:
                 self.sizes.append(stop - start)
 
-    def projections(self, graphs: int | None = None, **about: Any) -> Projections:
+    def projections(self, graphs: int | None = None, **about: object) -> Projections:
         """Return the first ``graphs`` graphs (default: all) of all forward passes, joined.
 
         Raises ``UsageError`` if none was recorded.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from kmip_data.drawing.style import NOTE, contrast, look, new_figure, readable, save, styled
+from kmip_data.drawing.style import NOTE, Axes, contrast, look, new_figure, readable, save, styled
 from kmip_data.models.profiling.methods import Method, Workload, get_method
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def draw_breakdown(
         widths.append(len(bars) + room)
     heading, _, footer = title.rpartition("\n")
     figure = new_figure(5.5 + 1.3 * sum(widths), 5.6, title=heading, footer=footer)
-    handles = dict[str, Any]()
+    handles = dict[str, object]()
     if panels:
         grid = figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)
         for axes, (name, bars) in zip(grid.flat, panels, strict=True):
@@ -190,7 +190,7 @@ def paper_passes(paper: Mapping[str, Any] | None) -> dict[str, dict[str, float]]
     return passes
 
 
-def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
+def _stack(axes: Axes, bars: Bars) -> dict[str, object]:
     """Draw stacked bars with the time of each part and the total; return a handle a stage."""
     from matplotlib.ticker import EngFormatter
 

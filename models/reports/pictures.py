@@ -18,6 +18,8 @@ from kmip_data.drawing.style import (
     NOTE,
     SHADES,
     STYLES,
+    Axes,
+    Figure,
     class_colors,
     look,
     new_figure,
@@ -44,7 +46,7 @@ STEPS = {"ms": DECADES, "s": SIXTIETHS, "min": SIXTIETHS, "h": DECADES}
 TIMES_IN_DETAIL = [f"{count} {unit}" for unit, counts in STEPS.items() for count in counts]
 BAR_STEPS = 9  #: points that stand for an error bar
 ENOUGH = 0.8  #: distance of a text from what is drawn, against that from its own point
-Draw = Callable[[Any, Table], None]  #: draws a table into an empty figure
+Draw = Callable[[Figure, Table], None]  #: draws a table into an empty figure
 
 
 def pictures_of(table: Table) -> list[str]:
@@ -84,7 +86,7 @@ def short_name(row: Row) -> str:
     return ", ".join(words)
 
 
-def draw_curves(figure: Any, table: Table) -> None:
+def draw_curves(figure: Figure, table: Table) -> None:
     """Draw the metric on val over epochs: means over seeds, in bands of the standard deviation."""
     metric = table.rows[0]["metric"]
     axes = figure.subplots()
@@ -127,7 +129,7 @@ def over_seeds(
     return epochs, means, spreads
 
 
-def draw_over_hours(figure: Any, table: Table) -> None:
+def draw_over_hours(figure: Figure, table: Table) -> None:
     """Draw the metric over training time: val epoch by epoch, test at the end, and the paper's results.
 
     A model has one colour. The paper's are shown with complete published data alone, as in the
@@ -235,7 +237,7 @@ class Label(NamedTuple):
     best: bool  #: True on a frontier
 
 
-def draw_frontier(figure: Any, table: Table) -> None:
+def draw_frontier(figure: Figure, table: Table) -> None:
     """Draw the metric on test over seconds of a training epoch for each k, with the Pareto frontiers.
 
     Filled points are rows that differ in k alone, hollow ones the paper's on complete published
@@ -269,7 +271,7 @@ def draw_frontier(figure: Any, table: Table) -> None:
 
 
 def _draw_over_seconds(
-    axes: Any,
+    axes: Axes,
     rows: Sequence[Row],
     metric: str,
     style: Mapping[str, Any],
@@ -321,7 +323,7 @@ def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]
     return chosen
 
 
-def _time_ticks(axis: Any) -> None:
+def _time_ticks(axis: Axes) -> None:
     """Label a logarithmic axis of hours with durations: few of them, or more where few are in view."""
     from matplotlib.ticker import NullLocator
 
@@ -346,7 +348,7 @@ def _scale(metric: str) -> float:
     return 100 if is_share(metric) else 1
 
 
-def _legend(figure: Any, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
+def _legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
     """Add a legend of colours, then of marks: "-" a line, "o" filled points, "D" hollow ones."""
     from matplotlib.lines import Line2D
 
@@ -372,7 +374,7 @@ def _legend(figure: Any, colors: Mapping[str, str], marks: Mapping[str, str]) ->
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
 
 
-def _label_points(figure: Any, axes: Any, labels: Sequence[Label]) -> None:
+def _label_points(figure: Figure, axes: Axes, labels: Sequence[Label]) -> None:
     """Write a text next to each point, on the side that is farthest from points, bars and other texts.
 
     Those on a frontier come first; another one without room stays without its text.

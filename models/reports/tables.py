@@ -216,7 +216,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     return tables, notices
 
 
-def _order(run: Run) -> tuple[Any, ...]:
+def _order(run: Run) -> tuple[object, ...]:
     """Return the key that sorts runs: by dataset, model and changes, k = 3 before k = 10."""
     return run.result.dataset, run.result.model, [natural(change) for change in run.changes]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -39,7 +39,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
 MOST_RUNS = 10_000  #: in one sweep; checked before anything is expanded
 
 
-def _range(value: Any) -> Any:
+def _range(value: object) -> object:
     """Return the seeds of a text such as ``0..4``, anything else as it is."""
     first, dots, last = str(value).partition("..")
     if not dots:

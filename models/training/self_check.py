@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from kmip_data.files.reading import json_digest
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.context import LEFT_OUT, triton_runs
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
@@ -66,25 +66,21 @@ def before_run(model: ModelConfig, device_name: str) -> None:
     if failed.items() <= LEFT_OUT.items():
         return
     LEFT_OUT.update(failed)
-    parts = [f"{part} ({reason})" for part, reason in failed.items()]
     log.warning(
         "the self-check of %s leaves out: %s. The run continues, slower. Please report it with the "
         "output of `kmip-data doctor --json`.",
         device_name,
-        "; ".join(parts),
+        "; ".join(map(": ".join, failed.items())),
     )
 
 
 def sizes_of(model: ModelConfig) -> dict[str, int]:
     """Return the sizes of a network that decide its kernels."""
     attention = model.attention if model.attention.kind == "k-mip" else ModelConfig().attention
-    return {
-        "heads": attention.heads,
-        "k": int(np.max(attention.k)),
-        "key_dim": attention.key_dim,
-        "value_dim": attention.value_dim or max(1, model.hidden_dim // attention.heads),
-        "hidden_dim": model.hidden_dim,
-    }
+    sizes = attention.model_dump(include={"heads", "k", "key_dim", "value_dim"})
+    sizes["k"] = int(np.max(sizes["k"]))
+    sizes["value_dim"] = sizes["value_dim"] or max(1, model.hidden_dim // sizes["heads"])
+    return sizes | {"hidden_dim": model.hidden_dim}
 
 
 def found_on(sizes: dict[str, int]) -> dict[str, str]:
@@ -93,7 +89,7 @@ def found_on(sizes: dict[str, int]) -> dict[str, str]:
     passed = folder / _key(sizes)
     if passed.exists():
         return dict.fromkeys(PARTS, OK)
-    log.warning("compiling and checking kernels for this GPU, once: up to %.0f s …", LIMIT)
+    log.warning("compiling and checking kernels for this GPU, once: up to a minute …")
     results = check("cuda", sizes)
     if {*results.values()} == {OK}:
         with contextlib.suppress(OSError):  # then it is checked again
@@ -105,24 +101,20 @@ def found_on(sizes: dict[str, int]) -> dict[str, str]:
 def _key(sizes: dict[str, int]) -> str:
     """Return a digest of sizes, GPU, versions and the sources of models."""
     facts: list[object] = [sizes, torch.cuda.get_device_name(), torch.__version__]
-    for pattern in ("*.py", "*.cu", "*.cuh"):
+    for pattern in ("*.py", "*.cu*"):
         sources = sorted(Path(__file__).parents[1].rglob(pattern))
         facts += (source.read_text("utf-8") for source in sources)
     return json_digest(facts)
 
 
-def check(
-    device: str,
-    sizes: dict[str, int],
-    parts: Sequence[str] = PARTS,
-    limit: float = 0,
-) -> dict[str, str]:
+def check(device: str, sizes: dict[str, int], parts: Sequence[str] = PARTS) -> dict[str, str]:
     """Return ``ok`` or the error of each part, or of a backend of the search on a small problem."""
+
+    def result(part: str) -> str:
+        return ended(LIMIT if part in PARTS else PREPARING, part, device, json.dumps(sizes))
+
     with ThreadPoolExecutor(len(parts)) as pool:
-        reasons = pool.map(
-            lambda part: ended(limit or LIMIT, part, device, json.dumps(sizes)), parts
-        )
-    return dict(zip(parts, reasons, strict=True))
+        return dict(zip(parts, pool.map(result, parts), strict=True))
 
 
 def ended(limit: float, *arguments: str) -> str:
@@ -135,7 +127,7 @@ def ended(limit: float, *arguments: str) -> str:
     if child.returncode < 0:
         return f"its process died: {signal.Signals(-child.returncode).name}"
     last = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return last[:300] if child.returncode else OK
+    return last if child.returncode else OK
 
 
 # ---- in a child process: parts, each of which raises SystemExit with a reason --------------------
@@ -153,20 +145,19 @@ same = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other 
 
 def main(part: str, device: str, sizes: str) -> None:
     """Check one part, where the device has kernels for it, or try a backend of the search."""
-    checks = {"attention": layers, "edges": layers, "capture": capture}
-    checks.get(part, search)(part, torch.device(device), **json.loads(sizes))
+    check_part = layers if part in PARTS[1:] else search
+    check_part(part, torch.device(device), **json.loads(sizes))
 
 
 def search(
     part: str, device: torch.device, *, heads: int = 1, k: int = 10, key_dim: int = 10, **_: int
 ) -> None:
     """Check a backend, or the CUDA search as ``search``: ``dense``'s bits, twice."""
-    backend = part
     shapes = [(heads, 100)]
     if part == "search":
         if cuda.unusable(device.type) is not None:
             return
-        backend = "cuda"
+        part = "cuda"
         shapes = [(heads, RAGGED), (1, ORDERED), (4, STAGED)]
     # Sizes that the CUDA search takes: any larger ``dense`` would search.
     k = min(k, MOST_K)
@@ -177,12 +168,13 @@ def search(
         ptr = torch.tensor([0, 0, 3, rows])
         expected = topk.search(queries, keys, k, ptr, None, "dense")
         for _again in range(2):
-            same(topk.search(queries, keys, k, ptr, None, backend), expected)
+            same(topk.search(queries, keys, k, ptr, None, part), expected)
 
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
     """Check the gradients of attention or edges: near float64, and twice the same."""
-    if device.type != "cpu" and not triton_runs(device):
+    if part == "capture":
+        capture(device, sizes)
         return
     LEFT_OUT.update(dict.fromkeys(PARTS, "another part"))
     del LEFT_OUT[part]
@@ -193,15 +185,15 @@ def layers(part: str, device: torch.device, **sizes: int) -> None:
         same(six(dtype, dropout=0.5), six(dtype, dropout=0.5))
 
 
-def capture(_: str, device: torch.device, **sizes: int) -> None:
+def capture(device: torch.device, sizes: dict[str, int]) -> None:
     """Check captured training steps against plain ones."""
     from kmip_data.models.training.capture import graphs, steps
 
     # Any search but the CUDA one waits for the GPU.
-    search = {"search": "auto"} if cuda.unusable(device.type) is None else {"kind": "none"}
+    search = "auto" if cuda.unusable(device.type) is None else None
     captured = steps.CapturedSteps(graphs.CudaGraphs(device), sys.exit)
-    results = train(device, sizes, captured=captured, **search)
-    near(results, train(device, sizes, **search), 1e-3)
+    results = train(device, sizes, captured=captured, search=search)
+    near(results, train(device, sizes, search=search), 1e-3)
 
 
 def train(
@@ -212,15 +204,16 @@ def train(
     table: bool = True,
     dropout: float = 0.0,
     captured: CapturedSteps | None = None,
-    **attention: str,
+    search: str | None = "dense",
 ) -> list[Tensor]:
     """Take six training steps with two layers; return logits and gradients of the last one."""
     from kmip_data.models.network import build_model
     from kmip_data.models.training.capture.graphs import Learned
 
-    given = {**sizes, "search": "dense", "output_projection": True, "dropout": dropout, **attention}
+    given = {**sizes, "search": search, "output_projection": True, "dropout": dropout}
     settings = {"layers": 2, "hidden_dim": given.pop("hidden_dim"), "dropout": dropout}
-    config = ModelConfig.model_validate(settings | {"attention": given})
+    attention = {"kind": "none"} if search is None else given
+    config = ModelConfig.model_validate(settings | {"attention": attention})
     precision = torch.promote_types(dtype, torch.float32)
     torch.manual_seed(0)
     model = build_model(config, in_channels=6, num_classes=4).to(device, precision)
@@ -270,7 +263,7 @@ def near(results: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
         error = (result - expected).norm()
         # A gradient that is zero but for rounding, as of a bias before a norm, has no scale itself.
         if not error <= tolerance * (expected.norm() + most / 50):  # also for NaN
-            sys.exit(f"{float(error / most):.1e} away from what is expected")
+            sys.exit(f"{error / most:.1e} away from what is expected")
 
 
 if __name__ == "__main__":

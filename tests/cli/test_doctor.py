@@ -16,7 +16,7 @@ from kmip_data.models.training import self_check
 def test_doctor_finds_this_machine_sound(home, monkeypatch):
     check = self_check.check
     monkeypatch.setattr(
-        self_check, "check", lambda device, sizes, _, limit: check(device, sizes, ["dense"], limit)
+        self_check, "check", lambda device, sizes, _: check(device, sizes, ["dense"])
     )
     findings = {
         (each["section"], each["name"]): each for each in done("doctor", "--json").json["findings"]

@@ -74,7 +74,8 @@ def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> No
     self_check.main("right", "cpu", "{}")
     with pytest.raises(AssertionError, match="other bits"):
         self_check.main("wrong", "cpu", "{}")
-    (reason,) = self_check.check("cpu", {}, ["dense"], 0.01).values()
+    monkeypatch.setattr(self_check, "PREPARING", 0.01)
+    (reason,) = self_check.check("cpu", {}, ["dense"]).values()
     assert reason.startswith(self_check.LATE)
 
 
