@@ -187,11 +187,7 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
     refused("10-chunk_16-hop_node_labels.pt", at(0, 10), "does not fit")
     refused("10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "does not fit")
     refused("16-hop_eccentricities.pt", at(0, torch.nan), "does not fit")
-    path = folder / "edge_features.pt"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DamagedInput, match="edge_features"):
-        read_city_archive(folder)
-    path.unlink()
+    (folder / "edge_features.pt").unlink()
     with pytest.raises(DamagedInput, match="missing"):
         read_city_archive(folder)
 

@@ -134,17 +134,13 @@ BAD = [
         lambda text: change(text, 2, "0,999\n"),
         r"raw/edge\.csv\.gz, line 2: an edge leads",
     ),
-    ("raw/edge", lambda text: change(text, 2, "0\n"), r"raw/edge\.csv\.gz, line 2: not 2 whole"),
     ("raw/edge", lambda text: text + "0,1\n", r"raw/edge\.csv\.gz has another number of lines"),
     ("raw/edge-feat", lambda text: change(text, 3, "5,0,0\n"), "raw/edge-feat.csv.gz, line 3"),
-    ("raw/node-feat", lambda text: change(text, 1, ""), "raw/node-feat.csv.gz has another number"),
     ("raw/node-feat", lambda text: change(text, 4, "119" + 8 * ",0" + "\n"), "feat.csv.gz, line 4"),
     ("raw/graph-label", lambda text: text.replace("1", "2", 1), "raw/graph-label.csv.gz, line"),
-    ("raw/graph-label", lambda text: change(text, 1, ""), "raw/graph-label.csv.gz has another"),
     ("raw/num-node-list", lambda text: change(text, 5, "0\n"), "num-node-list.csv.gz, line 5"),
     ("raw/num-node-list", lambda text: text + "3\n", "num-edge-list.csv.gz has 24 lines"),
     ("split/scaffold/valid", lambda text: change(text, 1, "77\n"), "scaffold does not partition"),
-    ("split/scaffold/test", lambda _: "x\n", "scaffold/test.csv.gz, line 1"),
 ]
 
 
@@ -243,11 +239,6 @@ def test_molecules_of_the_challenge(made, smiles, tmp_path):
     assert len(whole) == (sum(map(len, wanted["graphgps"].values())) if subset else len(table))
 
 
-class Evil:
-    def __reduce__(self):
-        return exec, ("raise AssertionError('the pickle was run')",)
-
-
 def test_bad_files_of_the_challenge(smiles):
     name = "pcqm4mv2"
     table, lists = smiles / "raw/data.csv.gz", smiles / "split_dict.pt"
@@ -272,7 +263,6 @@ def test_bad_files_of_the_challenge(smiles):
     check_each(
         check,
         [
-            (lists, {**parts, "train": Evil()}, r"split_dict\.pt"),
             (lists, {**parts, "valid": parts["valid"][1:]}, "split_dict.pt does not partition"),
             (lists, {"train": parts["train"]}, "not a split into train, valid, test-dev"),
             (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -196,7 +195,6 @@ def test_bad_files(raw, tmp_path):
     check_each(
         check,
         [
-            (lambda: os.truncate(data, len(sound) // 2), "data.npz is not a"),
             (lambda: data.write_bytes(sound.replace(b"<f4", b"<f8")), "have|has .* bytes"),
             (lambda: removed("node_feat"), "array node_feat is missing"),
             (lambda: replaced("node_feat", arrays["node_feat"][:, :100]), r"float32 \(700, 100\)"),

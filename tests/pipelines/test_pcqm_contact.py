@@ -35,12 +35,6 @@ def kept_rows(folder):
     return [text for i, text in enumerate(texts) if i % 6 == 0 and ".contact." in text]
 
 
-def test_rows_of_a_sample_are_numbered_as_published(raw):
-    with gzip.open(raw / TABLE, "rt") as file:
-        rows = list(csv.reader(file, delimiter="\t"))
-    assert [row[0] for row in rows[1:]] == [str(number) for number in range(len(rows) - 1)]
-
-
 def test_contacts_are_no_edges_and_rows_are_those_of_the_lists(raw, tmp_path):
     options = {"home": tmp_path, "archives": [raw], "unpinned": True, "quiet": True}
     dataset = PCQMContact(split=None, **options)

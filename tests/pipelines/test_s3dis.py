@@ -200,8 +200,6 @@ def test_wrong_arrays_are_named(copy):
             ({"data": data[:, :0], "label": label[:, :0]}, "blocks of 0 points"),
         ],
     )
-    path.write_bytes(sound[: len(sound) // 2])
-    fails(copy, "ply_data_all_0.h5", "truncated|damaged")
     middle = sound.index(b"\x78\x5e", len(sound) // 2)
     path.write_bytes(sound[:middle] + bytes(64) + sound[middle + 64 :])
     fails(copy, "ply_data_all_0.h5", "chunk at")

@@ -23,7 +23,6 @@ from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, read_split_lists
-from kmip_data.pipelines.datasets.shapenet_part.sample import _box_surface
 
 MANIFEST = load_manifest("shapenet-part")
 PIPELINE = load_pipeline(MANIFEST)
@@ -264,9 +263,3 @@ def test_lists(copy):
     records_of_folder("shapenet-part", copy, limit=1)
     categories.write_text("Airplane\t02691156\nBag\t02954340\n")
     fails(copy, "synsetoffset2category.txt, line 2", "Bag")
-
-
-def test_points_of_a_box_lie_on_its_cube():
-    unit, normal = _box_surface(np.ones(3), 500, np.random.default_rng(0))
-    assert np.abs(unit).max() == 1
-    assert np.array_equal((unit * normal).sum(1), np.ones(500))

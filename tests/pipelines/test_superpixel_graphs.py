@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import pickletools
-import re
 import shutil
 from pathlib import Path
 
@@ -66,29 +64,6 @@ def assert_equal_records(found, wanted):
         for column, values in other.columns.items():
             assert one.columns[column].dtype == values.dtype
             np.testing.assert_array_equal(one.columns[column], values)
-
-
-def test_the_sample_is_what_torch_would_write(raw, name):
-    """The same opcodes as of ``pickle.dumps`` of torch's tensors, but for frames and the keys of storages."""
-
-    def opcodes(data):
-        for opcode, argument, _ in pickletools.genops(data):
-            if opcode.name in {"PROTO", "FRAME"}:
-                continue
-            if isinstance(argument, bytes):
-                argument = re.sub(rb"(?s)X.\0\0\0\d{8,20}q", b"", argument)  # noqa: PLW2901 -- an address
-            yield (
-                opcode.name,
-                argument if argument != "numpy._core.multiarray" else "numpy.core.multiarray",
-            )
-
-    for part, graphs in load(raw).items():
-        written = (raw / f"{part}.pickle").read_bytes()
-        assert list(opcodes(written)) == list(opcodes(pickle.dumps(graphs, 4)))
-    single = [graph for graphs in load(raw).values() for graph in graphs if len(graph[3]) == 1]
-    assert [(edges.tolist(), attr.tolist()) for _, attr, edges, _ in single] == [
-        ([[0], [0]], [[0.0, 0.0]])
-    ]
 
 
 def test_columns_are_standardised(name, raw, tmp_path):

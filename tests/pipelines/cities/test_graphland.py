@@ -122,7 +122,6 @@ DAMAGED = [
     ("info.yaml", "- sample_bus", "- sample_tram", "no column 'sample_tram'"),
     ("info.yaml", "(- sample_bus)", r"\1\n\1", "two columns of x would be called 'sample_bus="),
     ("info.yaml", "- sample_bus", "- sample_length", "not one of numbered categories"),
-    ("features.csv", None, "", "is not a table"),
     ("features.csv", None, "node_id,sample_length\n", "is empty"),
     ("features.csv", r"\n0,[^,]*,", "\n0,inf,", "is infinite"),
     ("features.csv", r"\n1,[^,]*,", "\n1,x,", "not one of numbers"),
