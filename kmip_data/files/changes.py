@@ -313,7 +313,8 @@ def remove_files(
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder if nothing but its marker is in it."""
     with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
-        unmark(folder)
+        if not folder.is_symlink():
+            unmark(folder)
         os.rmdir(folder.name, dir_fd=parent)
 
 
