@@ -23,33 +23,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kmip_data.builds.home import Home
-    from kmip_data.cli.shared.belongings import Belonging
 
 
 class _Target(Name):
-    """A build, a folder that lost its card, or raw files or a run, which become a Belonging."""
+    """A build, a folder that lost its card, or a run, which becomes its path."""
 
     def convert(
         self,
         value: Any,
         param: click.Parameter | None,
         ctx: click.Context | None,
-    ) -> Any:
+    ) -> str | Path:
         from kmip_data.builds.home import Home
 
         try:
             return super().convert(value, param, ctx)
         except UsageError:
-            from kmip_data.cli.shared.belongings import find
+            from kmip_data.models.training.run.folder import find_run
             from kmip_data.pipelines.lost import find_lost
 
             home = Home.locate(ctx.params.get("home") if ctx is not None else None)
             if find_lost(str(value), home) is not None:
                 return str(value)
             with contextlib.suppress(UsageError):
-                item = find(str(value), home)
-                if item.kind in {"raw files", "run"}:
-                    return item
+                return find_run(str(value), home)
             raise
 
 
@@ -62,7 +59,7 @@ class _Target(Name):
 @jobs_option
 @work_options
 def command(
-    target: str | Belonging,
+    target: str | Path,
     repair: bool,
     published: bool,
     sample: bool,
@@ -73,15 +70,15 @@ def command(
     """Check every byte of a build, and repair a damaged one.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
-    ranges. Ends with exit code 1 and names each broken shard if something is wrong. Of raw/NAME
-    and of a run the digests are checked. A sound folder of an earlier version is adopted: it gets
+    ranges. Ends with exit code 1 and names each broken shard if something is wrong. Of a
+    finished run the digests are checked. A sound folder of an earlier version is adopted: it gets
     the marker without which no command changes it.
     """
     from kmip_data.builds.verify import verify_build
     from kmip_data.format.card import read_card
 
     if not isinstance(target, str):
-        _verify_belonging(target, as_json=as_json)
+        _verify_run(target, as_json=as_json)
         return
 
     path, rebuilt = _located(target, home, repair=repair, sample=sample, **options)
@@ -164,20 +161,20 @@ def _adopt(path: Path) -> None:
             mark(path, build_content(read_card(path).key))
 
 
-def _verify_belonging(item: Belonging, *, as_json: bool) -> None:
-    """Check raw files by their receipts, or a run by its result."""
+def _verify_run(run: Path, *, as_json: bool) -> None:
+    """Check the files of a finished run by its result."""
     from kmip_data.cli.shared.belongings import adopt
 
-    problems = adopt(item)
+    problems = adopt(run)
     if as_json:
-        print_json({"path": item.path, "ok": not problems, "problems": problems})
+        print_json({"path": run, "ok": not problems, "problems": problems})
     elif not problems:
-        click.echo(f"{item.path} is sound.")
+        click.echo(f"{run} is sound.")
     if problems:
         raise CheckFailed(
-            f"{item.path} is broken.",
+            f"{run} is broken.",
             found="".join(f"\n    {problem}" for problem in problems),
-            next=f"kmip-data remove {item.name}, and bring it in or train it again",
+            next="train it again",
         )
 
 

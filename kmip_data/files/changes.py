@@ -74,6 +74,12 @@ def mark(folder: Path, content: str) -> None:
         write_file(folder / MARKER, f"kmip-data: {content}\n".encode(), root=folder)
 
 
+def unmark(folder: Path) -> None:
+    """Remove the marker of a folder in which nothing else is."""
+    if [path.name for path in folder.iterdir()] == [MARKER]:
+        remove_file(folder / MARKER, root=folder)
+
+
 def content_of(folder: Path) -> str | None:
     """Return what a folder is for by its marker, ``None`` where it has none."""
     with contextlib.suppress(OSError, ValueError):
@@ -307,8 +313,8 @@ def remove_files(
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder if nothing but its marker is in it."""
     with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
-        if [path.name for path in folder.iterdir()] == [MARKER]:
-            remove_file(folder / MARKER, root=root)
+        if not folder.is_symlink():
+            unmark(folder)
         os.rmdir(folder.name, dir_fd=parent)
 
 

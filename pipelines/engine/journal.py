@@ -223,7 +223,7 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     remove_half_done(folder)
     files.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
     remove_work(folder)
-    files.remove_empty(folder)
+    files.unmark(folder)
     return True
 
 

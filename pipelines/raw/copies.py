@@ -30,12 +30,11 @@ from kmip_data.pipelines.raw.archives import Archive, check_name
 from kmip_data.pipelines.raw.extract import recognise, write_members
 from kmip_data.wording import shown_address, timestamp
 
-RAW = "raw files"  #: what the marker of a folder of downloads and copies says
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt
 _PREFIX = "members-"
 _STAGE = ".unpacking-"
-_STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
+_STAGES = re.compile(r"\.unpacking-[0-9a-f]{8}")
 _FLUSH_THREADS = 16
 FIRST_BYTES = 64  #: bytes of an unfinished download that its side file has, too
 
@@ -197,9 +196,8 @@ def list_copies(folder: Path) -> list[RawCopy]:
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
     with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     with files.build_lock(folder, quiet=quiet):
-        files.begin_folder(folder, RAW)
         yield
 
 
@@ -416,7 +414,10 @@ def files_of_raw(folder: Path) -> list[str]:
     for copy in list_copies(folder):
         names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for path in folder.glob(f"*{_DOWNLOADED}"):
-        names += [path.name.removesuffix(_DOWNLOADED), path.name]
+        target = path.with_name(path.name.removesuffix(_DOWNLOADED))
+        if read_receipt(target):
+            names += [target.name, path.name]
     for path in folder.glob("*.partial.json"):
-        names += [path.stem, path.name]
+        if read_state(path.with_name(path.name.removesuffix(".partial.json"))):
+            names += [path.stem, path.name]
     return names

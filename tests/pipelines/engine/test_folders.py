@@ -121,6 +121,10 @@ def test_a_failed_build_leaves_nothing_of_its_own(tmp_path: Path, place: Path) -
     with pytest.raises(DamagedInput):
         _build(tmp_path, place, pipeline=_Failing(toy_pipeline().manifest))
     assert not place.exists()
+    place.mkdir()  # a folder of the user's
+    with pytest.raises(DamagedInput):
+        _build(tmp_path, place, pipeline=_Failing(toy_pipeline().manifest))
+    assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("card", [None, "{}", '{"dataset": "mine", "key": 3}', "{"])

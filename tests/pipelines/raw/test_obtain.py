@@ -20,7 +20,6 @@ from support.builds.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import begin_scratch
 from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import (
     Content,
@@ -299,7 +298,8 @@ def test_only_folders_of_killed_runs_are_cleared_away(home, archive):
     for name in (".unpacking-ab_cd123", ".unpacking-mine"):
         (folder / name).mkdir(parents=True)
         (folder / name / "notes").write_text("mine")
-    killed = begin_scratch(folder / ".unpacking-0123abcd")
+    killed = folder / ".unpacking-0123abcd"
+    killed.mkdir()
     (killed / "half").write_text("ours")
     obtain(toy(), home, archives=[archive])
     assert not killed.exists()
