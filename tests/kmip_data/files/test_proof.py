@@ -36,7 +36,6 @@ from kmip_data.format.card import Card, read_card
 from kmip_data.models.sweeps import running
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.sharing import push_run
-from kmip_data.pipelines.raw.download import PartialState
 from kmip_data.sharing.push import push_build
 
 MINE = b"years of work"
@@ -529,7 +528,7 @@ def _download(target: Path) -> object:
     from support.attacks.http_server import File, serving
 
     from kmip_data.manifest import Mirror, Source
-    from kmip_data.pipelines.raw.download import fetch_source
+    from kmip_data.pipelines.raw.download import fetch
 
     buffer = io.BytesIO()
     import zipfile
@@ -539,7 +538,7 @@ def _download(target: Path) -> object:
     with serving() as server:
         url = server.route("/a.zip", *[File(buffer.getvalue())] * 9)
         source = Source(name=target.name, mirrors=(Mirror(url=url),))
-        return fetch_source(source, target, hint="", quiet=True)
+        return fetch(source, target.parent, hint="", quiet=True)
 
 
 @case("an own folder .unpacking-abcdefgh")
@@ -1082,4 +1081,3 @@ def test_card_and_state_are_what_the_cases_take_them_for(base: World) -> None:
     """The planted names are those of a real build."""
     card = Card.model_validate_json((base.build / "card.json").read_bytes())
     assert set(card.digests) == {"shards/00000.h5", "splits/upstream.h5"}
-    assert PartialState.model_fields
