@@ -137,7 +137,7 @@ def command(
 def _located(
     target: str, home: Home, *, repair: bool, sample: bool, **options: Any
 ) -> tuple[Path, list[str]]:
-    """Return the folder that is meant, and the card if that had to be made again."""
+    """Return the folder to verify, and its card if that had to be rebuilt."""
     try:
         return resolve(target, home, sample=sample).path, []
     except UsageError:

@@ -110,7 +110,7 @@ def columns_key(encoding: Encoding, card: Card) -> str:
 def read_columns(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
-    Raises ``UsageError``, which names the command that adds it, where there is none;
+    Raises ``UsageError``, which names the command that adds it, if none exists;
     ``DamagedInput`` where its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME

@@ -129,7 +129,7 @@ class Journal:
 def journal_entries(path: Path, key: str | None = None) -> list[Line] | None:
     """Return the lines of a journal after the first.
 
-    Returns ``None`` where there is none (of the build ``key``).
+    Returns ``None`` if there is none (of the build ``key``).
     """
     _, lines = _read(path)
     if _is_header(lines) and key in {None, lines[0]["key"]}:
@@ -212,7 +212,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 
 def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+    """Return the card of a finished build; ``None`` if none, or one that is damaged.
 
     Raises ``UsageError`` where a newer kmip-data wrote the build.
     """

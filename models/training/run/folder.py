@@ -144,7 +144,7 @@ def files_of_run(folder: Path) -> list[str]:
         names = [name for name in names if is_ours(folder / name, proofs.get(name, ""))]
     if names[-1:] != [RESULT_NAME]:
         return []
-    # Without its result, a configuration would count as an unfinished run's, whoever edited it.
+    # Without its result, an edited configuration would pass for that of an unfinished run.
     edited = (folder / CONFIG_NAME).exists() and CONFIG_NAME not in names
     return names[:-1] if edited else names
 
@@ -337,7 +337,7 @@ class RunResult(Strict):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is
+    Raises ``UsageError`` if none exists (the run is unfinished); ``DamagedInput`` where it is
     not a result of version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
