@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unreadable
 from kmip_data.files.reading import InflateError, open_gzip
@@ -45,7 +45,7 @@ class Entry:
     archive: Path
     name: str
     size: int  #: declared bytes
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], Any]  #: its bytes as a file
     fault: str = ""  #: reason that it is not read: it is a link, a device
 
     def pieces(self) -> Iterator[bytes]:
@@ -171,7 +171,7 @@ def _tar_members(path: Path, kind: str) -> Iterator[Entry]:
                     archive=path,
                     name=_relative(info.name),
                     size=info.size,
-                    open=cast(Any, partial(tar.extractfile, info)),
+                    open=partial(tar.extractfile, info),
                     fault="" if info.isreg() else _SPECIAL,
                 )
 
