@@ -168,30 +168,19 @@ def _sample(
         "pipeline_version": pipeline.version,
     }
     folder = home.raw / f"{manifest.name}-sample"
-
-    def existing() -> RawFolder | None:
-        for copy in list_copies(folder):
-            if copy.settings == settings and not problems(copy):
-                return copy
-        return None
-
-    copy = existing()
-    if copy is not None:
-        return copy
-    with locked(folder, quiet=quiet):
-        copy = existing()  # another process may have generated it meanwhile
-        if copy is not None:
+    for copy in list_copies(folder):
+        if copy.settings == settings and not problems(copy):
             return copy
-        with staging(folder) as stage:
-            generated = stage / "generated"
-            with writing(generated):
-                generated.mkdir()
-                pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
-            selection = recognise(generated, manifest.content)
-            members = write_members(selection, stage / "0")
-            receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
-            made = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
-            return store(folder, made)
+    with locked(folder, quiet=quiet), staging(folder) as stage:
+        generated = stage / "generated"
+        with writing(generated):
+            generated.mkdir()
+            pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
+        selection = recognise(generated, manifest.content)
+        members = write_members(selection, stage / "0")
+        receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
+        made = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
+        return store(folder, made)
 
 
 class _Import:
@@ -225,14 +214,11 @@ class _Import:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
         if not self.options.quiet:
             show_license(self.manifest)
-        if self.archives:
-            with locked(self.folder, quiet=self.options.quiet):
-                return self._import()
         copy = self._earlier(complete=complete)
         if copy is not None:
             return copy
         needed = any(not source.packaged for source in self.sources)
-        if self.options.offline and needed and not self.folder.exists():
+        if self.options.offline and needed and not (self.archives or self.folder.exists()):
             raise self._not_here(self.sources)
         with locked(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
@@ -244,7 +230,9 @@ class _Import:
         return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 
     def _earlier(self, *, complete: bool) -> RawFolder | None:
-        """Return the one sound copy that is meant, or ``None`` when there is none."""
+        """Return the one sound copy that is meant, or ``None`` when there is none, or an archive is given."""
+        if self.archives:
+            return None
         # 1. Complete copies, else downloaded ones; any other only if there is no download to
         #    unpack.
         copies = self._copies()
