@@ -25,7 +25,6 @@ from kmip_data.files.changes import (
     refuse_taken,
     remove_empty,
 )
-from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -45,7 +44,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.engine import journal
 from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.run import run_build
-from kmip_data.pipelines.raw.copies import list_copies, remove_copy
+from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.shared.own import MOST_MEMORY
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
@@ -127,7 +126,7 @@ def build_dataset(
             from kmip_data.pipelines.raw.obtain import obtain_raw
 
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
-            if json_digest(raw.members) != build.card.content_digest:
+            if raw.content_digest != build.card.content_digest:
                 # Their split would be another.
                 raise UsageError(
                     f"{build.path} was not built from the raw files in {raw.path}.",
@@ -288,8 +287,8 @@ def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
     if card.extent != PART:
         return False
     for copy in list_copies(home.raw / card.dataset):
-        is_whole = copy.is_complete(pipeline.manifest) or copy.downloaded
-        if is_whole and not copy.sample and copy.content_digest != card.content_digest:
+        is_whole = is_complete(copy, pipeline.manifest) or copy.downloaded
+        if is_whole and copy.content_digest != card.content_digest:
             return True
     return False
 

@@ -29,7 +29,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.build import build_raw, splits_on_disk
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.journal import stored_key, unfinished_builds
-from kmip_data.pipelines.raw.copies import RawCopy, list_copies
+from kmip_data.pipelines.raw.copies import list_copies, problems
 from kmip_data.pipelines.raw.obtain import obtain_raw
 
 _PARAMETER = re.compile(r"^\| (\w+) \| `(.*)` \|$", re.MULTILINE)
@@ -83,7 +83,7 @@ def rebuild_lost(path: Path, home: Home, **options: Unpack[BuildArguments]) -> B
             with contextlib.suppress(DamagedInput, UsageError):  # of another recipe, too
                 resolved = pipeline.resolve(params, raw)
             plan = BuildPlan.of(pipeline, resolved, raw, home, chosen)
-            if plan.key != key or (isinstance(raw, RawCopy) and raw.problems()):
+            if plan.key != key or (raw.members and problems(raw)):
                 continue
             require_extra(pipeline.extra, dataset)
             splits = splits_on_disk(path, pipeline)

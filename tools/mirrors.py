@@ -24,7 +24,7 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
 from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
 from kmip_data.runtime import http_client as http
-from kmip_data.runtime.http_client import MirrorFailed, Patience
+from kmip_data.runtime.http_client import MirrorFailed
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests" / "datasets"
 SMALL = 8 * 2**20  #: bytes up to which a file is downloaded for its digest
@@ -53,9 +53,8 @@ class Answer:
 def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
     """Ask one mirror: a range of its first bytes, which has the size, then a small file whole."""
     row = {"dataset": manifest.name, "source": source.name, "address": mirror.address}
-    patience = Patience.from_environment()
     try:
-        size, head = first_bytes(mirror.url, patience)
+        size, head = first_bytes(mirror.url)
         kind = kind_of(head)
         first = kind or head[:8].hex(" ")
         digest = "not asked"
@@ -67,36 +66,36 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
         elif head.lstrip()[:1] == b"<":
             problem = "a web page"
         elif size is not None and size <= SMALL:
-            digest, problem = digest_of(mirror, patience)
+            digest, problem = digest_of(mirror)
     except MirrorFailed as failure:
         return Answer(**row, problem=failure.reason)
     return Answer(**row, size=size, first=first, digest=digest, problem=problem)
 
 
-def first_bytes(url: str, patience: Patience) -> tuple[int | None, bytes]:
+def first_bytes(url: str) -> tuple[int | None, bytes]:
     """Return size and first bytes of a file; a server without ranges begins to send all of it."""
-    with http.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}, patience) as response:
+    with http.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
         if response.status_code not in {200, 206}:
-            raise http.from_status(response, 0)
+            raise http.from_status(response)
         size = http.declared_length(response)
         if response.status_code == 206:
             span = http.content_range(response)
             size = None if span is None else span[2]
         head = b""
-        for piece in http.body(response, patience):
+        for piece in http.body(response):
             head += piece
             if len(head) >= HEAD:
                 break
     return size, head[:HEAD]
 
 
-def digest_of(mirror: Mirror, patience: Patience) -> tuple[str, str]:
+def digest_of(mirror: Mirror) -> tuple[str, str]:
     """Download a small file; return the beginning of its SHA-256, and what is wrong with it."""
-    with http.open_response(mirror.url, {}, patience) as response:
+    with http.open_response(mirror.url, {}) as response:
         if response.status_code != 200:
-            raise http.from_status(response, 0)
+            raise http.from_status(response)
         data = b""
-        for piece in http.body(response, patience):
+        for piece in http.body(response):
             data += piece
             if len(data) > SMALL:
                 raise MirrorFailed("sends more than it declares")

@@ -80,7 +80,6 @@ class Remote:
         self._patient = patient
         self._target = address
         self.address = shown_address(address).rstrip("/")
-        self._patience = http.Patience.from_environment()
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
         self._is_hub = False
@@ -138,7 +137,7 @@ class Remote:
                 passes = getattr(cause, "again", not isinstance(cause, PermissionError))
                 if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
-                pause = self._patience.pause * 2 ** (attempt - 1)
+                pause = http.PAUSE * 2 ** (attempt - 1)
                 time.sleep(getattr(cause, "wait", None) or pause)
         if len(data) > most:
             raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
@@ -268,15 +267,13 @@ class Remote:
         """
         base, mark, query = self._target.partition("#")[0].partition("?")
         url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
-        # An answer that is compressed on the way would be bytes of something else.
-        headers = {"Accept-Encoding": "identity"}
+        headers = {}
         partial = bool(start) or stop is not None
         if partial:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         with http.open_response(
             url,
             headers,
-            self._patience,
             _session(),
         ) as response:
             if response.status_code in _MISSING:
@@ -289,11 +286,11 @@ class Remote:
                 yield io.BytesIO()
                 return
             if not response.ok:
-                raise http.from_status(response, self._patience.longest_wait)
+                raise http.from_status(response)
             size = 0
             if partial:
                 size = self._partial_size(response, start, stop)
-            yield _Body(http.body(response, self._patience), size)
+            yield _Body(http.body(response), size)
 
     def _partial_size(
         self,

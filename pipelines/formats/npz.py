@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import tokenize
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,8 @@ import numpy as np
 
 from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.raw.archives import Entry, ZipArchive, open_archive
+from kmip_data.pipelines.raw.archives import PIECE, head_of, kind_of, reading
 
-_MEMBERS = 64  #: arrays of a file
 _HEADER_BYTES = 10_000  #: of an array: numpy's own limit
 
 
@@ -23,25 +23,26 @@ class NpzFile:
     """The arrays of a file that ``numpy.savez`` or ``savez_compressed`` wrote, in any order."""
 
     def __init__(self, path: Path) -> None:
-        archive = open_archive(path)
         self.name = f"{path.parent.name}/{path.name}"
-        if not isinstance(archive, ZipArchive):
+        if kind_of(head_of(path)) != "zip":
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
-        self._archive = archive
+        self._path = path
         self.read: set[str] = set()  #: names of the arrays that were opened
-        self._entries: dict[str, Entry] = {}
-        for entry in archive.files(_MEMBERS, 0):
-            self._entries[entry.name.removesuffix(".npy")] = entry
+        with reading(path):
+            self._archive = zipfile.ZipFile(path)  # open as long as its arrays are read
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        for member in self._archive.infolist():
+            self._members[member.filename.removesuffix(".npy")] = member
 
     @property
     def names(self) -> list[str]:
         """Names of the arrays."""
-        return list(self._entries)
+        return list(self._members)
 
     @property
     def size(self) -> int:
         """Bytes of all arrays, as the archive declares them."""
-        return sum(entry.size for entry in self._entries.values())
+        return sum(member.file_size for member in self._members.values())
 
     def array(self, name: str, kinds: str, shape: tuple[int | None, ...] | None) -> ArrayStream:
         """Open one array at its beginning.
@@ -50,18 +51,22 @@ class NpzFile:
         ``shape`` any shape. Raises ``DamagedInput`` where the array is missing, damaged, or has
         another dtype or shape.
         """
-        entry = self._entries.get(name)
-        if entry is None or entry.fault:
-            fault = entry.fault if entry else "is missing"
-            raise DamagedInput(f"{self.name}: the array {name} {fault}.")
+        member = self._members.get(name)
+        if member is None:
+            raise DamagedInput(f"{self.name}: the array {name} is missing.")
         self.read.add(name)
-        stream = ArrayStream(self._archive, entry, f"{self.name}, {name}")
+        stream = ArrayStream(self._pieces(member), member.file_size, f"{self.name}, {name}")
         if stream.dtype.kind not in kinds or not (shape is None or fits(stream.shape, shape)):
             raise DamagedInput(
                 f"{stream.name} is {stream.dtype} {stream.shape}.",
                 expected=f"a dtype of kind {' or '.join(kinds)}, shape {shape_text(shape or ())}",
             )
         return stream
+
+    def _pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
+        with reading(self._path), self._archive.open(member) as file:
+            while piece := file.read(PIECE):
+                yield piece
 
     def whole(self, name: str, kinds: str = "biuf") -> Array:
         """Return one array of any shape."""
@@ -80,10 +85,10 @@ class NpzFile:
 class ArrayStream:
     """One array, whose values are taken in the order in which they are stored."""
 
-    def __init__(self, archive: ZipArchive, entry: Entry, name: str) -> None:
+    def __init__(self, pieces: Iterator[bytes], declared: int, name: str) -> None:
         self.name = name
-        self._pieces: Iterator[tuple[Entry, bytes]] = archive.pieces([entry])
-        first = next(self._pieces)[1]
+        self._pieces = pieces
+        first = next(pieces, b"")
         header = io.BytesIO(first)
         self.shape: tuple[int, ...]
         self.dtype: np.dtype[Any]
@@ -98,9 +103,9 @@ class ArrayStream:
             raise DamagedInput(f"{name} is not an array: {str(error)[:200]}") from error
 
         size = header.tell() + math.prod(self.shape) * self.dtype.itemsize
-        if self.dtype.hasobject or min(self.shape, default=0) < 0 or entry.size != size:
+        if self.dtype.hasobject or min(self.shape, default=0) < 0 or declared != size:
             raise DamagedInput(
-                f"{name} has {entry.size:,} bytes, which are not {self.dtype} {self.shape}."
+                f"{name} has {declared:,} bytes, which are not {self.dtype} {self.shape}."
             )
         self._rest = memoryview(first)[header.tell() :]
 
@@ -123,9 +128,7 @@ class ArrayStream:
     def _next(self, most: int) -> memoryview:
         """Return the next bytes, at most ``most`` of them."""
         if not self._rest:
-            piece = next(self._pieces, None)
-            # The member has as many bytes as its header says: none can be missing here.
-            self._rest = memoryview(piece[1] if piece else b"")
+            self._rest = memoryview(next(self._pieces, b""))
             if not self._rest:
                 raise DamagedInput(f"{self.name} ends early.")
         part = self._rest[:most]

@@ -1,19 +1,17 @@
 """Download a source: mirror after mirror, resumed where it was cut, checked, and renamed in when complete.
 
-An unfinished download is ``NAME.partial`` with a side file that identifies it, and never the bytes
-of two different files: it is continued only on the same mirror, with a strong validator or a pinned
-digest. The time-outs are those of :mod:`~kmip_data.runtime.http_client`.
+An unfinished download is ``NAME.partial``, and never the bytes of two different files: it is
+continued only on the same mirror, with a strong validator or a pinned digest.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
-import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from requests import Response
@@ -32,94 +30,69 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
 from kmip_data.pipelines.raw.copies import (
-    FIRST_BYTES,
-    DownloadReceipt,
-    PartialState,
+    Partial,
     differing_pin,
     partial_paths,
-    read_state,
+    read_partial,
     receipt_path,
     verified_receipt,
 )
+from kmip_data.pipelines.raw.extract import recognise
 from kmip_data.runtime import http_client as http
-from kmip_data.runtime.http_client import MirrorFailed, Patience
+from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import timestamp
 
+_ATTEMPTS = 3  #: tries at one mirror, one after the other, that bring next to nothing
 _MAX_TRIES = 200  #: requests to one mirror, even when each brings something
-_VALIDATOR = re.compile(r"[\x20-\x7e]{1,512}")
 
 
-def fetch_source(
-    source: Source,
-    target: Path,
-    *,
-    hint: str,
-    quiet: bool = False,
-    max_bytes: int | None = None,
-    check: Callable[[Path], object] | None = None,
-    patience: Patience | None = None,
-) -> Receipt:
-    """Download a source to ``target``, unless it exists with a valid receipt.
+def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Path:
+    """Return the file of ``source`` in ``folder``, downloaded unless it is there with its receipt.
 
     Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few
-    tries; a download that was cut resumes with a Range request. ``target`` appears complete or not
-    at all.
+    tries; a download that was cut resumes with a Range request. The file appears complete, with the
+    content of the source, or not at all.
 
-    ``hint`` is the next step in the error if no mirror gives the file. A mirror without a pinned
-    size sends at most ``max_bytes``. ``DamagedInput`` from ``check``, called with the complete
-    file, rejects the mirror.
-
-    Raises ``SourceUnavailable``, which names each mirror with its reason, if none gave the file;
+    ``hint`` is the next step in the error if no mirror gives the file. Raises
+    ``SourceUnavailable``, which names each mirror with its reason, if none gave it;
     ``OutOfResources`` or ``UsageError`` if it cannot be written. The unfinished part stays.
     """
-    if receipt := verified_receipt(target):
-        return receipt
+    target = folder / source.name
+    if verified_receipt(target):
+        return target
     with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     with files.build_lock(target, quiet=quiet):
-        if receipt := verified_receipt(target):  # another process downloaded it meanwhile
-            return receipt
-        download = _Download(
-            source,
-            target,
-            patience or Patience.from_environment(),
-            quiet,
-            max_bytes,
-            check,
-        )
-        return download.run(hint)
+        if not verified_receipt(target):  # another process may have downloaded it meanwhile
+            _Download(source, target, quiet=quiet).run(hint)
+    return target
 
 
-@dataclass
 class _Download:
     """An unfinished download of a source, kept across runs."""
 
-    source: Source
-    target: Path
-    patience: Patience
-    quiet: bool
-    max_bytes: int | None
-    check: Callable[[Path], object] | None
-    state: PartialState | None = None
-    size: int = 0
-    received: int = 0  #: bytes that this run appended, kept or not
-
-    def __post_init__(self) -> None:
-        self.path, self.state_path = partial_paths(self.target)
-        self.state = read_state(self.target)
+    def __init__(self, source: Source, target: Path, *, quiet: bool) -> None:
+        self.source = source
+        self.target = target
+        self.quiet = quiet
+        self.path, self.side_path = partial_paths(target)
+        self.partial = read_partial(target)
+        self.size = 0
+        self.received = 0  #: bytes that this run appended, kept or not
         if os.path.lexists(self.path):
             with writing(self.path):
-                descriptor = files.open_partial(self.path)  # no link, nor anything not ours
+                descriptor = files.open_partial(self.path)  # no link, nor a special file
+                self.size = os.fstat(descriptor).st_size
                 os.close(descriptor)
-            self.size = self.path.stat().st_size
 
-    def run(self, hint: str) -> Receipt:
+    def run(self, hint: str) -> None:
         """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
         failures = []
         for mirror in sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror)):
             try:
-                return self._from_mirror(mirror)
+                self._from_mirror(mirror)
+                return
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
                 self._say(mirror, failure.reason)
@@ -130,119 +103,106 @@ class _Download:
             next=hint,
         )
 
-    def _from_mirror(self, mirror: Mirror) -> Receipt:
+    def _from_mirror(self, mirror: Mirror) -> None:
         """Ask one mirror until the file is complete, or it is clear that it will not be."""
         fruitless = 0
         for _ in range(_MAX_TRIES):
             before = self.received
             try:
                 # Nothing is missing after a run that ended just before the renaming.
-                if not (self._belongs_to(mirror) and self.state and self.size == self.state.total):
+                if not (self._belongs_to(mirror) and self.size == self._total):
                     self._request(mirror)
-                return self._finish(mirror)
+                self._finish(mirror)
+                return
             except MirrorFailed as failure:
                 # One per cent of the file, at most 1 MiB, counts as progress: not a byte a second.
-                least = max(1, min(2**20, ((self.state and self.state.total) or 2**30) // 100))
+                least = max(1, min(2**20, (self._total or 2**30) // 100))
                 fruitless = 0 if self.received - before >= least else fruitless + 1
-                if not failure.again or fruitless >= (
-                    1 if failure.stalled else self.patience.attempts
-                ):
+                if not failure.again or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
                 wait = failure.wait
                 if wait is None:
-                    wait = self.patience.pause * 2 ** max(0, fruitless - 1)
+                    wait = http.PAUSE * 2 ** max(0, fruitless - 1)
                 self._say(mirror, f"{failure.reason}; it is asked again in {wait:g} s")
                 time.sleep(wait)
         raise MirrorFailed(f"was asked {_MAX_TRIES} times")
 
+    @property
+    def _total(self) -> int | None:
+        return self.partial.total if self.partial else None
+
     def _belongs_to(self, mirror: Mirror) -> bool:
         """True if the bytes came from ``mirror``, and a validator or digest proves what continues them."""
-        state = self.state
-        if state is None or not self.size:
+        known = self.partial
+        if known is None or not self.size or mirror.address != known.url:
             return False
-        if (mirror.address, mirror.sha256) != (state.url, state.sha256):
-            return False
-        return (state.validator or state.sha256) is not None
+        return mirror.pinned or known.validator is not None
 
     def _request(self, mirror: Mirror) -> None:
         """Make one request and append the answer to the partial file, which is complete on return."""
-        # Compressed in transit, the bytes would be others than those that are counted and hashed.
-        headers = {"Accept-Encoding": "identity"}
-        # Continue only where a validator or a digest proves that it is the same file.
-        offset = self.size if self._belongs_to(mirror) else 0
-        if offset and self.state:
-            headers["Range"] = f"bytes={offset}-"
-            if self.state.validator:
-                headers["If-Range"] = self.state.validator
-        with http.open_response(mirror.url, headers, self.patience) as response:
-            pieces = http.body(response, self.patience)
+        headers = {}
+        resumes = self._belongs_to(mirror)
+        if resumes and self.partial:
+            headers["Range"] = f"bytes={self.size}-"
+            if self.partial.validator:
+                headers["If-Range"] = self.partial.validator
+        with http.open_response(mirror.url, headers) as response:
+            pieces = http.body(response)
             status = response.status_code
             # 416: the file is shorter than the part here; another range would mix two files.
-            if status == 416 or (status == 206 and offset and not self._continues(response)):
+            if resumes and (status == 416 or (status == 206 and not self._continues(response))):
                 self._discard()
                 raise MirrorFailed("has another file now", again=True)
             if status == 200:
                 pieces = self._start(mirror, response, pieces)
-            elif status != 206 or not offset:
-                raise http.from_status(response, self.patience.longest_wait)
+            elif status != 206 or not resumes:
+                raise http.from_status(response)
             self._receive(mirror, pieces)
 
     def _continues(self, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
         span = http.content_range(response)
-        state = self.state
-        etag = response.headers.get("ETag")
-        if span is None or state is None or span[0] != self.size:
+        if span is None or self.partial is None or span[0] != self.size:
             return False
-        same_total = None in {span[2], state.total} or span[2] == state.total
-        return same_total and (None in {etag, state.etag} or etag == state.etag)
+        same_total = None in {span[2], self._total} or span[2] == self._total
+        return same_total and _validator(response) in {None, self.partial.validator}
 
     def _start(
-        self,
-        mirror: Mirror,
-        response: Response,
-        pieces: Iterator[bytes],
+        self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
     ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
         total = http.declared_length(response)
-        kind = http.kind_of(response)
-        if total is not None and mirror.bytes not in {None, total}:
-            raise MirrorFailed(f"has {total} bytes{kind}, expected {mirror.bytes}")
-        if total is not None and self.max_bytes is not None and total > self.max_bytes:
-            raise MirrorFailed(
-                f"has {human_bytes(total)}, and {human_bytes(self.max_bytes)} are allowed"
-            )
+        kind = response.headers.get("Content-Type", "no type").split(";")[0][:60]
+        most = self._most(mirror)
+        if total is not None and total > most:
+            raise MirrorFailed(f"has {total} bytes of {kind}, and {most} are expected at most")
         # Enough of the beginning to tell an archive from the web page of a dead host.
         head = b""
         for piece in pieces:
             head += piece
             if len(head) >= HEAD:
                 break
-        if not _plausible(self.source, head, response):
-            size = human_bytes(total if total is not None else len(head))
-            raise MirrorFailed(f"sent no archive: got{kind or ' bytes of an unknown kind'}, {size}")
+        if not _plausible(self.source, head, kind):
+            size = human_bytes(len(head) if total is None else total)
+            raise MirrorFailed(f"sent no archive: got {kind}, {size}")
         if total is not None:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
         # The new file has passed its checks: only now the part of the old one goes.
         self._discard()
-        self.state = PartialState(
-            url=mirror.address,
-            sha256=mirror.sha256,
-            total=total,
-            first=head[:FIRST_BYTES].hex(),
-            etag=_validator(response, "ETag"),
-            last_modified=_validator(response, "Last-Modified"),
-        )
-        files.write_json(self.state_path, self.state.model_dump())
+        self.partial = Partial(url=mirror.address, validator=_validator(response), total=total)
+        files.write_json(self.side_path, self.partial.model_dump())
         return itertools.chain([head], pieces)
 
+    def _most(self, mirror: Mirror) -> float:
+        content = self.source.content
+        return mirror.bytes or (content.max_total_bytes if content else math.inf)
+
     def _receive(self, mirror: Mirror, pieces: Iterator[bytes]) -> None:
-        assert self.state is not None
-        total = self.state.total
-        most = mirror.bytes or total or self.max_bytes
-        name = f"fetch {self.source.name}"
+        total = self._total
+        most = self._most(mirror)
         with writing(self.path, left=self._left):
             descriptor = files.open_partial(self.path)
+        name = f"fetch {self.source.name}"
         with (
             os.fdopen(descriptor, "r+b", buffering=0) as file,
             Progress(name, total, unit="B", initial=self.size, quiet=self.quiet) as progress,
@@ -255,67 +215,51 @@ class _Download:
                 self.size += len(piece)
                 self.received += len(piece)
                 progress.update(len(piece))
-                if most is not None and self.size > most:
+                if self.size > most:
                     self._discard()
                     raise MirrorFailed(f"sent more than {most} bytes")
         if total is not None and self.size < total:
             raise MirrorFailed("cut the connection", again=True)
 
-    def _fault(self, mirror: Mirror, digest: str) -> str | None:
-        """Return a reason if the complete file is not the source, and ``None`` if it is."""
-        if mirror.bytes is not None and self.size != mirror.bytes:
+    def _finish(self, mirror: Mirror) -> None:
+        """Check the complete file, write its receipt and rename the file to its name."""
+        digest, size = sha256_file(self.path)
+        # A complete file that is another one is dropped: no later run can continue it.
+        fault = self._fault(mirror, digest)
+        if fault:
+            self._discard()
+            raise MirrorFailed(fault)
+        receipt = Receipt(name=self.source.name, origin=mirror.address, sha256=digest, bytes=size)
+        # The receipt first: a file without one would not be recognised as a download.
+        files.write_json(receipt_path(self.target), {**receipt.model_dump(), "time": timestamp()})
+        with writing(self.target, left=self._left):
+            files.fsync_path(self.path)
+            files.move(self.path, self.target)
+            files.remove_file(self.side_path)
+            files.fsync_path(self.target.parent)
+        say(f"fetched {receipt.name}: {human_bytes(size)}, sha256 {digest}", quiet=self.quiet)
+
+    def _fault(self, mirror: Mirror, digest: str) -> str:
+        """Return why the complete file is not the source; empty if it is."""
+        if mirror.bytes not in {None, self.size}:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
         differing = differing_pin(mirror, self.path, digest)
         if differing is not None:
             kind, expected, actual = differing
             return f"sent a file with {kind} {actual[:12]}…, expected {expected[:12]}…"
-        if self.check is not None:
+        if self.source.container == "archive" and self.source.content:
             try:
-                self.check(self.path)
+                recognise(self.path, self.source.content)
             except (DamagedInput, UsageError) as error:
                 return f"sent a file that is refused: {error.what}"
-        return None
-
-    def _finish(self, mirror: Mirror) -> Receipt:
-        """Check the complete file, write its receipt and rename the file to its name."""
-        assert self.state is not None
-        digest = sha256_file(self.path)[0]
-        state = self.state
-        # A complete file that is another one is dropped: no later run can continue it.
-        fault = self._fault(mirror, digest)
-        if fault is not None:
-            self._discard()
-            raise MirrorFailed(fault)
-        entry = DownloadReceipt(
-            name=self.source.name,
-            url=state.url,
-            sha256=digest,
-            bytes=self.size,
-            time=timestamp(),
-            etag=state.etag,
-            last_modified=state.last_modified,
-        )
-        # The receipt first: a file without one would not be recognised as a download.
-        files.write_json(receipt_path(self.target), entry.model_dump())
-        with writing(self.target, left=self._left):
-            files.fsync_path(self.path)
-            files.move(self.path, self.target)
-            files.remove_file(self.state_path)
-            files.fsync_path(self.target.parent)
-        say(f"fetched {entry.name}: {human_bytes(entry.bytes)}, sha256 {digest}", quiet=self.quiet)
-        return Receipt(
-            name=entry.name,
-            origin=entry.url,
-            sha256=entry.sha256,
-            bytes=entry.bytes,
-        )
+        return ""
 
     def _discard(self) -> None:
         with writing(self.path):
             files.remove_file(self.path)
-            files.remove_file(self.state_path)
+            files.remove_file(self.side_path)
         self.size = 0
-        self.state = None
+        self.partial = None
 
     @property
     def _left(self) -> str | None:
@@ -323,23 +267,24 @@ class _Download:
         if not self.size:
             return None
         size = human_bytes(self.size)
-        if self.state and self.state.total:
-            size += f" of {human_bytes(self.state.total)}"
+        if self._total:
+            size += f" of {human_bytes(self._total)}"
         return f"{self.path} ({size}); the next run resumes there"
 
     def _say(self, mirror: Mirror, text: str) -> None:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
 
 
-def _validator(response: Response, name: str) -> str | None:
-    """Return a header that can be sent back as it came; ``None`` for others."""
-    text = response.headers.get(name)
-    return text if text and _VALIDATOR.fullmatch(text) else None
+def _validator(response: Response) -> str | None:
+    """Return what ``If-Range`` may send back as it came: a strong ETag, else the date."""
+    etag = response.headers.get("ETag", "")
+    value = response.headers.get("Last-Modified") if etag[:2] in {"", "W/"} else etag
+    return value if value and value.isascii() and value.isprintable() else None
 
 
-def _plausible(source: Source, head: bytes, response: Response) -> bool:
+def _plausible(source: Source, head: bytes, kind: str) -> bool:
     """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
     if source.container == "archive":
         return bool(kind_of(head))
     page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
-    return bool(head) and not page and "text/html" not in response.headers.get("Content-Type", "")
+    return bool(head) and not page and "text/html" not in kind

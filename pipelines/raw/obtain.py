@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,17 +22,20 @@ from kmip_data.errors import (
 from kmip_data.files.changes import write_json
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import PACKAGE, Content, Manifest, Source
+from kmip_data.manifest import PACKAGE, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
-from kmip_data.pipelines.raw import copies
-from kmip_data.pipelines.raw.archives import Archive, BareFile, FolderArchive, open_archive
 from kmip_data.pipelines.raw.copies import (
-    RawCopy,
-    StoredSource,
     differing_pin,
+    discard_download,
+    is_complete,
     list_copies,
     locked,
+    problems,
+    read_receipt,
+    receipt_of_members,
     staging,
+    store,
+    verified_receipt,
 )
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
 from kmip_data.runtime.progress import say
@@ -44,8 +48,15 @@ MOST = 1_000_000  #: records of the largest sample
 SHOWN: set[str] = set()  #: datasets whose license this process has printed
 _YES = {"1", "true", "yes", "y"}
 
-#: Members of one source in an archive, and their origin, which the receipt of the copy names.
-Members = tuple[Selection, StoredSource]
+
+@dataclass(frozen=True)
+class _Input:
+    """Members of one source in a local archive, or in a download."""
+
+    source: Source
+    selection: Selection
+    receipt: Receipt
+    downloaded: bool = False
 
 
 def show_license(manifest: Manifest) -> None:
@@ -142,7 +153,7 @@ def _sample(
     limit: int | None,
     *,
     quiet: bool,
-) -> RawCopy:
+) -> RawFolder:
     """Return a generated miniature; the same one when it was generated before."""
     manifest = pipeline.manifest
     if limit is not None and limit > MOST:
@@ -156,41 +167,19 @@ def _sample(
         "pipeline_version": pipeline.version,
     }
     folder = home.raw / f"{manifest.name}-sample"
-
-    def existing() -> RawCopy | None:
-        for copy in list_copies(folder):
-            if copy.made == settings and not copy.problems():
-                return copy
-        return None
-
-    copy = existing()
-    if copy is not None:
-        return copy
-    with locked(folder, quiet=quiet):
-        copy = existing()  # another process may have generated it meanwhile
-        if copy is not None:
+    for copy in list_copies(folder):
+        if copy.settings == settings and not problems(copy):
             return copy
-        with staging(folder) as stage:
-            generated = stage / "generated"
-            with writing(generated):
-                generated.mkdir()
-                pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
-            selection = recognise(FolderArchive(generated), manifest.content)
-            members = write_members(selection, stage / "0")
-            source = copies.local_source(
-                folder.name,
-                "generated sample",
-                members,
-                selection.bytes,
-            )
-            return copies.store(
-                folder,
-                stage / "0",
-                members,
-                [source],
-                dataset=manifest.name,
-                sample=settings,
-            )
+    with locked(folder, quiet=quiet), staging(folder) as stage:
+        generated = stage / "generated"
+        with writing(generated):
+            generated.mkdir()
+            pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
+        selection = recognise(generated, manifest.content)
+        members = write_members(selection, stage / "0")
+        receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
+        made = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
+        return store(folder, made)
 
 
 class _Import:
@@ -209,10 +198,13 @@ class _Import:
         self.command = command
         self.folder = home.raw / manifest.name
         self.archives = [Path(path) for path in options.archives]
-        #: Sources of the manifest; where it has none, a single one that no mirror holds.
-        self.sources = manifest.sources or (Source(name=manifest.name, mirrors=()),)
+        # Where a manifest has no sources, they are a single one that no mirror holds.
+        self.sources = [
+            source if source.content else source.model_copy(update={"content": manifest.content})
+            for source in manifest.sources or (Source(name=manifest.name, mirrors=()),)
+        ]
 
-    def run(self, *, complete: bool) -> RawCopy:
+    def run(self, *, complete: bool) -> RawFolder:
         """Return the copy that is meant, imported where there is none.
 
         ``complete`` as for a fetch.
@@ -221,40 +213,34 @@ class _Import:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
         if not self.options.quiet:
             show_license(self.manifest)
-        if not self.archives:
-            copy = self._earlier(complete=complete)
-            if copy is not None:
-                return copy
-            self._check_sources()
+        copy = self._earlier(complete=complete)
+        if copy is not None:
+            return copy
+        needed = any(not source.packaged for source in self.sources)
+        if self.options.offline and needed and not (self.archives or self.folder.exists()):
+            raise self._not_here(self.sources)
         with locked(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
-            if not self.archives:
-                copy = self._earlier(complete=complete)
-                if copy is not None:
-                    return copy
-            return self._import()
+            return self._earlier(complete=complete) or self._import()
 
-    def _check_sources(self) -> None:
-        """Raise the errors of an offline import and of packages before anything is written."""
-        needed = any(not source.packaged for source in self.sources)
-        if self.options.offline and needed and not self.folder.exists():
-            raise self._not_here(self.sources)
-        for source in self.sources:
-            if source.packaged and not (self.folder / source.name).exists():
-                _packaged_file(source, self.manifest.name)
+    def _copies(self) -> list[RawFolder]:
+        """Return the copies here; those that differ from the manifest only where that is accepted."""
+        accepted = self.options.unpinned
+        return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 
-    def _earlier(self, *, complete: bool) -> RawCopy | None:
-        """Return the one sound copy that is meant, or ``None`` when there is none."""
+    def _earlier(self, *, complete: bool) -> RawFolder | None:
+        """Return the one sound copy that is meant, or ``None`` when there is none, or an archive is given."""
+        if self.archives:
+            return None
         # 1. Complete copies, else downloaded ones; any other only if there is no download to
         #    unpack.
-        copies_here = [copy for copy in self._copies() if not copy.sample]
-        best = [copy for copy in copies_here if copy.is_complete(self.manifest)]
-        best = best or [copy for copy in copies_here if copy.downloaded]
-        if not best:
-            downloads = [(self.folder / source.name).is_file() for source in self.sources]
-            if complete or all(downloads):
-                return None
-        choice = [copy for copy in best if copy.downloaded] or best or copies_here
+        copies = self._copies()
+        whole = [copy for copy in copies if is_complete(copy, self.manifest)]
+        downloaded = [copy for copy in whole or copies if copy.downloaded]
+        choice = downloaded or whole
+        if not choice:
+            fetched = all((self.folder / source.name).is_file() for source in self.sources)
+            choice = [] if complete or fetched else copies
         if not choice:
             return None
 
@@ -271,178 +257,144 @@ class _Import:
             )
 
         # 3. It must be sound; a damaged download is made again.
-        problems = copy.problems()
-        if not problems:
+        faults = problems(copy)
+        if not faults:
             self._say(f"using {copy.path} (from {copy.origin})")
             return copy
         if copy.downloaded:
-            self._say(f"{copy.path} is damaged ({problems[0]}) and is made again")
+            self._say(f"{copy.path} is damaged ({faults[0]}) and is made again")
             return None
         raise DamagedInput(
-            f"{copy.path} is damaged: {'; '.join(problems[:5])}.",
+            f"{copy.path} is damaged: {'; '.join(faults[:5])}.",
             next=f"{command} PATH (a sound copy of {copy.origin})",
         )
 
-    def _import(self) -> RawCopy:
+    def _import(self) -> RawFolder:
         """Unpack every source, from the given archives or a download, into one copy."""
         # 1. Members of every source: given, else downloaded.
-        given: dict[str, Members] = {}
+        given: dict[str, _Input] = {}
         for path in self.archives:
-            for name, members in self._look_into(path).items():
+            for item in self._look_into(path):
+                name = item.source.name
                 if name in given:
-                    first = given[name][0].archive.path
-                    second = members[0].archive.path
                     raise UsageError(
-                        f"{name} is given twice: {first}, {second}.",
+                        f"{name} is given twice: {given[name].selection.archive}, {path}.",
                         next="give --archive one of them",
                     )
-                given[name] = members
+                given[name] = item
         missing = [source for source in self.sources if source.name not in given]
         if given and missing:
             names = ", ".join(source.name for source in missing)
             self._say(f"not in the given archives, so looked for elsewhere: {names}")
-        inputs = []
-        for source in self.sources:
-            members = given.get(source.name) or self._download(source, missing)
-            inputs.append(members)
+        inputs = [
+            given.get(source.name) or self._download(source, missing) for source in self.sources
+        ]
 
         # 2. A copy of the same files, if there is one.
-        stored = [source for _, source in inputs]
-        digests = [source.receipt.sha256 for source in stored]
-        downloaded = all(source.downloaded for source in stored)
+        digests = [item.receipt.sha256 for item in inputs]
+        downloaded = all(item.downloaded for item in inputs)
         for copy in self._copies():
             # A folder is known by the digest of its members, wherever these came from before.
             known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
             # What is downloaded now is unpacked again, so that its receipt names the download.
-            if digests in known and downloaded <= copy.downloaded and not copy.problems():
+            if digests in known and downloaded <= copy.downloaded and not problems(copy):
                 return copy
 
         # 3. A new one.
         with staging(self.folder) as stage:
-            unpacked, stored = self._unpack(inputs, stage / "0")
-            copy = copies.store(
+            members, pinned = self._unpack(inputs, stage / "0")
+            receipts = tuple(item.receipt for item in inputs)
+            copy = store(
                 self.folder,
-                stage / "0",
-                unpacked,
-                stored,
-                dataset=self.manifest.name,
+                RawFolder(stage / "0", members, receipts, pinned=pinned, downloaded=downloaded),
             )
-        self._say(f"unpacked {counted(len(unpacked), 'file')} into {copy.path}")
+        self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
         return copy
 
-    def _copies(self) -> list[RawCopy]:
-        """Return the copies here; those that differ from the manifest only where that is accepted."""
-        accepted = self.options.unpinned
-        return [copy for copy in list_copies(self.folder) if accepted or not copy.differs]
-
-    def _unpack(
-        self, inputs: Sequence[Members], target: Path
-    ) -> tuple[dict[str, str], list[StoredSource]]:
-        """Write all members into the new folder ``target``; return them, and the sources with pins."""
+    def _unpack(self, inputs: Sequence[_Input], target: Path) -> tuple[dict[str, str], bool | None]:
+        """Write all members into the new folder ``target``; return them, and True if all are pinned."""
         members: dict[str, str] = {}
-        sources = []
-        for source, (selection, stored) in zip(self.sources, inputs, strict=True):
-            for name in selection.members:
+        pins = []
+        for item in inputs:
+            for name in item.selection.members:
                 if name in members:
                     raise DamagedInput(f"Two sources of {self.manifest.name} hold {name}.")
             try:
-                written = write_members(selection, target, quiet=self.options.quiet)
+                written = write_members(item.selection, target, quiet=self.options.quiet)
             except DamagedInput as error:
-                if stored.downloaded:
-                    copies.discard_download(self.folder / source.name)
+                if item.downloaded:
+                    discard_download(self.folder / item.source.name)
                     error.parts["on disk"] = (
                         "nothing: the download was removed, and the next run repeats it"
                     )
                 raise
-            pinned = self._check_pins(source, selection.archive.path, stored, target, written)
-            sources.append(stored.model_copy(update={"pinned": pinned}))
+            pins.append(self._is_pinned(item, target, written))
             members |= written
-        return dict(sorted(members.items())), sources
+        return dict(sorted(members.items())), False if False in pins else all(pins) or None
 
-    def _check_pins(
-        self,
-        source: Source,
-        archive: Path,
-        stored: StoredSource,
-        folder: Path,
-        members: Mapping[str, str],
-    ) -> bool | None:
+    def _is_pinned(self, item: _Input, folder: Path, members: Mapping[str, str]) -> bool | None:
         """True if the members of a source, in ``folder``, have the bytes that the manifest pins.
 
         ``None`` where it pins none, or the archive is packed in another way. Where they differ,
         false is returned if the options accept that; else raises ``DamagedInput``.
         """
         known = self.manifest.known_sha256
-        pins = [mirror for mirror in source.mirrors if mirror.pinned]
-        single = source.container == "file"
-        for name, digest in members.items():
-            differing = None
-            if known.get(name, digest) != digest:
-                differing = "SHA-256", known[name], digest
-            if single and pins:
-                of_mirrors = [differing_pin(mirror, folder / name, digest) for mirror in pins]
-                differing = differing or (None if None in of_mirrors else of_mirrors[0])
-            if differing is None:
-                continue
-            if self.options.unpinned:
-                return False
-            kind, expected, actual = differing
-            raise DamagedInput(
-                f"{name} is not the published file of {self.manifest.name}: its bytes differ.",
-                expected=f"{kind} {expected}",
-                found=actual,
-                next=f"kmip-data build {self.manifest.name} --archive PATH --unpinned, if it is meant",
-            )
-        if members.keys() <= known.keys() or (single and pins):
-            return True
-        if pins and archive.is_file():
-            digest = stored.receipt.sha256  # of the archive, hashed when it was looked into
-            if any(differing_pin(mirror, archive, digest) is None for mirror in pins):
-                return True
-        return None
+        pins = [mirror for mirror in item.source.mirrors if mirror.pinned]
+        differing = [
+            ("SHA-256", known[name], digest)
+            for name, digest in members.items()
+            if known.get(name, digest) != digest
+        ]
+        path = item.selection.archive
+        digest = item.receipt.sha256
+        if item.downloaded:
+            # Compared with the pin of its mirror when it came.
+            origin = [mirror for mirror in pins if mirror.address == item.receipt.origin]
+            is_pinned = any(mirror.sha256 in {None, digest} for mirror in origin)
+        else:
+            single = item.source.container == "file"
+            if single:
+                [(name, digest)] = members.items()
+                path = folder / name
+            faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
+            is_pinned = None in faults
+            if single and not is_pinned:
+                differing += [fault for fault in faults if fault]
 
-    def _look_into(self, path: Path) -> dict[str, Members]:
-        """Return the sources that a given archive holds; its first fault where it holds none."""
-        archive = open_archive(path)
-        sources = {}
+        if not differing:
+            return True if is_pinned or members.keys() <= known.keys() else None
+        if self.options.unpinned:
+            return False
+        kind, expected, actual = differing[0]
+        raise DamagedInput(
+            f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
+            expected=f"{kind} {expected}",
+            found=actual,
+            next=f"kmip-data build {self.manifest.name} --archive PATH --unpinned, if it is meant",
+        )
+
+    def _look_into(self, path: Path) -> list[_Input]:
+        """Return the sources that a given archive holds; raise its first fault where it holds none."""
+        inputs = []
         errors = []
         for source in self.sources:
             try:
-                sources[source.name] = _local(source, self._select(archive, source))
+                inputs.append(_local(source, path))
             except (DamagedInput, UsageError) as error:
                 errors.append(error)
-        if not sources:
+        if not inputs:
             raise errors[0]
-        return sources
+        return inputs
 
-    def _select(
-        self,
-        archive: Archive,
-        source: Source,
-        *,
-        known: bool = False,
-    ) -> Selection:
-        """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
-        content = self._content(source)
-        bare = source.container == "file" or archive.path.name == content.anchor
-        if bare and not isinstance(archive, FolderArchive):
-            # As it is, also where it could be opened: a .pt file is a zip.
-            archive = BareFile(archive.path, content.anchor if known else None)
-        return recognise(archive, content)
-
-    def _content(self, source: Source) -> Content:
-        return source.content or self.manifest.content
-
-    def _download(self, source: Source, missing: Sequence[Source]) -> Members:
+    def _download(self, source: Source, missing: Sequence[Source]) -> _Input:
         """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
         target = self.folder / source.name
-        content = self._content(source)
-        if target.is_file() and copies.read_receipt(target) is None:
+        if target.is_file() and read_receipt(target) is None:
             self._say(f"{target} has no receipt: it is taken as a local archive")
-            return _local(source, self._select(open_archive(target), source, known=True))
+            return _local(source, target, known=True)
 
         archive: Path = target
-        receipt = copies.verified_receipt(target)
+        receipt = verified_receipt(target)
         if receipt is None and target.is_file():
             self._say(f"{target} differs from its receipt and is downloaded again")
         if receipt is None and source.packaged:
@@ -454,22 +406,14 @@ class _Import:
                 show_license(self.manifest)
             require_agreement(self.manifest, self.home, self.options.accept_license)
             # Not at the top: importing it opens a socket (urllib3 looks for IPv6).
-            from kmip_data.pipelines.raw.download import fetch_source
+            from kmip_data.pipelines.raw.download import fetch
 
-            def check(path: Path) -> None:
-                if source.container == "archive":
-                    recognise(open_archive(path), content)
-
-            receipt = fetch_source(
-                source,
-                target,
-                hint=self._archive_hint(source),
-                quiet=self.options.quiet,
-                max_bytes=content.max_total_bytes,
-                check=check,
-            )
-        selection = self._select(open_archive(archive), source, known=True)
-        return selection, StoredSource(receipt=receipt, downloaded=True)
+            hint = self._archive_hint(source)
+            fetch(source, self.folder, hint=hint, quiet=self.options.quiet)
+            receipt = read_receipt(target)
+        assert receipt is not None
+        selection = _selection(source, archive, known=True)
+        return _Input(source, selection, receipt, downloaded=True)
 
     def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
         """Return the error for sources that are not here while ``offline`` forbids to download them."""
@@ -487,23 +431,32 @@ class _Import:
 
     def _archive_hint(self, source: Source) -> str:
         """Return the command that uses a local copy of a source."""
-        holds = f"a zip, a tar or a folder that holds {self._content(source).anchor}"
+        content = source.content or self.manifest.content
+        holds = f"a zip, a tar or a folder that holds {content.anchor}"
         return f"kmip-data {self.command} {self.manifest.name} --archive PATH   (PATH: {holds})"
 
     def _say(self, text: str) -> None:
         say(text, quiet=self.options.quiet)
 
 
-def _local(source: Source, selection: Selection) -> Members:
+def _local(source: Source, archive: Path, *, known: bool = False) -> _Input:
     """Return a source in a local archive with a receipt of that archive."""
+    selection = _selection(source, archive, known=known)
     digest, size = selection.fingerprint()
-    receipt = Receipt(
-        name=source.name,
-        origin=selection.archive.path.resolve().name,
-        sha256=digest,
-        bytes=size,
-    )
-    return selection, StoredSource(receipt=receipt)
+    origin = archive.resolve().name
+    receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+    return _Input(source, selection, receipt)
+
+
+def _selection(source: Source, archive: Path, *, known: bool) -> Selection:
+    """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
+    content = source.content
+    assert content is not None
+    bare = ""
+    if (source.container == "file" or archive.name == content.anchor) and not archive.is_dir():
+        # As it is, also where it could be opened: a .pt file is a zip.
+        bare = content.anchor if known else archive.name
+    return recognise(archive, content, bare)
 
 
 def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:

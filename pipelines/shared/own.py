@@ -18,12 +18,13 @@ from pydantic import Field, model_validator
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
+from kmip_data.format.card import Receipt
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
 from kmip_data.manifest import Strict
-from kmip_data.pipelines.base import Params, Pipeline, Records, Split, SplitParams
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, store_own
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.raw.copies import receipt_of_members, store_own
 
 
 class OwnParams(Params):
@@ -89,7 +90,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         *,
         offline: bool,
         quiet: bool,
-    ) -> tuple[RawCopy, bool]:
+    ) -> tuple[RawFolder, bool]:
         """Copy the files into the home folder; return the copy and whether it is new."""
         return copy_in(
             self.manifest.name,
@@ -238,7 +239,7 @@ def copy_in(
     home: Home,
     *,
     quiet: bool,
-) -> tuple[RawCopy, bool]:
+) -> tuple[RawFolder, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 
     A build can so be verified and repaired whatever becomes of the originals. ``files`` maps the
@@ -247,7 +248,7 @@ def copy_in(
     """
     folder = home.raw / dataset
 
-    def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
+    def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
         targets = [target / name for name in files]
         with writing(target):
             target.mkdir()
@@ -262,7 +263,7 @@ def copy_in(
         digests = [digest for digest, _ in copied]
         members = dict(zip(files, digests, strict=True))
         size = sum(size for _, size in copied)
-        return members, [local_source(dataset, origin, members, size)]
+        return members, [receipt_of_members(dataset, origin, members, size)]
 
     return store_own(folder, make, quiet=quiet)
 

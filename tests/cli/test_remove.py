@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 from support.cli import done, refused
 
 from kmip_data.files.changes import build_lock, mark
-from kmip_data.pipelines.raw.copies import local_source, store
+from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.raw.copies import store
 
 MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"}  # of "a"
 
@@ -22,12 +22,9 @@ def raw(home: Path, tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     stage.mkdir()
     (stage / "a.txt").write_text("a")
-    store(folder, stage, MEMBERS, [local_source("rooms", "here", MEMBERS, 1)], dataset="s3dis")
+    store(folder, RawFolder(stage, MEMBERS, ()))
     (folder / "rooms.zip.partial").write_bytes(b"PK")
-    state = {"url": "https://host/rooms.zip", "sha256": None, "etag": None, "last_modified": None}
-    (folder / "rooms.zip.partial.json").write_text(
-        json.dumps({**state, "total": 9, "first": "504b"})
-    )
+    (folder / "rooms.zip.partial.json").write_text('{"url": "https://host/rooms.zip"}')
     (folder / "pinned.json").write_text("{}")
     return folder
 

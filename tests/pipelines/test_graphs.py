@@ -630,7 +630,7 @@ BAD = [
     ({"a_bin": b"\0\1\2"}, {}, "no graphs of a format that is known"),
     ({"edges_csv": EDGES}, {"smiles": "y"}, "no column 'y'"),
     ({"a_pt": PICKLE}, {}, "cannot be read as tensors"),
-    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a whole zip"),
+    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a whole archive"),
     ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "declares a document type"),
     ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml cannot be read as GraphML"),
     ({"a_gexf": "<!DOCTYPE x><gexf/>"}, {}, "a.gexf declares a document type"),

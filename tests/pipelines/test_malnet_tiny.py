@@ -23,7 +23,6 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.datasets.malnet_tiny import drop_isolated, read_graph
 from kmip_data.pipelines.formats.text import MAX_ID
-from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise
 
 
@@ -56,7 +55,7 @@ def sample(tmp_path_factory):
 
 def test_one_archive_with_graphs_and_lists_is_both_sources():
     """Each source is measured by what is read of it: the graphs are larger than the lists may be."""
-    archive = open_archive(shared_data("malnet_tiny_complete.tar.xz"))
+    archive = shared_data("malnet_tiny_complete.tar.xz")
     plans = [recognise(archive, source.content) for source in load_manifest("malnet-tiny").sources]
     assert [len(plan.members) for plan in plans] == [5000, 3]
 

@@ -232,7 +232,7 @@ def test_bad_files(raw, tmp_path):
     middle = len(sound) // 2  # of the file, where features are
     data.write_bytes(sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :])
     _, (record,) = records_of_folder(NAME, folder, folder / "work")
-    with pytest.raises(DamagedInput, match=r"not a whole zip.*CRC"):
+    with pytest.raises(DamagedInput, match=r"not a whole archive.*CRC"):
         np.asarray(record.columns["node/x"])
 
 

@@ -10,7 +10,6 @@ import io
 import shutil
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from kmip_data.builds.home import Home, find_build
 from kmip_data.errors import CheckFailed, human_bytes
@@ -45,10 +44,8 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     The first mirror that answers fills the home, so that ``fetch`` has nothing left to download;
     what the others send is compared with that and removed.
     """
-    from kmip_data.pipelines.raw.archives import open_archive
-    from kmip_data.pipelines.raw.copies import verified_receipt
-    from kmip_data.pipelines.raw.download import fetch_source
-    from kmip_data.pipelines.raw.extract import recognise
+    from kmip_data.pipelines.raw.copies import read_receipt, verified_receipt
+    from kmip_data.pipelines.raw.download import fetch
     from kmip_data.pipelines.raw.obtain import require_agreement
 
     require_agreement(manifest, home)
@@ -60,14 +57,10 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     again = first is None or first.origin == mirror.address
     target = kept if again else scratch / source.name
 
-    def check(path: Path) -> None:
-        if source.container == "archive":
-            recognise(open_archive(path), content)
-
-    alone = source.model_copy(update={"mirrors": (mirror,)})
-    receipt = fetch_source(
-        alone, target, hint="", quiet=True, max_bytes=content.max_total_bytes, check=check
-    )
+    alone = source.model_copy(update={"mirrors": (mirror,), "content": content})
+    fetch(alone, target.parent, hint="", quiet=True)
+    receipt = read_receipt(target)
+    assert receipt is not None
     pinned = mirror.sha256 or mirror.md5 or mirror.git_blob
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]
     notes.append("the pinned digest" if pinned else "no digest is pinned")

@@ -40,8 +40,8 @@ from kmip_data.pipelines.datasets.graphs.tables import (
     head_of,
     numbers,
 )
-from kmip_data.pipelines.raw.archives import BareFile, open_archive
-from kmip_data.pipelines.raw.copies import RawCopy, store_own, unpack
+from kmip_data.pipelines.raw import archives
+from kmip_data.pipelines.raw.copies import store_own, unpack
 from kmip_data.pipelines.shared.checks import MOST_NODES
 from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.molecules import molecule_columns
@@ -107,18 +107,17 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def bring(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
-    ) -> tuple[RawCopy, bool]:
+    ) -> tuple[RawFolder, bool]:
         """Copy the files, out of an archive too, into the home folder."""
         if source.path is None:
             raise UsageError("--archive is missing.", next="a file, folder or zip of graphs")
         path = source.path.expanduser().absolute()
-        archive = open_archive(path)
         # Tensors and arrays are zips themselves.
-        if archive.kind == "zip" and first_member(head_of(path)).endswith((b"data.pkl", b".npy")):
-            archive = BareFile(path)
+        first = first_member(archives.head_of(path)) if path.is_file() else b""
+        bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
         return store_own(
             home.raw / self.manifest.name,
-            lambda target: unpack(archive, self.manifest, target, quiet=quiet),
+            lambda target: unpack(path, self.manifest, target, quiet=quiet, bare=bare),
             quiet=quiet,
         )
 

@@ -19,7 +19,6 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     OpenStreetMapParams,
     check_source,
 )
-from kmip_data.pipelines.raw.copies import RawCopy
 from kmip_data.pipelines.raw.obtain import show_license
 from kmip_data.pipelines.shared.cities import CityPipeline, check_tensors, chunk_labels, store_city
 
@@ -39,7 +38,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         *,
         offline: bool,
         quiet: bool,
-    ) -> tuple[RawCopy, bool]:
+    ) -> tuple[RawFolder, bool]:
         """Copy or download what a city is built from; return the copy and whether it is new."""
         from kmip_data.pipelines.datasets.openstreetmap.sources import obtain_city
 

@@ -13,11 +13,6 @@ import numpy as np
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
-from kmip_data.pipelines.datasets.openstreetmap.outlines import (
-    along_curve,
-    read_outlines,
-    search_outlines,
-)
 from kmip_data.runtime.threads import for_ranges
 
 if TYPE_CHECKING:
@@ -108,30 +103,15 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     import shapely
 
     tree = shapely.STRtree(land_use.area)
-    missing = len(land_use.value)
-    nearest = np.full(len(lon), missing, np.int64)
+    nearest = np.full(len(lon), len(land_use.value), np.int64)
 
-    def search_inside(start: int, stop: int) -> None:
-        # Inside an area the distance is 0.
+    def search(start: int, stop: int) -> None:
         points = shapely.points(lon[start:stop], lat[start:stop])
-        point, area = tree.query(points)
-        inside = shapely.distance(points[point], land_use.area[area]) == 0
-        np.minimum.at(nearest, start + point[inside], area[inside])
+        point, area = tree.query_nearest(points)
+        np.minimum.at(nearest, start + point, area)
 
-    search_inside(0, 1)  # builds the tree, which threads must not
-    for_ranges(search_inside, len(lon), grain=_POINTS // 16, most=_POINTS)
-
-    outlines = read_outlines(land_use.area)
-    outside = np.flatnonzero(nearest == missing)
-    outside = outside[along_curve(lon[outside], lat[outside])]
-
-    def search_outside(start: int, stop: int) -> None:
-        points = outside[start:stop]
-        nearest_outline = nearest[points]
-        search_outlines(outlines, lon[points], lat[points], nearest_outline)
-        nearest[points] = nearest_outline
-
-    for_ranges(search_outside, len(outside), grain=_POINTS // 16, most=_POINTS)
+    search(0, 1)  # builds the tree, which threads must not
+    for_ranges(search, len(lon), grain=_POINTS // 16, most=_POINTS)
     return nearest
 
 

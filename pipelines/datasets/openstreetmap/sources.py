@@ -15,6 +15,7 @@ from kmip_data.files.changes import write_json
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.extract import file_format
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     GRAPHML,
@@ -24,8 +25,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     CitySource,
 )
 from kmip_data.pipelines.datasets.openstreetmap.tensors import Vocabulary
-from kmip_data.pipelines.raw.archives import open_archive
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own, unpack
+from kmip_data.pipelines.raw.copies import list_copies, problems, store_own, unpack
 from kmip_data.pipelines.shared.own import given_file
 
 
@@ -37,7 +37,7 @@ def obtain_city(
     network_type: str,
     offline: bool,
     quiet: bool,
-) -> tuple[RawCopy, bool]:
+) -> tuple[RawFolder, bool]:
     """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
     folder = home.raw / manifest.name
     origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
@@ -49,12 +49,12 @@ def obtain_city(
     if source.place is not None and source.polygon is None and vocabulary is None:
         for copy in list_copies(folder):
             origins = {receipt.origin for receipt in copy.receipts}
-            if origins == {origin} and not copy.problems():
+            if origins == {origin} and not problems(copy):
                 return copy, False
 
-    def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
+    def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
         if source.archive is not None:
-            return unpack(open_archive(source.archive), manifest, target, quiet=quiet)
+            return unpack(source.archive, manifest, target, quiet=quiet)
         with writing(target):
             target.mkdir()
 
@@ -81,9 +81,7 @@ def obtain_city(
         # Members by name, so that the digest of the copy does not depend on the options' order.
         by_name = sorted(receipts, key=lambda receipt: receipt.name)
         members = {receipt.name: receipt.sha256 for receipt in by_name}
-        downloaded = source.place is not None
-        sources = [StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts]
-        return members, sources
+        return members, receipts
 
     return store_own(folder, make, quiet=quiet)
 

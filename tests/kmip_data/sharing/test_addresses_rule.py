@@ -19,6 +19,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.manifest import Mirror
+from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed, from_exception
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
@@ -58,7 +59,7 @@ def said_by(call: Callable[[], object]) -> str:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "1")
+    monkeypatch.setattr(http_client, "STALL", 1.0)
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
 
 

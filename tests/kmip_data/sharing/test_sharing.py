@@ -37,6 +37,7 @@ from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.find import obtain_columns
+from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import dataset_page, license_fields, push_build
@@ -329,12 +330,12 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
     home, build, monkeypatch
 ) -> None:
     """None of these answers makes a push into none."""
-    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "1")
+    monkeypatch.setattr(http_client, "STALL", 1.0)
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     card = (build.path / "card.json").read_bytes()
     answers = {
         "file": (redirect("file:///etc/passwd"), "redirects to file"),
-        "circle": (redirect("share.json"), "redirects more than 10 times"),
+        "circle": (redirect("share.json"), "Exceeded 10 redirects"),
         "moved": (redirect("/nowhere"), "redirects to an address without this file"),
         "forbidden": (status(403), "403"),
         "silent": (lambda handler: handler.server.held.wait(60), "sent"),

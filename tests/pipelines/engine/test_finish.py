@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from support.shared import shared_data
 
@@ -12,6 +10,7 @@ from kmip_data.errors import PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines import build as building
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.engine.finish import differing_counts
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -91,7 +90,7 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
         ShardedDataset(part, "train")
     assert building.build_dataset("s3dis", **options).path == part.path
     pipeline = building.load_pipeline(load_manifest("s3dis"))
-    whole = SimpleNamespace(is_complete=lambda manifest: True, sample=None, content_digest="1" * 64)
+    whole = RawFolder(home.raw, {"other": "1" * 64}, (), downloaded=True)
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
     params = pipeline.Params(k=3)
     assert building._find(pipeline, params, home, sample=False, options=BuildOptions()) is None

@@ -12,8 +12,7 @@ from support.cli import kmip
 
 from kmip_data.files.changes import LOCKS
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.copies import receipt_path
-from kmip_data.pipelines.raw.download import partial_paths
+from kmip_data.pipelines.raw.copies import partial_paths, receipt_path
 
 NAME = "s3dis"
 (SOURCE,) = load_manifest(NAME).sources

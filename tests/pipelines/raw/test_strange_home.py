@@ -16,7 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.reading import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
-from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
+from kmip_data.pipelines.raw.copies import files_of_raw, list_copies, problems
 from kmip_data.pipelines.raw.obtain import accepted_licenses, fetch_dataset
 from kmip_data.pipelines.shared.own import ascii_key, files_below, given_file
 
@@ -34,7 +34,7 @@ ODD = {
 #: values of other types, put into each field of a journal in turn
 VALUES: tuple[object, ...] = (
     *(None, -1, 10**30, 1.5, "", "a\0b", "../../x", "/x", "x" * 5000, "é\n", [], {}, {"": {}}),
-    *({name: {"sha256": "0" * 64, "bytes": 1}} for name in ("a\0b", "a/../../b", "x" * 300, "..")),
+    *({name: "0" * 64} for name in ("a\0b", "a/../../b", "x" * 300, "..")),
 )
 #: what reads a journal; the others of a download are read by whatever fetches or removes it
 READERS = {
@@ -51,18 +51,17 @@ def toy(url: str) -> Manifest:
 def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]:
     """Sound contents of every journal that a download and its copy have."""
     folder = home.raw / "toy"
-    members = {name: {"sha256": "0" * 64, "bytes": len(data)} for name, data in WANTED.items()}
-    digest = json_digest(dict.fromkeys(members, "0" * 64))
+    members = dict.fromkeys(WANTED, "0" * 64)
+    digest = json_digest(members)
     receipt = {"name": "toy.zip", "origin": url, "sha256": "0" * 64, "bytes": 3}
-    state = {"url": url, "sha256": None, "etag": '"one"', "last_modified": None, "total": len(data)}
+    state = {"url": url, "validator": '"one"', "total": len(data)}
     return {
         folder / "toy.zip.receipt.json": {
-            "name": "toy.zip", "url": url, "sha256": "0" * 64, "bytes": 3, "time": "t",
+            "name": "toy.zip", "origin": url, "sha256": "0" * 64, "bytes": 3, "time": "t",
         },
         folder / "toy.zip.partial.json": state,
         folder / f"members-{digest[:12]}" / "receipt.json": {
-            "dataset": "toy", "sources": [{"receipt": receipt, "downloaded": True}],
-            "members": members, "time": "t",
+            "receipts": [receipt], "downloaded": True, "members": members, "time": "t",
         },
         home.root / "licences.json": {"toy": {"name": "L", "url": "u", "how": "flag", "time": "t"}},
     }  # fmt: skip
@@ -80,7 +79,7 @@ def folder_name(receipt: bytes) -> str:
     """Name of the folder in which a receipt with these members belongs, or any."""
     members = json.loads(receipt)["members"]
     try:
-        return f"members-{json_digest({name: entry['sha256'] for name, entry in members.items()})[:12]}"
+        return f"members-{json_digest(members)[:12]}"
     except (AttributeError, TypeError, KeyError, UnicodeError):
         return "members-000000000000"
 
@@ -125,7 +124,7 @@ def test_odd_journals_end_in_the_usual_errors(tmp_path):
                         toy(url), home, quiet=True, archives=[tmp_path / "toy.zip"]
                     ),
                     "copies": lambda folder=folder: [
-                        copy.problems() for copy in list_copies(folder)
+                        problems(copy) for copy in list_copies(folder)
                     ],
                     "files": lambda folder=folder: files_of_raw(folder),
                     "licenses": lambda home=home: accepted_licenses(home),

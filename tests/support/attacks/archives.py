@@ -69,22 +69,6 @@ def _patched(fmt: str, local_at: int | None, central_at: int | None, value: int,
     return build
 
 
-def _overlap(path: Path) -> None:
-    """Give one more name to data that another member has already (the heart of an overlap bomb)."""
-    good_zip(path)
-    data = path.read_bytes()
-    end = data.rindex(b"PK\5\6")
-    start = struct.unpack_from("<L", data, end + 16)[0]
-    twin = data[start : data.index(b"PK\1\2", start + 4)].replace(
-        b"toy/index.txt", b"toy/index.two"
-    )
-    count = struct.unpack_from("<H", data, end + 10)[0] + 1
-    record = struct.pack(
-        "<4s4H2LH", b"PK\5\6", 0, 0, count, count, end - start + len(twin), start, 0
-    )
-    path.write_bytes(data[:end] + twin + record)
-
-
 def _empty_members_zip(path: Path, count: int, width: int) -> None:
     """Hold very many empty members, whose names have ``width`` digits."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -150,14 +134,6 @@ def _tar_raw(*blocks: bytes, end: bool = True) -> Callable[[Path], None]:
     return _changed(good_tar, add)
 
 
-def _empty_members_tar(path: Path) -> None:
-    block = _header("x", kind=tarfile.DIRTYPE)
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(130):
-            file.write(block * 1000)
-        file.write(bytes(1024))
-
-
 def _pax_headers_only(path: Path) -> None:
     block = _header("x", 12, tarfile.XHDTYPE) + b"12 path=abc\n".ljust(512, b"\0")
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -172,10 +148,6 @@ def _flipped(at: int) -> Callable[[bytes], bytes]:
         return bytes(changed)
 
     return flip
-
-
-def _many_gzip_members(data: bytes) -> bytes:
-    return gzip.compress(data) + gzip.compress(b"") * 100_000 + gzip.compress(b"x" * (20 << 20))
 
 
 def _huge_xz_dictionary(data: bytes) -> bytes:
@@ -252,53 +224,44 @@ SAME = None  #: the data are read as if the archive were a good one
 ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "zip with hostile members beside": (_zip_besides, SAME),
     "zip backslash": (_more("toy/parts/a\\9.bin"), "a backslash"),
-    "zip control": (_more("toy/parts/\x1b[2J.bin"), "control characters"),
-    "zip right to left": (_more("toy/parts/\u202enib.bin"), "control characters"),
-    "zip long part": (_more(f"toy/parts/{'ü' * 128}.bin"), "a part longer than 255 bytes"),
+    "zip control": (_more("toy/parts/\x1b[2J.bin"), "cannot be printed"),
+    "zip right to left": (_more("toy/parts/\u202enib.bin"), "cannot be printed"),
     "zip symlink": (_more(zip_info(_NINE, 0o120777)), "a link or a special file"),
     "zip duplicate": (_more("toy/index.txt"), "is there twice"),
-    "zip name clash": (
-        lambda p: good_zip(p, ("toy/parts/é.bin", b"1"), ("toy/parts/E\u0301.bin", b"2")), "only by case",
-    ),
     "zip encrypted": (_patched("<H", 6, 8, 1), "is encrypted"),
     # Python 3.11 reads there and finds no header; 3.13 sees first that two members overlap.
-    "zip wrong offset": (_patched("<L", None, 42, 9), "not a whole zip archive"),
-    "zip bzip2": (_patched("<H", 8, 10, 12), "compressed by method 12"),
+    "zip wrong offset": (_patched("<L", None, 42, 9), "not a whole archive"),
+    "zip bzip2": (_patched("<H", 8, 10, 12), "not a whole archive"),
     "zip wrong CRC": (_patched("<L", 14, 16, 9), "Bad CRC-32"),
-    "zip overlap": (_overlap, "not a whole zip archive"),
     "zip lying bomb": (_patched("<L", 22, 24, 100, 64 * 2**20), "Bad CRC-32"),
     "zip honest bomb": (
         lambda p: good_zip(p, members={**GOOD, _PART: bytes(64 * 2**20)}),
         "declares 67108864 bytes, and 2000000 are allowed",
     ),
-    "zip large directory, 60,000 members": (lambda p: _empty_members_zip(p, 60_000, 200), "headers claim"),
-    "zip 101,000 members": (lambda p: _empty_members_zip(p, 101_000, 6), "members, and"),
-    "zip cut at 99 %": (_cut(0.99, good_zip), "not a whole zip archive"),
+    "zip 101,000 members": (lambda p: _empty_members_zip(p, 101_000, 6), "more than 100,000 files"),
+    "zip cut at 99 %": (_cut(0.99, good_zip), "not a whole archive"),
     "zip too many parts": (
         lambda p: good_zip(p, *[(f"toy/parts/{i}.bin", b"x") for i in range(2, 30)]),
         "30 of parts/*.bin (expected 1 to 20)",
     ),
     "tar with hostile members beside": (_tar_besides, SAME),
     "tar symlink": (_more(tar_info(_NINE, tarfile.SYMTYPE, linkname="/etc/passwd")), "is a link"),
-    "tar sparse": (_tar_raw(_header(_NINE, kind=tarfile.GNUTYPE_SPARSE)), "sparse"),
-    "tar pax name": (_with_pax(path="toy/parts/\x1b.bin"), "control characters"),
-    "tar pax size": (_with_pax(size="9" * 30), "not a whole tar archive"),
+    "tar pax name": (_with_pax(path="toy/parts/\x1b.bin"), "cannot be printed"),
+    "tar pax size": (_with_pax(size="9" * 30), "not a whole archive"),
     "tar global path": (_tar_raw(_GLOBAL, _header("toy/plain")), SAME),
-    "tar huge pax": (_tar_raw(_header("p", 0o77777777777, tarfile.XHDTYPE)), "its headers claim"),
+    "tar huge pax": (_tar_raw(_header("p", 0o77777777777, tarfile.XHDTYPE)), "not a whole archive"),
     "tar negative size": (_tar_raw(_header("toy/n", -1, form=tarfile.GNU_FORMAT)), "a negative size"),
-    "tar not UTF-8": (_tar_raw(_header("toy/parts/\udcff.bin")), "not valid UTF-8"),
+    "tar not UTF-8": (_tar_raw(_header("toy/parts/\udcff.bin")), "cannot be printed"),
     "tar lying size": (_HUGE, _EARLY),
-    "tar.gz bomb": (_changed(_HUGE, gzip.compress), "its members declare"),
+    "tar.gz bomb": (_changed(_HUGE, gzip.compress), _EARLY),
     "tar big member": (_more(tar_info("toy/parts/8.bin"), bytes(3_000_000)), "declares 3000000 bytes"),
     "tar header flip": (_changed(good_tar, _flipped(1026)), "a header is damaged"),
     "tar without end": (_tar_raw(end=False), "ends early"),
-    "tar.gz 130,000 members": (_empty_members_tar, "members that are allowed"),
-    "tar.gz pax headers": (_pax_headers_only, "not a whole tar archive"),
-    "tar.gz gzip members": (_changed(good_tar, _many_gzip_members), "goes on after its end mark"),
+    "tar.gz pax headers": (_pax_headers_only, "not a whole archive"),
     "tar.gz wrong CRC": (
-        _changed(_changed(good_tar, gzip.compress), _flipped(-6)), "not a whole tar archive",
+        _changed(_changed(good_tar, gzip.compress), _flipped(-6)), "not a whole archive",
     ),
     "tar.bz2 cut": (_cut(0.9, _changed(good_tar, bz2.compress)), "neither zip nor tar"),
-    "tar.xz cut": (_cut(0.9, _changed(good_tar, lzma.compress)), "not a whole tar archive"),
+    "tar.xz cut": (_cut(0.9, _changed(good_tar, lzma.compress)), "not a whole archive"),
     "tar.xz huge dictionary": (_changed(good_tar, _huge_xz_dictionary), SAME),
 }  # fmt: skip
