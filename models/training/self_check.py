@@ -101,7 +101,7 @@ def found_on(sizes: dict[str, int]) -> dict[str, str]:
 def _key(sizes: dict[str, int]) -> str:
     """Return a digest of sizes, GPU, versions and the sources of models."""
     facts: list[object] = [sizes, torch.cuda.get_device_name(), torch.__version__]
-    for pattern in ("*.py", "*.cu*"):
+    for pattern in ("*.py", "*.cu"):
         sources = sorted(Path(__file__).parents[1].rglob(pattern))
         facts += (source.read_text("utf-8") for source in sources)
     return json_digest(facts)
