@@ -27,6 +27,7 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.extract import is_clean, recognise, write_members
 from kmip_data.wording import timestamp
 
+RAW = "raw files"  #: what the marker of a folder of downloads and copies says
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt
 _PREFIX = "members-"
@@ -101,9 +102,10 @@ def list_copies(folder: Path) -> list[RawFolder]:
 @contextlib.contextmanager
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     with files.build_lock(folder, quiet=quiet):
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        files.begin_folder(folder, RAW)
         try:
             yield
         finally:
@@ -118,9 +120,8 @@ def staging(folder: Path) -> Iterator[Path]:
     with writing(folder):
         # What an import that was killed left behind goes first: the lock proves that none runs.
         for stale in folder.iterdir():
-            name = stale.name.removesuffix(files.BEGUN)
-            if _STAGES.fullmatch(name):
-                files.remove_scratch(stale.with_name(name))
+            if _STAGES.fullmatch(stale.name):
+                files.remove_tree(stale, root=folder)
     with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}") as stage:
         yield stage
 
@@ -264,10 +265,7 @@ def files_of_raw(folder: Path) -> list[str]:
     for copy in list_copies(folder):
         names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for path in folder.glob(f"*{_DOWNLOADED}"):
-        target = path.with_name(path.name.removesuffix(_DOWNLOADED))
-        if read_receipt(target):
-            names += [target.name, path.name]
+        names += [path.name.removesuffix(_DOWNLOADED), path.name]
     for path in folder.glob("*.partial.json"):
-        if read_partial(path.with_name(path.name.removesuffix(".partial.json"))):
-            names += [path.stem, path.name]
+        names += [path.stem, path.name]
     return names

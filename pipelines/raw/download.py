@@ -80,9 +80,6 @@ class _Download:
         self.partial = read_partial(target)
         self.size = 0
         self.received = 0  #: bytes that this run appended, kept or not
-        others = [path.name for path in (self.path, self.side_path) if os.path.lexists(path)]
-        if self.partial is None and others:
-            raise files.in_the_way(target.parent, others)
         if os.path.lexists(self.path):
             with writing(self.path):
                 descriptor = files.open_partial(self.path)  # no link, nor a special file

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
-from kmip_data.files.changes import remove_made
+from kmip_data.files.changes import remove_tree
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import Entry, files_in, head_of, kind_of
@@ -217,7 +217,7 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
                 if entry.name.startswith(selection.root) and name in selection.members:
                     digests[name] = _write_member(entry, target / name, progress)
     except BaseException:
-        remove_made(target)
+        remove_tree(target)
         raise
     return dict(sorted(digests.items()))
 
