@@ -27,11 +27,12 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.extract import is_clean, recognise, write_members
 from kmip_data.wording import timestamp
 
+RAW = "raw files"  #: what the marker of a folder of downloads and copies says
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt
 _PREFIX = "members-"
 _STAGE = ".unpacking-"
-_STAGES = re.compile(r"\.unpacking-[0-9a-f]{8}")
+_STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
 _FLUSH_THREADS = 16
 _COPY = TypeAdapter(RawFolder)  #: receipt of a copy: all but its path
 
@@ -101,9 +102,10 @@ def list_copies(folder: Path) -> list[RawFolder]:
 @contextlib.contextmanager
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     with files.build_lock(folder, quiet=quiet):
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        files.begin_folder(folder, RAW)
         try:
             yield
         finally:
@@ -263,10 +265,7 @@ def files_of_raw(folder: Path) -> list[str]:
     for copy in list_copies(folder):
         names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for path in folder.glob(f"*{_DOWNLOADED}"):
-        target = path.with_name(path.name.removesuffix(_DOWNLOADED))
-        if read_receipt(target):
-            names += [target.name, path.name]
+        names += [path.name.removesuffix(_DOWNLOADED), path.name]
     for path in folder.glob("*.partial.json"):
-        if read_partial(path.with_name(path.name.removesuffix(".partial.json"))):
-            names += [path.stem, path.name]
+        names += [path.stem, path.name]
     return names
