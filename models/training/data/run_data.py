@@ -22,7 +22,6 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig, without_none
-from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
@@ -301,17 +300,6 @@ class RunData(ABC):
         )
         config = with_task(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
-
-    def with_hints(self, config: RunConfig, device: str) -> RunConfig:
-        """Return ``config`` for training on ``device``, where searches may take hints; same result.
-
-        They do on a GPU where every step is on the same nodes, unless the configuration says
-        otherwise. The run folder does not record it, as the run may be resumed elsewhere.
-        """
-        unset = getattr(config.model.attention, "warm_start", False) is None
-        if device == "cpu" or not unset or self.unit != "nodes" or self.ragged:
-            return config
-        return apply_overrides(config, ["model.attention.warm_start=true"])
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:

@@ -209,7 +209,7 @@ BUILDS: dict[str, Callable[[Path], Build]] = {
 }
 
 
-ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "warm_start", "search"}
+ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "search"}
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
