@@ -12,7 +12,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Facts, Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
-from kmip_data.files.changes import sealed, write_output
+from kmip_data.files.changes import write_output
 from kmip_data.files.templates import asset, template
 
 ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
@@ -132,7 +132,7 @@ def draw_explorer(
         data=graph.packer.text(),
         script="\n".join(asset(ASSETS, name) for name in SCRIPTS),
     )
-    write_output(path, sealed(page.encode()))
+    write_output(path, page.encode())
 
 
 def _header(graph: Graph) -> str:

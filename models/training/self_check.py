@@ -151,7 +151,7 @@ def main(part: str, device: str, sizes: str) -> None:
 def search(
     part: str, device: torch.device, *, heads: int = 1, k: int = 10, key_dim: int = 10, **_: int
 ) -> None:
-    """Check a backend, or the CUDA search as ``search``: ``dense``'s bits, also with a hint."""
+    """Check a backend, or the CUDA search as ``search``: the same bits as ``dense``."""
     shapes = [(heads, 100)]
     if part == "search":
         if cuda.unusable(device.type) is not None:
@@ -165,9 +165,8 @@ def search(
         # Ties, an empty graph, and one of fewer keys than k.
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
-        expected = topk.search(queries, keys, k, ptr, None, "dense", None)
-        for hint in (None, expected[1]):
-            same(topk.search(queries, keys, k, ptr, None, part, hint), expected)
+        expected = topk.search(queries, keys, k, ptr, None, "dense")
+        same(topk.search(queries, keys, k, ptr, None, part), expected)
 
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
