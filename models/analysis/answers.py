@@ -62,9 +62,9 @@ def ask(
     data = opened.data
     data.check_part(split)
     if data.task.stored is not None:
-        chosen = opened.config.training.task
+        learned = opened.config.training.task
         raise UsageError(
-            f"The run learned its targets as {chosen}, and a page shows them as they are stored.",
+            f"The run learned its targets as {learned}, and a page shows them as they are stored.",
             next=f"kmip-data predict {opened.folder}, whose arrays are values",
         )
     count = 1 if data.unit == "nodes" else data.sizes[split]

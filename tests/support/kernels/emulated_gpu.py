@@ -40,7 +40,7 @@ def small() -> None:
     plan._ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
     plan._BUCKETS_A_ROW = 10**9
     parts.RAGGED, parts.ORDERED, parts.STAGED = 90, 300, 400
-    parts.NODES = 1
+    parts.REPEATS = 1
 
 
 def emulated_search(folder: Path) -> None:
