@@ -59,7 +59,7 @@ def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
 
 
 @njit_nogil()
-def _drop(x: F32, seed: int, first: int, limit: int, scale: float, out: F32) -> None:
+def _drop(x: F32, seed: int, first: int, limit: int, scale: np.float32, out: F32) -> None:
     """Drop the elements whose hash (Wellons' "triple32", half of the seed inside) is below ``limit``."""
     low = np.uint32(seed)
     high = np.uint32(seed >> 32)
