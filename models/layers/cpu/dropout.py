@@ -48,7 +48,7 @@ def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
     out = torch.empty_like(x)
     values = x.view(-1).numpy()
     results = out.view(-1).numpy()
-    limit = round(p * 2**32)
+    limit = min(round(p * 2**32), 2**32 - 1)
     scale = np.float32(1 / (1 - p))
 
     def work(start: int, stop: int) -> None:
