@@ -145,8 +145,8 @@ class PerformerAttention(nn.Module):
                 if self.legacy_mask:
                     padding = sizes.max() - sizes[group.graphs]
                     zeros = padding.to(device, dtype)[:, None, None, None]
-                parts = (rows[group.rows].transpose(1, 2) for rows in (queries, keys, values))
-                out = favor(*parts, directions, group.inside, most, zeros)
+                q, k, v = (rows[group.rows].transpose(1, 2) for rows in (queries, keys, values))
+                out = favor(q, k, v, directions, group.inside, most, zeros)
                 done.append(out.transpose(1, 2).flatten(0, 1).index_select(0, group.chosen))
         return torch.cat(done).index_select(0, layout.inverse)
 
@@ -172,8 +172,8 @@ def favor(
     of a graph, and ``zeros`` (B, 1, 1, 1) zero keys count in each; None: none.
     """
     scale = keys.shape[-1] ** -0.25
-    tiles = keys.mul(scale).split(most, 2)
-    weighted = (pad(values, (0, 1), value=1.0) * inside).split(most, 2)
+    tiles = torch.split(keys * scale, most, 2)
+    weighted = torch.split(pad(values, (0, 1), value=1.0) * inside, most, 2)
     # The largest exponent of each graph is a constant to the gradient.
     with torch.no_grad():
         highest = [(tile @ directions.T).amax((-2, -1), keepdim=True) for tile in tiles]
@@ -193,7 +193,8 @@ def favor(
         counted = zeros * ((-top).exp() + EPSILON)
         sums = sums + pad(counted, (values.shape[-1], 0))
     attend = _recomputed(divide)
-    return torch.cat([attend(tile, sums) for tile in queries.mul(scale).split(most, 2)], 2)
+    done = [attend(tile, sums) for tile in torch.split(queries * scale, most, 2)]
+    return torch.cat(done, 2)
 
 
 def _recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

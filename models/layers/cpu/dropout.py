@@ -48,7 +48,7 @@ def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
     out = torch.empty_like(x)
     values = x.view(-1).numpy()
     results = out.view(-1).numpy()
-    limit = round(p * 2**32)
+    limit = min(round(p * 2**32), 2**32 - 1)
     scale = np.float32(1 / (1 - p))
 
     def work(start: int, stop: int) -> None:
@@ -59,7 +59,7 @@ def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
 
 
 @njit_nogil()
-def _drop(x: F32, seed: int, first: int, limit: int, scale: float, out: F32) -> None:
+def _drop(x: F32, seed: int, first: int, limit: int, scale: np.float32, out: F32) -> None:
     """Drop the elements whose hash (Wellons' "triple32", half of the seed inside) is below ``limit``."""
     low = np.uint32(seed)
     high = np.uint32(seed >> 32)

@@ -116,20 +116,6 @@ def test_dimensions_that_do_not_fit() -> None:
         kmip_attention(q, key, v[:, :-1], 3)
 
 
-def test_one_product_makes_queries_keys_and_values() -> None:
-    """On devices other than a CPU; ``meta`` stands for them, and its shapes for their strides."""
-    layer, x = (
-        KMIPAttention(8, heads=2, key_dim=3, k=6).to("meta"),
-        torch.empty(9, 8, device="meta"),
-    )
-    queries, keys, values = layer.project(x)
-    assert (queries.shape, keys.shape, values.shape) == ((2, 9, 3), (2, 9, 3), (2, 9, 4))
-    assert queries.stride() == keys.stride() == (3, 20, 1)
-    assert [each.storage_offset() for each in (queries, keys, values)] == [0, 6, 12]
-    sum(each.sum() for each in (queries, keys, values)).backward()
-    assert all(parameter.grad.shape == parameter.shape for parameter in layer.parameters())
-
-
 def test_another_k_in_training() -> None:
     layer, other = (
         KMIPAttention(8, heads=2, key_dim=3, k=6),
