@@ -18,7 +18,13 @@ from kmip_data.errors import (
     occupied,
     require_extra,
 )
-from kmip_data.files.changes import build_lock, refuse_links, remove_empty
+from kmip_data.files.changes import (
+    build_content,
+    build_lock,
+    refuse_links,
+    refuse_taken,
+    remove_empty,
+)
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
@@ -33,6 +39,7 @@ from kmip_data.pipelines.base import (
     check_params,
     check_sample,
     load_pipeline,
+    no_folds,
     pipeline_of,
 )
 from kmip_data.pipelines.engine import journal
@@ -200,6 +207,10 @@ def ensure_split(
     if pipeline is None:
         if name := _find_split(card, given):
             return name
+        if "fold" in given and not any(
+            "fold" in entry.parameters for entry in card.splits.values()
+        ):
+            raise no_folds(card.dataset)
         saved = ", ".join(card.splits)
         raise UsageError(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
@@ -300,6 +311,7 @@ def _add_split(
         card = build.read_again()
         name = _find_split(card, asked)
         if name is None:
+            refuse_taken(build.path, build_content(card.key))
             records = read_records(
                 build.path,
                 [shard.file for shard in card.shards],

@@ -34,6 +34,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
+    no_folds,
     raw_lists,
 )
 from kmip_data.pipelines.formats.npz import NpzFile
@@ -315,6 +316,8 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
         """Read the published masks of a fold."""
         folds = self.manifest.layout.folds
+        if params.fold and folds == 1:
+            raise no_folds(self.manifest.name)
         if params.fold >= folds:
             raise UsageError(
                 f"{self.manifest.name} has {folds} published splits: there is no fold {params.fold}.",

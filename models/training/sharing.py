@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.build_files import PAGE_NAME, code_block
+from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import remark
+from kmip_data.format.page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
@@ -22,19 +23,19 @@ from kmip_data.sharing.push import header, push
 from kmip_data.sharing.share import RUN_FILES, Share
 
 
-def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
+def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False) -> Share:
     """Push a finished run; raises as :func:`push`, and ``DamagedInput`` for a damaged or edited file."""
     result = read_result(run)
     refuse_edited(run)
     read_config(run / CONFIG_NAME)
     read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
     content: dict[str, Path | bytes] = {}
-    for name in RUN_FILES[1:]:
+    for name in RUN_FILES:
         if (run / name).is_file():
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS)[0][:12]
-    return push(address, "run", run, key, content, known=result.files, quiet=quiet)
+    return push(address, "run", run, key, content, known=result.files, page=page, quiet=quiet)
 
 
 def run_page(result: RunResult) -> str:

@@ -26,7 +26,6 @@ from kmip_data.pipelines.engine.journal import (
     UnitResult,
     finished_card,
     remove_half_done,
-    remove_pass,
     remove_work,
 )
 from kmip_data.pipelines.engine.pool import (
@@ -38,7 +37,7 @@ from kmip_data.pipelines.engine.pool import (
     build_unit,
     count_jobs,
     prepare,
-    worker_died,
+    run_all,
 )
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, say
@@ -124,10 +123,10 @@ class _Run:
         folder = self.plan.folder
         work = self.plan.folder / WORK
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            files.begin_folder(folder, files.build_content(self.plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 files.make_folder(inside, root=folder)
-            remove_half_done(folder, self.plan.key)
+            remove_half_done(folder)
         options = self.plan.options
         pipeline = self.plan.pipeline
         raw = self.plan.raw
@@ -147,7 +146,7 @@ class _Run:
                 yield
         finally:
             # Of workers that died or were ended while they wrote.
-            remove_half_done(folder, self.plan.key)
+            remove_half_done(folder)
 
     def prepare(self) -> Prepared:
         """Run the pipeline's ``prepare`` and the passes after it, each once for all runs, in a worker."""
@@ -164,22 +163,20 @@ class _Run:
             prepared = Prepared(path, result["plan"])
             if number:
                 # Runs on disk go as soon as what is made of them is there.
-                remove_pass(folder, finished[number - 1])
+                files.remove_tree(folder / WORK / _pass_name(number - 1), root=folder)
         return prepared
 
     def _run_pass(self, name: str, given: RawFolder | Prepared, number: int) -> dict[str, Any]:
         """Run one pass in a worker, the ``number``-th; return its line in the journal."""
         plan = self.plan
         work = plan.folder / WORK
-        with writing(work):
-            # An earlier one is still there where files of the user's lie in it.
-            earlier = [path for path in work.iterdir() if path.name.startswith(PREPARED)]
-            count = number + len(earlier)
-            pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
-            files.begin_scratch(pieces)
+        pieces = work / _pass_name(number)
+        with writing(pieces):
+            files.remove_tree(pieces, root=plan.folder)  # of a run that was killed
+            files.make_folder(pieces, root=plan.folder)
         # A second process costs no time here, and many builds need no more than these two.
-        expect = 1 if plan.pipeline.one_unit else min(self.jobs, 2)
-        prepared = self.executor.call(
+        self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
+        prepared = self.executor.prepare(
             prepare,
             plan.pipeline,
             name,
@@ -187,20 +184,12 @@ class _Run:
             plan.params,
             pieces,
             self.jobs,
-            expect=expect,
         )
         inside = None
         if prepared.path != plan.raw.path:
             inside = prepared.path.relative_to(work).as_posix()
-        written = [path for path in sorted(pieces.rglob("*")) if path.is_file()]
-        result = {
-            "inside": inside,
-            "plan": dict(prepared.plan),
-            "folder": pieces.name,
-            "files": [path.relative_to(pieces).as_posix() for path in written],
-        }
+        result = {"inside": inside, "plan": dict(prepared.plan)}
         self.journal.append({"prepared": result})
-        files.remove_file(files.mark_of(pieces), root=plan.folder)
         return result
 
     def build(self, prepared: Prepared) -> list[UnitResult]:
@@ -243,6 +232,11 @@ class _Run:
         )
 
 
+def _pass_name(number: int) -> str:
+    """Return the folder in ``work/`` that a pass writes into."""
+    return f"{PREPARED}-{number}"
+
+
 def _finished_units(
     journal: Journal,
     folder: Path,
@@ -283,9 +277,7 @@ def run_units(
 ) -> list[UnitResult]:
     """Run the ``tasks`` whose file is not in ``folder`` yet; return the results of all, in order.
 
-    An exception of a task ends the build at once and says what is on disk. The tasks of a worker
-    that died run once more, each alone; one that takes its worker down again is an error, too. Dask
-    tries its tasks again by itself.
+    An exception ends the build at once and says what is on disk.
     """
     results = _finished_units(journal, folder, tasks)
     total = len(tasks)
@@ -299,27 +291,14 @@ def run_units(
             progress.update(1)
 
         try:
-            waiting = [task for task in tasks if task.file not in results]
-            while waiting:
-                lost, waiting = executor.run_all(
-                    function,
-                    waiting,
-                    jobs=jobs,
-                    done=done,
-                )
-                if lost:
-                    progress.message(
-                        f"a worker process died; trying its {len(lost)} shards one by one"
-                    )
-                for task in lost:  # tried alone: that shows whose fault it was
-                    lost_again, _ = executor.run_all(
-                        function,
-                        [task],
-                        jobs=1,
-                        done=done,
-                    )
-                    if lost_again:
-                        raise worker_died(f"unit {task.name!r}, also when it ran alone")  # noqa: TRY301
+            run_all(
+                executor,
+                function,
+                [task for task in tasks if task.file not in results],
+                jobs=jobs,
+                done=done,
+                message=progress.message,
+            )
         except BaseException as error:
             finished = f"{len(results)} of {total} shards"
             state = f"{finished} are finished and stay; the same command resumes"
