@@ -162,9 +162,9 @@ setup(
     package_dir={"": "src"},
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
-        "kmip_data.datasets": ["shipped.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing": ["assets/*"],
+        "kmip_data.format": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
         "kmip_data.models.search.gpu": ["kernels/*"],
         "kmip_data.manifests.datasets": ["*/*.toml"],
@@ -207,6 +207,7 @@ setup(
         "scipy>=1.15",
         "threadpoolctl>=3.2",
         "tabulate>=0.9",
+        "jinja2>=3.1",
     ],
     extras_require={
         **EXTRAS,

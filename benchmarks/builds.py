@@ -264,7 +264,7 @@ def published_reading(name: str, dataset: Any, others: Any, *, repeats: int) -> 
     for against, theirs in ((memory, made_anew), (f"{memory}, a graph again", given_again)):
         row = compared(f"one graph at random, {name}", mine, theirs, len(order), repeats)
         yield row_of(row, against, 3)
-    loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, num_threads=1, prefetch=0)
+    loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, prefetch=0)
     other_loader = DataLoader(others, SMALL_BATCH, shuffle=True)
     row = compared(
         f"batches of {SMALL_BATCH}, shuffled, {name}",

@@ -145,17 +145,21 @@ def _devices() -> Iterator[tuple[str, str, str]]:
 
 def _backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
-    from kmip_data.models.search.trial import failures
+    from kmip_data.models.training.self_check import LATE, OK, PREPARING, check
 
     rows = backend_status()
-    failed = failures(rows)  # in processes of their own: one that ends by a signal is a line here
+    # In processes of their own: one that ends by a signal is a line here.
+    tried = {}
+    for device in {row.device for row in rows}:
+        names = [row.name for row in rows if row.usable and row.device == device]
+        tried[device] = check(device, {}, names, PREPARING)
     for row in rows:
         status = "ok" if row.usable else "no"
         reason = row.reason
-        failure = failed.get((row.name, row.device))
-        if failure is not None:
-            status = "problem" if failure.broken else "no"  # a slow machine is not a broken one
-            reason = failure.why
+        failure = tried[row.device].get(row.name, OK)
+        if failure != OK:
+            status = "no" if failure.startswith(LATE) else "problem"  # slow, or broken
+            reason = failure
         yield f"{row.name} ({row.device})", status, reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
     if compilers:

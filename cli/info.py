@@ -219,7 +219,7 @@ def _classes(names: Sequence[str]) -> str:
 
 def _tables(build: Build, added: Sequence[Facts]) -> str:
     """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
-    from kmip_data.format.build_files import SPREADS
+    from kmip_data.format.page import SPREADS
 
     card = build.card
     size = human_bytes(build_facts(build)["bytes"])

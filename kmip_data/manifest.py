@@ -136,6 +136,7 @@ class ColumnForm(Strict):
     low: int | float | None = None
     high: int | float | None = None
     classes: int | None = None  #: of the label, which has no other field but ``doc``
+    attribute: str = Field(default="", exclude_if=not_)  #: where it is not the name in the key
     doc: str = ""
     unit: str = Field(default="", exclude_if=not_)
     fields: tuple[str, ...] = Field(default=(), exclude_if=not_)

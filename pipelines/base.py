@@ -349,8 +349,18 @@ def build_command(manifest: Manifest, params: Params) -> str:
 M = TypeVar("M", bound=BaseModel)
 
 
+def no_folds(dataset: str) -> UsageError:
+    """Return the error for a number of a fold where the split is a single one."""
+    return UsageError(
+        f"{dataset} has no folds, published splits such as masks with several columns.",
+        next="leave the fold out; train --seeds 0..9 repeats a training on the same split",
+    )
+
+
 def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
     """Return ``values`` as the model, or raise a ``UsageError`` with every fault and the nearest names."""
+    if "fold" in values and "fold" not in model.model_fields:
+        raise no_folds(dataset)
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:

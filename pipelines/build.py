@@ -39,6 +39,7 @@ from kmip_data.pipelines.base import (
     check_params,
     check_sample,
     load_pipeline,
+    no_folds,
     pipeline_of,
 )
 from kmip_data.pipelines.engine import journal
@@ -206,6 +207,10 @@ def ensure_split(
     if pipeline is None:
         if name := _find_split(card, given):
             return name
+        if "fold" in given and not any(
+            "fold" in entry.parameters for entry in card.splits.values()
+        ):
+            raise no_folds(card.dataset)
         saved = ", ".join(card.splits)
         raise UsageError(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."

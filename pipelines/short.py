@@ -21,6 +21,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import ColumnForm, Layout, Manifest
 from kmip_data.pipelines.base import (
@@ -33,6 +34,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
+    no_folds,
     raw_lists,
 )
 from kmip_data.pipelines.formats.npz import NpzFile
@@ -144,8 +146,9 @@ def column_of(key: str, form: ColumnForm) -> Column:
     if form.classes is not None:
         return class_column(key, form.classes, form.doc)
     name = key.partition("/")[2]
-    values = form.model_dump(exclude={"classes"})
-    return Column(key=key, attribute="edge_attr" if name == "attr" else name, **values)
+    attribute = form.attribute or ("edge_attr" if name == "attr" else name)
+    values = form.model_dump(exclude={"classes", "attribute"})
+    return Column(key=key, attribute=attribute, **values)
 
 
 def fitted(
@@ -187,13 +190,17 @@ def fitted(
         arrays[column.attribute] = fitted_column(values, column, rows[column.level], where)
         counts.append(rows[column.level])
 
-    # 3. The other direction of each edge.
+    # 3. The other direction of each edge, with nodes counted over all graphs.
+    last = np.cumsum(nodes)
+    first = last - nodes
     if layout.both_ways == "checked":
-        first = np.repeat(np.cumsum(nodes) - nodes, rows["edge"])
-        _check_both_ways(edges + first, sum(nodes), arrays.get("edge_attr"), where)
+        every = edges + np.repeat(first, rows["edge"])
+        _check_both_ways(every, sum(nodes), arrays.get("edge_attr"), where)
     if layout.undirected:
-        edges = undirected(edges.T, nodes[0])
-        rows["edge"] = [edges.shape[1]]
+        every = undirected((edges + np.repeat(first, rows["edge"])).T, sum(nodes))
+        ends = np.searchsorted(every[0], last)  # they are sorted by source: graph after graph
+        rows["edge"] = np.diff(ends, prepend=0).tolist()
+        edges = every - np.repeat(first, rows["edge"])
     arrays["edge_index"] = edges.T.astype(schema.index_dtype)
     return arrays, np.array([*counts, rows["edge"]], np.int64).T
 
@@ -309,6 +316,8 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
         """Read the published masks of a fold."""
         folds = self.manifest.layout.folds
+        if params.fold and folds == 1:
+            raise no_folds(self.manifest.name)
         if params.fold >= folds:
             raise UsageError(
                 f"{self.manifest.name} has {folds} published splits: there is no fold {params.fold}.",
@@ -335,12 +344,37 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
             return codes_of_masks(masks, nodes, f"{raw.place}, fold {fold}")
 
 
-class GraphsPipeline(Pipeline[Params, PublishedSplitParams]):
-    """Dataset of many graphs in published parts; a record is called ``PART/NUMBER``."""
+class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
+    """Dataset of many graphs whose arrays ``prepare`` writes as pieces.
+
+    Its plan has the ``sizes`` of the parts and the ``numbers`` of their graphs, ``None`` where they
+    are counted.
+    """
 
     version = 1
+    parts: ClassVar[Sequence[str]] = PARTS  #: in their order
+    key: ClassVar[str] = "{part}/{number:06d}"  #: of a record
     records_per_unit: ClassVar[int]
-    digits: ClassVar[int] = 6  #: of the number in a key
+
+    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
+        """Deal the graphs of each part."""
+        sizes = {part: prepared.plan["sizes"][part] for part in self.parts}
+        return units_of_parts(sizes, params, self.records_per_unit)
+
+    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in their published order."""
+        part = unit.items["part"]
+        schema = self.schema(params)
+        pieces = Pieces(prepared.path / part)
+        numbers = prepared.plan["numbers"][part] or range(prepared.plan["sizes"][part])
+        positions = np.argsort(np.argsort(numbers)).tolist()  # pieces lie in the order of the file
+        for row in unit.items["rows"]:
+            key = self.key.format(part=part, number=numbers[row])
+            yield record_of(key, pieces[positions[row]], schema)
+
+
+class GraphsPipeline(PiecesPipeline):
+    """Dataset of many graphs in published parts."""
 
     @abstractmethod
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
@@ -366,21 +400,6 @@ class GraphsPipeline(Pipeline[Params, PublishedSplitParams]):
                 sizes[part] = write_pieces(workdir / part, batches)
                 numbers[part] = self.numbers(files, part)
         return Prepared(workdir, {"sizes": sizes, "numbers": numbers})
-
-    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
-        """Deal the graphs of each part."""
-        return units_of_parts(prepared.plan["sizes"], params, self.records_per_unit)
-
-    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
-        """Yield the graphs of one unit in their published order."""
-        part = unit.items["part"]
-        schema = self.schema(params)
-        pieces = Pieces(prepared.path / part)
-        numbers = prepared.plan["numbers"][part] or range(prepared.plan["sizes"][part])
-        positions = np.argsort(np.argsort(numbers)).tolist()  # pieces lie in the order of the file
-        for row in unit.items["rows"]:
-            key = f"{part}/{numbers[row]:0{self.digits}d}"
-            yield record_of(key, pieces[positions[row]], schema)
 
 
 def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:

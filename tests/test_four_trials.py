@@ -75,6 +75,13 @@ class QM9(Pipeline[Params, SplitParams]):
 
 PIPELINE = QM9
 '''
+CLASS = '''
+
+class QM9(BuiltDataset):
+    """QM9."""
+
+    dataset_name = "qm9"
+'''
 SAMPLE = '''"""Sample of QM9: generated chains."""
 
 from __future__ import annotations
@@ -220,16 +227,17 @@ TRIALS: dict[str, dict[str, str]] = {
         "pipelines/datasets/qm9/sample.py": SAMPLE,
         "manifests/datasets/qm9/dataset.toml": MANIFEST,
         "manifests/datasets/qm9/gps-kmip.toml": PRESET,
+        "kmip_data/datasets/synthetic.py": CLASS,
+        "kmip_data/__init__.pyi": "from .datasets.synthetic import QM9 as QM9\n",
         "docs/datasets/qm9.md": "# QM9\n\nMolecules.\n",
     },
     "an attention": {"models/attention/kinds/hub.py": ATTENTION},
     "a metric": {"models/training/metrics.py": METRIC},
     "an encoding": {"kmip_data/graphs/encodings/waves.py": ENCODING},
 }
-#: Tests that write keys and stubs with ``make docs-tables``.
+#: Tests that write keys and tables with ``make docs-tables``.
 WRITE = (
     "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
-    "tests/kmip_data/datasets/test_shipped.py::test_the_stubs_are_those_of_the_classes",
     "tests/kmip_data/datasets/test_shipped.py::test_the_tables_of_datasets_are_those_of_the_manifests",
 )
 #: Tests that enumerate parts.
@@ -239,7 +247,7 @@ ENUMERATE = (
     "tests/models/training/config/test_presets.py::test_every_variant_loads",
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_one_file_a_part.py::test_every_metric_states_its_unit",
-    "tests/kmip_data/datasets/test_shipped.py::test_every_parameter_of_a_pipeline_is_an_argument",
+    "tests/kmip_data/datasets/test_shipped.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_a_dataset_has_the_task_that_its_manifest_states",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_metrics_of_tasks",
     "tests/pipelines/shared/test_splits.py::test_every_dataset_takes_the_rule",
@@ -306,7 +314,6 @@ def test_four_parts_inside(tmp_path, monkeypatch):
     page = (tree / "docs" / "keys.md").read_text("utf-8")
     assert re.search(r"`model.attention.kind` \| .*hub", page)
     assert re.search(r"`training.metric` \| .*worst", page)
-    assert "QM9 as QM9" in (tree / "kmip_data" / "__init__.pyi").read_text("utf-8")
 
     result = python(*TRAIN, "--home", tmp_path / "home", cwd=tree).json
     assert result["metrics"]["val"].keys() >= {"worst", "mae"}

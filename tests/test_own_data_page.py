@@ -49,7 +49,8 @@ def social() -> None:
 
 
 def mines() -> None:
-    masks = {f"{part}_masks": np.eye(10, 30, 10 * i, dtype=bool) for i, part in enumerate(PARTS)}
+    part_of = (np.arange(30) + np.arange(10)[:, None]) % 3
+    masks = {f"{part}_masks": part_of == i for i, part in enumerate(PARTS)}
     edges = np.array([[node, (node + 1) % 30] for node in range(30)])
     x = np.ones((30, 7), np.float32)
     labels = np.arange(30) % 2
@@ -152,6 +153,21 @@ def test_a_command_builds_its_file(name: str, folder: Path):
     assert edges in {None, counts["edges"]}
     if name != "roads":
         assert build.card.schema_.labels.num_classes in {2, 3, 7}
+
+
+def test_the_trainings_of_the_page_run(folder: Path):
+    """Each as it stands, but short: ten folds are two, the network is small."""
+    mines()
+    built("mines")
+    lines = re.findall(
+        r"^    (kmip-data train --dataset mines .*?) +#", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    assert len(lines) == 5
+    short = shlex.split("--epochs 1 --device cpu --set model.hidden_dim=8 --quiet")
+    for line in lines:
+        _, *words = shlex.split(line.replace("0-9", "0-1"))
+        outcome = kmip(*words, *short)
+        assert outcome.code == 0, f"{line}: {outcome.err}"
 
 
 #: Name -> file of ../shared/data, its name on the page, and nodes, edges and classes as published.

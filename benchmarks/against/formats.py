@@ -286,19 +286,19 @@ def compared(
     for name, times in in_turns(ours, singles, repeats=repeats, warmup=2).items():
         yield Row.compared(f"one {what} at random", name, times, per=len(order))
 
-    for threads in (1, 2):
-        loader = GraphLoader(data, batch, shuffle=True, num_threads=threads, prefetch=0)
+    for prefetch in (0, 2):
+        loader = GraphLoader(data, batch, shuffle=True, prefetch=prefetch)
         sides = {}
         for name, peer in stored.items():
             if peer.batches is None:
                 continue
-            epoch = peer.batches(batch, 0 if threads == 1 else 2)
+            epoch = peer.batches(batch, prefetch)
             count = sum(graphs.num_graphs for graphs in epoch())
             assert count == len(data), f"{name}: {count} graphs of {len(data)}"
             sides[name] = partial(read_epoch, epoch)
 
         ours = partial(read_epoch, lambda loader=loader: loader)
-        workers = "1 thread, no worker" if threads == 1 else "2 threads or workers"
+        workers = "two workers, ours a thread ahead" if prefetch else "no workers"
         label = f"shuffled batches of {batch}, {what}, {workers}"
         for name, times in in_turns(ours, sides, repeats=repeats, warmup=2).items():
             yield Row.compared(label, name, times, per=len(loader))

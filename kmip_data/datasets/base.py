@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from inspect import Parameter
 from typing import Any, ClassVar, Unpack
 
 from torch_geometric.data import Data
@@ -14,8 +15,10 @@ from torch_geometric.transforms import Compose
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
+from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.plugins import seek
 from kmip_data.reading.dataset import ShardedDataset
@@ -67,9 +70,9 @@ _DEFAULTS: dict[str, Any] = {
 class BuiltDataset(ShardedDataset):
     """A shipped dataset, opened from the home folder or built there.
 
-    Base of the classes that :mod:`~kmip_data.datasets.shipped` makes. A class that does more than
-    its pipeline's parameters say overrides :meth:`_reading`, whose arguments become the class's
-    own.
+    A dataset's class needs its ``dataset_name`` alone; it takes the parameters of its pipeline as
+    keywords. An ``__init__`` of its own shows them, with their defaults, and passes them to
+    :meth:`_open`.
 
     Parameters
     ----------
@@ -111,72 +114,67 @@ class BuiltDataset(ShardedDataset):
         :class:`~kmip_data.builds.home.BuildOptions`.
     """
 
-    _name: ClassVar[str]  #: name of the dataset
-    _arguments: ClassVar[type[Arguments]] = RuleArguments  #: keys of ``**arguments``
-    _replaced: ClassVar[Sequence[str]] = ()  #: parameters of the build that ``_reading`` sets
-    #: Defaults by argument: of the build's parameters, of the split's, and of those that all
-    #: classes share.
-    _parameters: ClassVar[Mapping[str, Any]] = {}
-    _rule: ClassVar[Mapping[str, Any]] = {}
-    _shared: ClassVar[Mapping[str, Any]] = _DEFAULTS
-    _options: ClassVar[Sequence[str]] = ()  #: arguments of ``_reading``
-    own_arguments: ClassVar[inspect.Signature]  #: signature without the keys of ``**arguments``
+    #: Name of the dataset; of a class with several, one whose parameters all of them have.
+    dataset_name: ClassVar[str]
+    #: False for one graph with masks, which has no argument ``split``.
+    has_parts: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        """Show the keys of ``**arguments`` one by one in help and completion."""
+        super().__init_subclass__()
+        signature = inspect.signature(cls.__init__)
+        _, *shown = signature.parameters.values()
+        if shown and str(shown[-1].annotation).startswith("Unpack["):
+            shown.pop()
+            left_out = {argument.name for argument in shown}
+            if not cls.has_parts:
+                left_out.add("split")
+            for key, kind in RuleArguments.__annotations__.items():
+                if key not in left_out:
+                    shown.append(
+                        Parameter(
+                            key,
+                            Parameter.KEYWORD_ONLY,
+                            default=_DEFAULTS[key],
+                            annotation=kind.__forward_arg__,
+                        )
+                    )
+        cls.__signature__ = signature.replace(parameters=shown)
 
     def __init__(self, root: Folder | None = None, **arguments: Unpack[RuleArguments]) -> None:
-        given: dict[str, Any] = {**arguments}
-        known = {*self._parameters, *self._rule, *self._shared, *self._options}
-        for key in given:
-            if key not in known:
-                raise self._unknown(key)
-        for key, argument in inspect.signature(self._reading).parameters.items():
-            if key in {*self._options} - given.keys() and argument.default is argument.empty:
-                title = type(self).__name__
-                raise UsageError(f"{title} needs a {key}.", next=f"help(kmip_data.{title})")
-
-        # One list of arguments, four receivers: reading, build, split, and what all share.
-        options = {key: given.pop(key) for key in self._options if key in given}
-        parameters = {key: given.pop(key, value) for key, value in self._parameters.items()}
-        rule = {}
-        for key, value in self._rule.items():
-            rule["split" if key == "split_rule" else key] = given.pop(key, value)
-
-        reading = self._reading(**options)
-        # What a class derives from its own arguments replaces what was given.
-        parameters |= reading.pop("parameters", {})
-        rule |= reading.pop("rule", {})
-        self._open(root, parameters, rule, given, **reading)
-
-    def _unknown(self, key: str) -> UsageError:
-        title = type(self).__name__
-        if key == "split":
-            return UsageError(
-                f"{title} is one graph, with train_mask, val_mask and test_mask.",
-                next="leave out split; split_rule and split_seed draw the masks",
-            )
-        known = sorted(inspect.signature(type(self)).parameters)
-        return unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
-
-    def _reading(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return keywords of :meth:`_open`, and ``parameters`` and ``rule`` that replace the arguments'."""
-        return {}
+        self._open(root, arguments)
 
     def _open(
         self,
         root: Folder | None,
-        parameters: Mapping[str, Any],
-        rule: Mapping[str, Any],
         arguments: Mapping[str, Any],
         *,
         name: str | None = None,
         first: Callable[[Build], Transform | None] = lambda _: None,
         always: Sequence[str] = (),
-        **reading: Any,
+        views: Sequence[View] = (),
+        edge_lengths: bool = False,
+        **parameters: Any,
     ) -> None:
-        """Find or build the dataset that the arguments select, and read a part of its split by ``rule``.
+        """Find or build the dataset that the arguments select, and read a part of its split.
 
-        The transform that ``first`` makes for the build precedes the user's; the columns ``always``
-        are read besides the user's.
+        ``parameters`` of the build and of its split are the arguments of a class of its own, others
+        may be among ``arguments``. The transform that ``first`` makes for the build precedes the
+        user's; the columns ``always`` are read besides the user's.
         """
+        seek("datasets", self.dataset_name)
+        pipeline = load_pipeline(load_manifest(self.dataset_name))
+        rule_keys = {"split_rule", *pipeline.SplitParams.model_fields} - {"split"}
+        own_keys = {*pipeline.Params.model_fields, *rule_keys} - parameters.keys()
+        for key in arguments:
+            if key == "split" and not self.has_parts:
+                raise UsageError(
+                    f"{type(self).__name__} is one graph, with train_mask, val_mask and test_mask.",
+                    next="leave out split; split_rule and split_seed draw the masks",
+                )
+            if key not in own_keys | _DEFAULTS.keys():
+                raise self._unknown(key)
+
         given = {**_DEFAULTS, **arguments}
         part = part_name(given["split"])
         if part not in {None, *PARTS, TRAIN_AND_VAL}:  # before a download and a build
@@ -187,12 +185,18 @@ class BuiltDataset(ShardedDataset):
                 "force_reload=True: a build is not made again by opening it.",
                 next="kmip-data verify BUILD --repair, or remove it and build again",
             )
-        drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
-        rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
             raise UsageError("root and home both name the home folder: give one of them.")
 
-        name = name or self._name
+        # One list of arguments, three receivers: build, split, and what all classes share.
+        parameters |= {key: given[key] for key in own_keys & given.keys()}
+        rule = {}
+        for key in rule_keys & parameters.keys():
+            value = parameters.pop(key)
+            if value is not None:
+                rule["split" if key == "split_rule" else key] = value
+
+        name = name or self.dataset_name
         # ``root`` may be the home folder, or a build itself, which its card shows.
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
@@ -202,7 +206,7 @@ class BuiltDataset(ShardedDataset):
         }
         build = obtain(
             target,
-            {**parameters, "limit": given["limit"]},
+            parameters,
             rule,
             home=given["home"] if root is None else root,
             sample=given["sample"],
@@ -218,14 +222,20 @@ class BuiltDataset(ShardedDataset):
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
         super().__init__(
             build,
-            part if "split" in self._shared else None,
+            part if self.has_parts else None,
             transform,
             split_name=split_name(build, rule),
             columns=[*always, *(given["columns"] or ())] or None,
-            **reading,
+            views=views,
+            edge_lengths=edge_lengths,
         )
         if given["pre_filter"] is not None:
             self._select(prepare, given["pre_filter"])
+
+    def _unknown(self, key: str) -> UsageError:
+        title = type(self).__name__
+        known = sorted(inspect.signature(type(self)).parameters)
+        return unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
 
     def _select(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
         """Select the graphs that ``keep`` is true of, before any transform of the user's."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.base import Arguments, BuiltDataset, names_of
+from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, names_of
 from kmip_data.datasets.inputs import feed_city
-from kmip_data.datasets.pyg_calls import GraphLandCall
+from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import Coordinates, is_city
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
 
-class GraphLandArguments(Arguments, GraphLandCall, total=False):
-    """Keywords of :class:`GraphLandDataset`."""
+def _raw_is_kept(_: str, value: bool) -> dict[str, Any]:
+    if value:
+        raise UsageError("delete_raw=True: raw files stay.", next="kmip-data remove raw/NAME")
+    return {}
 
 
 class CityNetwork(BuiltDataset):
@@ -45,20 +47,59 @@ class CityNetwork(BuiltDataset):
         Two or more positional arguments have the order of PyTorch Geometric's class:
         ``CityNetwork(root, name, augmented, …)``. ``augmented=True``: its features,
         ``raw_features=True``. ``delete_raw`` must be False.
+    hops
+        Radius in hops of the eccentricity, from 1.
+    classes
+        Quantile chunks of the eccentricity.
+    weight
+        What the eccentricity adds up: length in metres, or travel_time in seconds at the speed
+        of each street.
+    bands
+        Frequencies per coordinate of the encoding.
+    split_rule
+        random: intersections at random, as the paper has them; spatial: whole blocks of the map
+        with a buffer between them, so that train and test streets are not neighbours;
+        stratified: at random, with equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    block_size
+        Side of a block in metres (spatial); unless given, the largest of 1,000, 500, 250 … at
+        which no block has more than a fifteenth of the intersections.
+    buffer
+        Hops between two parts (spatial): intersections nearer than that to another part are in
+        none; 0: blocks touch.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
-    _name = "paris"
-    _arguments = Arguments
+    dataset_name = "paris"
+    has_parts = False
 
-    def _reading(
+    @pyg_order(
+        *("root", "name", "augmented", "transform", "pre_transform", "force_reload"),
+        "delete_raw",
+        augmented=lambda name, value: {"raw_features": True, **stored_as(True)(name, value)},
+        delete_raw=_raw_is_kept,
+    )
+    def __init__(  # noqa: PLR0913 -- the parameters of its build and split
         self,
         name: str,
-        *,
+        *pyg: Any,
+        root: Folder | None = None,
         coordinates: Coordinates = "replace",
         raw_features: bool = False,
         augmented: bool | None = None,
         delete_raw: bool = False,
-    ) -> dict[str, Any]:
+        hops: int = 16,
+        classes: int = 10,
+        weight: Literal["length", "travel_time"] = "length",
+        bands: int = 8,
+        split_rule: Literal["random", "spatial", "stratified"] = "random",
+        split_seed: int = 0,
+        block_size: float | None = None,
+        buffer: int = 1,
+        **arguments: Unpack[Arguments],
+    ) -> None:
         if coordinates not in get_args(Coordinates):
             raise unknown_name(
                 "way to feed coordinates",
@@ -72,11 +113,21 @@ class CityNetwork(BuiltDataset):
             if load_manifest(name).dataset_class != CityNetwork.__name__:
                 raise _not_a_city(name, f"the dataset {name}")
         self._coordinates: Coordinates | None = None if raw_features else coordinates
-        return {
-            "name": name,
-            "first": lambda build: _check_city(name, build),
-            "always": ("x", "y", "edge_index") if raw_features else (),
-        }
+        self._open(
+            root,
+            arguments,
+            name=name,
+            first=lambda build: _check_city(name, build),
+            always=("x", "y", "edge_index") if raw_features else (),
+            hops=hops,
+            classes=classes,
+            weight=weight,
+            bands=bands,
+            split_rule=split_rule,
+            split_seed=split_seed,
+            block_size=block_size,
+            buffer=buffer,
+        )
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
@@ -92,6 +143,29 @@ class CityNetwork(BuiltDataset):
         # Longitude and latitude leave unless they are appended to.
         sinusoids = 0 if self._coordinates == "none" else self._features("coordinate_encoding")
         return sinusoids + stored - (0 if self._coordinates == "append" else 2)
+
+
+class GraphLandCall(TypedDict, total=False):
+    """Keywords of PyTorch Geometric's ``GraphLandDataset``."""
+
+    split: str
+    numerical_features_transform: str
+    fraction_features_transform: str
+    categorical_features_transform: str
+    regression_targets_transform: str | None
+    numerical_features_nan_imputation_strategy: str
+    fraction_features_nan_imputation_strategy: str
+    to_undirected: bool
+
+
+class GraphLandArguments(Arguments, GraphLandCall, total=False):
+    """Keywords of :class:`GraphLandDataset`."""
+
+
+def _target_scaling(name: str, value: str | None) -> dict[str, Any]:
+    if value is None:
+        return {"target_scaling": "none"}
+    return stored_as("default", "standard_scaler")(name, value)
 
 
 class GraphLandDataset(BuiltDataset):
@@ -118,29 +192,50 @@ class GraphLandDataset(BuiltDataset):
         ``GraphLandDataset(root, name, split, …)``, where ``split`` is our ``split_rule``.
         Transforms must be the defaults, with which the build is stored;
         ``regression_targets_transform=None`` is ``target_scaling="none"``.
+    split_seed
+        Seed of the rule, where it draws.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
-    _name = "city-roads-m"
-    _arguments = GraphLandArguments
-    _replaced = ("target_scaling",)
+    dataset_name = "city-roads-m"
+    has_parts = False
 
-    def _reading(
+    @pyg_order(
+        *("root", "name", *GraphLandCall.__annotations__),
+        *("transform", "pre_transform", "force_reload"),
+        split=lambda _, value: {"split_rule": value},
+        numerical_features_transform=stored_as("default", "quantile_transform_normal"),
+        fraction_features_transform=stored_as("default", None),
+        categorical_features_transform=stored_as("one_hot_encoding"),
+        regression_targets_transform=_target_scaling,
+        numerical_features_nan_imputation_strategy=stored_as("most_frequent"),
+        fraction_features_nan_imputation_strategy=stored_as("most_frequent"),
+        to_undirected=stored_as(True),
+    )
+    def __init__(
         self,
         name: str,
-        *,
+        *pyg: Any,
+        root: Folder | None = None,
         split_rule: Literal["RL", "RH", "stratified"] = "RL",
         target_scaling: Literal["RL", "RH", "none"] | None = None,
-    ) -> dict[str, Any]:
+        split_seed: int = 0,
+        **arguments: Unpack[GraphLandArguments],
+    ) -> None:
         known = names_of(GraphLandDataset)
         if name.lower() not in known:
             raise unknown_name("dataset of GraphLand", name, known)
         # The target is standardised by the train streets of the split that is read.
         scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
-        return {
-            "name": name.lower(),
-            "parameters": {"target_scaling": scaling},
-            "rule": {"split": split_rule},
-        }
+        self._open(
+            root,
+            arguments,
+            name=name.lower(),
+            target_scaling=scaling,
+            split_rule=split_rule,
+            split_seed=split_seed,
+        )
 
 
 def _check_city(name: str, build: Build) -> None:

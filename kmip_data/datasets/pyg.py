@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kmip_data.datasets import shipped
+import kmip_data
 from kmip_data.datasets.base import BuiltDataset, Folder
+from kmip_data.datasets.points import ShapeNetPart
 from kmip_data.datasets.pyg_calls import STEPS
 from kmip_data.manifest import load_manifest, shipped_datasets, unknown_name
 
@@ -30,7 +31,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     Returns
     -------
     BuiltDataset
-        :class:`~kmip_data.datasets.shipped.PascalVOCSP` and so on.
+        :class:`~kmip_data.datasets.superpixels.PascalVOCSP` and so on.
 
     Raises
     ------
@@ -59,14 +60,14 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
     split: str = "trainval",
     *steps: Any,
     **arguments: Any,
-) -> shipped.ShapeNetPart:
-    """Open :class:`~kmip_data.datasets.shipped.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
+) -> ShapeNetPart:
+    """Open :class:`~kmip_data.datasets.points.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
 
     The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours, with
     edges; ``x`` has the position, too, and is left out without normals. Other arguments are those
     of :func:`LRGBDataset`.
     """
-    return shipped.ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
+    return ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
 
 
 def _named(title: str, kind: str, name: str) -> type[BuiltDataset]:
@@ -77,7 +78,7 @@ def _named(title: str, kind: str, name: str) -> type[BuiltDataset]:
     }
     if name.lower() not in classes:
         raise unknown_name(kind, name, [*classes], command="kmip-data list")
-    dataset_class: type[BuiltDataset] = getattr(shipped, classes[name.lower()])
+    dataset_class: type[BuiltDataset] = getattr(kmip_data, classes[name.lower()])
     return dataset_class
 
 

@@ -162,19 +162,21 @@ def column_names(
     ['length [m]', 'highway footway']
     >>> column_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
     ['lanes 2 and 3', 'reversed no and yes']
+    >>> column_names(("lanes_0", "lanes_1"), {"lanes": ["nan"]})
+    ['lanes not stated', 'lanes unused (1)']
     """
-    words = {"False": "no", "True": "yes"}
+    words = {"False": "no", "True": "yes", "nan": "not stated"}
     names = []
     for field in fields:
         name = field
         match = re.fullmatch(r"([a-z]+)_(\d+)", field)
-        if match and categories:
-            values = categories.get(match[1], [])
+        if match and categories and match[1] in categories:
+            values = categories[match[1]]
             position = int(match[2])
-            if position < len(values):
-                name = f"{match[1]} {values[position]}"
+            value = values[position] if position < len(values) else f"unused ({position})"
+            name = f"{match[1]} {value}"
         key, _, value = name.partition(" ")
-        if re.fullmatch(r"True|False|\[.*[,'].*\]", value):
+        if re.fullmatch(r"True|False|nan|\[.*[,'].*\]", value):
             single = re.findall(r"[^\[\]', ][^\[\]',]*", value)
             name = f"{key} {' and '.join(words.get(each, each) for each in single)}"
         names.append(name)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,9 @@ from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Facts, Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
+from kmip_data.files.templates import asset, template
 
+ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
 PAGE = "explore.html"  #: in the folder of a build or run
 DECADES = 4  #: distinguished below the strongest influence, also in ``influence.js``
 #: Scripts, in the order in which they are read.
@@ -123,22 +122,18 @@ def draw_explorer(
         if said is not None:
             about.update(_answered(other, said))
             other.header["about"] = other.title
-        header = _header(other)
-        following.append(
-            f'<script type="application/json" class="header">{header}</script>'
-            f'<script type="text/plain" class="data">{other.packer.text()}</script>'
-        )
-    fields = {
-        "title": escape(title),
-        "credit": escape(graph.credit),
-        "thing": graph.thing,
-        "style": page_style(),
-        "header": _header(graph),
-        "following": "\n".join(following),
-        "data": graph.packer.text(),
-        "script": "\n".join(map(asset, SCRIPTS)),
-    }
-    write_output(path, filled("page.html", fields).encode())
+        following.append({"header": _header(other), "data": other.packer.text()})
+    page = template(ASSETS, "page.html").render(
+        title=title,
+        credit=graph.credit,
+        thing=graph.thing,
+        style=page_style(),
+        header=_header(graph),
+        following=following,
+        data=graph.packer.text(),
+        script="\n".join(asset(ASSETS, name) for name in SCRIPTS),
+    )
+    write_output(path, page.encode())
 
 
 def _header(graph: Graph) -> str:
@@ -152,22 +147,11 @@ def _name(run: str) -> str:
     return "/".join(str(run).split("/")[1:])
 
 
-def filled(template: str, fields: Mapping[str, str]) -> str:
-    """Return a template with its ``{{fields}}``."""
-    # Inserted by a function, so that the text of a field is neither a pattern nor filled in again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], asset(template))
-
-
-def asset(name: str) -> str:
-    """Return the text of a script, style sheet or template."""
-    return (files("kmip_data.drawing") / "assets" / name).read_text("utf-8").rstrip()
-
-
 def page_style() -> str:
     """Return the style sheet, with the colours and fonts of pictures, for light and dark mode."""
     light = _variables(STYLES["light"])
     dark = _variables(STYLES["dark"])
-    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset(ASSETS, 'page.css')}"
 
 
 def _variables(style: Style) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
+Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
-USUAL_METRICS = {
+USUAL_METRICS: dict[Kind, str] = {
     "single-label": "accuracy",
     "multilabel": "ap",
     "regression": "mae",
@@ -77,7 +79,7 @@ def is_labels(column: Column) -> bool:
     return is_whole(column) or column.num_classes is not None
 
 
-def kind_of(column: Column) -> str:
+def kind_of(column: Column) -> Kind:
     """Return the kind of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
@@ -93,7 +95,7 @@ def task_type(schema: Schema) -> str | None:
         return None
     if column.attribute != LINKS and is_class(column):
         return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
-    names = {"links": "link prediction", "multilabel": "binary classification"}
+    names: dict[Kind, str] = {"links": "link prediction", "multilabel": "binary classification"}
     return names.get(kind_of(column), "regression")
 
 

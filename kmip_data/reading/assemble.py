@@ -17,7 +17,6 @@ from kmip_data.reading import gather
 from kmip_data.reading.store import ShardStore
 from kmip_data.runtime import memory
 from kmip_data.runtime.paging import is_cold, request
-from kmip_data.runtime.threads import HelperThreads
 
 Level = Literal["graph", "node", "edge"]
 DType = np.dtype[Any]
@@ -114,7 +113,6 @@ def _of_view(source: Field, view: View) -> Field:
     )
 
 
-_WORTH_SHARING = 100_000  #: graphs, nodes and edges; below, waking a thread costs more
 AHEAD = 8192  #: rows that are requested from the disk while as many are copied
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
@@ -206,13 +204,12 @@ class Assembler:
         compact: bool = False,
         numbers: bool = False,
         pin: bool = False,
-        helpers: HelperThreads | None = None,
     ) -> tuple[dict[str, torch.Tensor], I64]:
         """Copy the rows of the graphs with the given numbers (B,) in source order, graph after graph.
 
         ``compact`` takes the stored neighbour table (ΣN, k) instead of ``edge_index``; ``numbers``
         adds ``batch``, int64 (ΣN,), the position of its graph for each node; ``pin`` copies into
-        page-locked memory; ``helpers`` share the work of a large batch.
+        page-locked memory.
 
         Returns a tensor for each attribute, with graph columns (B, …), nodes numbered over all
         graphs in ``edge_index`` and within each graph in ``neighbor``; and int64 (3, B + 1), the
@@ -247,26 +244,18 @@ class Assembler:
         if unchecked:
             self._check_edges(edges, counts, graphs)
 
-        # 3. One compiled call per thread copies everything.
-        def copy(start: int, stop: int) -> None:
-            gather.copy_batch(
-                address,
-                pointers,
-                self._layout,
-                target,
-                edges,
-                width,
-                self._like,
-                index,
-                graph_of_node,
-                start,
-                stop,
-            )
-
-        if helpers is None or sum(totals) < _WORTH_SHARING:
-            copy(0, len(graphs))
-        else:
-            helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
+        # 3. One compiled call copies everything.
+        gather.copy_batch(
+            address,
+            pointers,
+            self._layout,
+            target,
+            edges,
+            width,
+            self._like,
+            index,
+            graph_of_node,
+        )
         self._finish(
             values,
             converted,
@@ -529,10 +518,3 @@ def _request_rows(columns: Sequence[tuple[int, int]], rows: I64, part: I64) -> N
     """Request ``rows[part]`` of columns that begin at an address, with so many bytes a row."""
     for start, stride in columns:
         request(start, stride, stride, rows[part])
-
-
-def _even_bounds(pointers: I64, parts: int) -> list[int]:
-    """Cut graphs into at most ``parts`` runs with about the same number of nodes."""
-    wanted = pointers[-1] * np.arange(1, parts) // parts
-    cuts = np.searchsorted(pointers, wanted, side="left").tolist()
-    return sorted({0, *cuts, len(pointers) - 1})

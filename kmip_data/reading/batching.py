@@ -16,7 +16,6 @@ from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
-from kmip_data.runtime.threads import HelperThreads
 
 if TYPE_CHECKING:
 
@@ -63,7 +62,6 @@ def make_batch(
     compact: bool = False,
     pin: bool = False,
     follow: Sequence[str] = (),
-    helpers: HelperThreads | None = None,
 ) -> DataBatch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
@@ -76,7 +74,6 @@ def make_batch(
         compact=compact,
         numbers=True,
         pin=pin,
-        helpers=helpers,
     )
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))

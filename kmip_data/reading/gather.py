@@ -98,10 +98,8 @@ def copy_rows(
     pointers: I64,
     layout: I64,
     target: I64,
-    start: int,
-    stop: int,
 ) -> None:
-    """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
+    """Copy the rows of the graphs of a batch for F fields.
 
     ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) that of the
     output; ``pointers`` (3, B + 1) the rows before each graph on the graph, node and edge level.
@@ -111,7 +109,7 @@ def copy_rows(
     """
     # Graph by graph, then field by field: a view finds the rows of its column in the cache. The
     # other order costs 10 % more.
-    for b in range(start, stop):
+    for b in range(source.shape[1]):
         for f in range(target.size):
             level, stride, offset, part, widened = layout[:, f]
             first = pointers[level, b]
@@ -200,17 +198,15 @@ def write_edges(
     width: int,
     like: Array,
     out: I64,
-    start: int,
-    stop: int,
 ) -> None:
-    """Write the edge index of some graphs, with nodes numbered over the batch.
+    """Write the edge index of the graphs of a batch, with nodes numbered over the batch.
 
     ``source`` holds addresses of indices of ``like.dtype`` within each graph: (1, B) of neighbour
     tables (N, width), or (2, B) of sources and of targets with ``width`` 0. For ``pointers`` see
     :func:`copy_rows`. ``out`` receives (2, ΣE) sources and targets; edges of a table are grouped by
     target.
     """
-    for b in range(start, stop):
+    for b in range(source.shape[1]):
         node = pointers[NODE, b]
         nodes = pointers[NODE, b + 1] - node
         first = pointers[EDGE, b]
@@ -239,10 +235,8 @@ def copy_batch(  # noqa: PLR0913, PLR0917 -- compiled code is handed every array
     like: Array,
     out: I64,
     numbers: I64,
-    start: int,
-    stop: int,
 ) -> None:
-    """Copy the rows and the edges of some graphs, and number their nodes by graph.
+    """Copy the rows and the edges of the graphs of a batch, and number their nodes by graph.
 
     ``edges`` has the addresses of the edges, and ``width`` the number of edges per node of a
     neighbour table, 0 for pairs, negative without edges. ``numbers`` (ΣN,), if not empty, receives
@@ -250,12 +244,12 @@ def copy_batch(  # noqa: PLR0913, PLR0917 -- compiled code is handed every array
     :func:`write_edges`.
     """
     # One call takes Python's lock once: of a batch of small graphs it saves 3 of 26 µs.
-    copy_rows(source, pointers, layout, target, start, stop)
+    copy_rows(source, pointers, layout, target)
     if numbers.size > 0:
-        for b in range(start, stop):
+        for b in range(source.shape[1]):
             numbers[pointers[NODE, b] : pointers[NODE, b + 1]] = b
     if width >= 0:
-        write_edges(edges, pointers, width, like, out, start, stop)
+        write_edges(edges, pointers, width, like, out)
 
 
 @njit_nogil()
@@ -280,9 +274,9 @@ def copy_graph(
     pointers = np.zeros((3, 2), np.int64)
     for level in range(3):
         pointers[level, 1] = counts[level, graph]
-    copy_rows(address, pointers, layout, target, 0, 1)
+    copy_rows(address, pointers, layout, target)
     if width >= 0:
-        write_edges(address[target.size :], pointers, width, like, out, 0, 1)
+        write_edges(address[target.size :], pointers, width, like, out)
 
 
 @njit_nogil()

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,7 +23,7 @@ from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges,
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_cut
-from kmip_data.runtime.threads import HelperThreads, ahead, closed_at_exit
+from kmip_data.runtime.threads import ahead, closed_at_exit
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -37,11 +36,11 @@ class GraphLoader(DataLoader[Any]):
 
     The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
     bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order
-    depends on ``seed`` and the epoch alone, not on the number of threads. A dataset with a
-    ``transform`` takes the slow path: graph by graph in Python, in background threads.
+    depends on ``seed`` and the epoch alone. A dataset with a ``transform`` takes the slow path:
+    graph by graph in Python.
 
-    A ``torch.utils.data.DataLoader`` by type, so Fabric, Lightning and accelerate take it; threads
-    do the work that its worker processes would do. In several processes Fabric and Lightning divide
+    A ``torch.utils.data.DataLoader`` by type, so Fabric, Lightning and accelerate take it; one
+    background thread does the work of its worker processes. In several processes Fabric and Lightning divide
     the graphs by a sampler, and accelerate by its own loader around the same batches; with
     ``even``, ``divide`` or ``rank`` Fabric and Lightning leave the division to this loader.
 
@@ -55,17 +54,14 @@ class GraphLoader(DataLoader[Any]):
     shuffle, seed
         A new order every epoch, fixed by ``seed``. Epochs count up with each ``iter(loader)``;
         :meth:`set_epoch` sets the next one.
-    num_threads
-        Threads that share the gathering of a batch, where it is large enough to be worth it.
     num_workers
-        PyTorch's word for the same: 0 makes each batch on request in the calling thread
-        (``prefetch=0``), more are as many ``num_threads``. No process is started. Default:
-        ``num_threads`` and ``prefetch`` decide.
+        PyTorch's word for ``prefetch``: 0 makes each batch on request, as ``prefetch=0``; any other
+        number leaves ``prefetch`` as it is. No process is started.
     generator
         Draws the order of ``shuffle`` instead of ``seed``: the order of PyTorch's own
         ``DataLoader``. As with a ``sampler``, it is the same on every rank.
     prefetch
-        Batches made ahead in the background; 0 makes each on request, in the calling thread too.
+        Batches made ahead by a background thread; 0 makes each on request, in the calling thread.
     drop_last
         Leave out the last batch where it is not full.
     pin_memory
@@ -113,7 +109,6 @@ class GraphLoader(DataLoader[Any]):
         shuffle: bool = False,
         seed: int = 0,
         *,
-        num_threads: int = 1,
         prefetch: int = 2,
         drop_last: bool = False,
         pin_memory: bool = False,
@@ -133,7 +128,7 @@ class GraphLoader(DataLoader[Any]):
     ) -> None:
         # Long: every argument is checked, and kept as an attribute.
         graphs = _sharded_dataset(dataset)
-        _check_numbers(1, batch_size=batch_size, num_threads=num_threads)
+        _check_numbers(1, batch_size=batch_size)
         _check_numbers(0, prefetch=prefetch, seed=seed)
         optional = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
         for name, size in optional.items():
@@ -141,9 +136,8 @@ class GraphLoader(DataLoader[Any]):
                 _check_numbers(1, **{name: size})
         _check_numbers(0, rank=0 if rank is None else rank, num_workers=num_workers or 0)
 
-        if num_workers is not None:
-            num_threads = max(num_workers, 1)
-            prefetch = prefetch if num_workers else 0
+        if num_workers == 0:
+            prefetch = 0
         if is_cut(batch_sampler):  # of a loader that Lightning makes again, for predictions
             max_nodes = bucket = rank = world_size = None
             even = divide = False
@@ -171,7 +165,6 @@ class GraphLoader(DataLoader[Any]):
         # Arguments are attributes of the same name: Fabric and Lightning make the loader again from
         # them.
         self.seed = seed
-        self.num_threads = num_threads
         self.prefetch = prefetch
         self.max_nodes = max_nodes
         self.bucket = bucket
@@ -333,28 +326,17 @@ class GraphLoader(DataLoader[Any]):
         epoch, start = progress
         batches = islice(self._batches(epoch), start, None)
 
-        # With an assembler, num_threads share the copying inside one batch, and one more thread
-        # makes it ahead. Without, each batch is made by one thread, num_threads of them at a time.
-        if self._assembler is None:
-            helpers = HelperThreads(0)
-            makers = self.num_threads
-        else:
-            helpers = HelperThreads(self.num_threads - 1)
-            makers = _WHILE_WAITING if self.dataset.build.waits else 1
-        make = partial(self._make, helpers)
-        try:
-            if self.prefetch:
-                depth = max(self.prefetch, makers)
-                made = ahead(batches, make, threads=makers, depth=depth)
-            else:
-                made = map(make, batches)
-            for batch in made:
-                progress[1] += 1
-                yield batch
-                # Its memory is for the next one: 17 MB twice are more than the cache has.
-                del batch
-        finally:
-            helpers.close()
+        made: Iterable[DataBatch] = map(self._make, batches)
+        if self.prefetch:
+            waits = self._assembler is not None and self.dataset.build.waits
+            threads = _WHILE_WAITING if waits else 1
+            depth = max(self.prefetch, threads)
+            made = ahead(batches, self._make, threads=threads, depth=depth)
+        for batch in made:
+            progress[1] += 1
+            yield batch
+            # Its memory is for the next one: 17 MB twice are more than the cache has.
+            del batch
         if self._order.running is progress:
             self._order.running = None
 
@@ -385,7 +367,7 @@ class GraphLoader(DataLoader[Any]):
             if len(batch) == size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, helpers: HelperThreads, positions: I64) -> DataBatch:
+    def _make(self, positions: I64) -> DataBatch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,
@@ -393,7 +375,6 @@ class GraphLoader(DataLoader[Any]):
                 compact=self.compact,
                 pin=self.pin_memory,
                 follow=self.follow_batch,
-                helpers=helpers,
             )
         items = [self.dataset[position] for position in positions.tolist()]
         batch: DataBatch = self.collate_fn(items)

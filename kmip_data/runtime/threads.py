@@ -1,4 +1,4 @@
-"""Threads and processes: compiled kernels and their pool, helpers of a loader, ``kmip-data`` started again.
+"""Threads and processes: compiled kernels and their pool, a loader's batches ahead, ``kmip-data`` started again.
 
 The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
 data-loader worker. Where PyTorch is loaded its own threads run kernels instead of the pool's: between
@@ -206,8 +206,9 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
         except RuntimeError:  # "no locator available"
             return cast("F", njit(nogil=True, **options)(function))
         # A kernel holds the code of those that it calls, and numba looks at its own file alone.
+        # (The version is compared first: an index may name a class that is gone.)
         file = compiled._cache._cache_file  # noqa: SLF001
-        file._source_stamp = (file._source_stamp, _newest_kernel())  # noqa: SLF001
+        file._version = (file._version, _newest_kernel())  # noqa: SLF001
         return cast("F", compiled)
 
     return compile_it
@@ -224,45 +225,6 @@ def _newest_kernel() -> int:
         if b"njit_nogil" in source.read_bytes():
             newest = max(newest, source.stat().st_mtime_ns)
     return newest
-
-
-class HelperThreads:
-    """``count`` threads, or none, that share the work of the calling one until :meth:`close`."""
-
-    def __init__(self, count: int) -> None:
-        self._executor: ThreadPoolExecutor | None = None
-        if count:
-            self._executor = ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help")
-        self._owner = os.getpid()
-        self.count = count
-
-    def run(
-        self,
-        function: Callable[[int, int], object],
-        bounds: Sequence[int],
-    ) -> None:
-        """Call ``function(start, stop)`` for each pair of neighbouring bounds, the first in the caller.
-
-        ``function`` releases the GIL for most of its time. All calls have ended when this returns,
-        also by an exception. In a forked child, where there are no helpers, the caller does it all.
-        """
-        executor = self._executor if os.getpid() == self._owner else None
-        if executor is None or len(bounds) == 2:
-            function(bounds[0], bounds[-1])
-            return
-        futures = [executor.submit(function, start, stop) for start, stop in pairwise(bounds[1:])]
-        try:
-            function(bounds[0], bounds[1])
-        finally:
-            errors = [future.exception() for future in futures]
-        for error in errors:
-            if error is not None:
-                raise error
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._executor is not None and os.getpid() == self._owner:
-            self._executor.shutdown(wait=False)
 
 
 T = TypeVar("T")

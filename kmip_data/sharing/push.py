@@ -20,8 +20,9 @@ from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import build_lock, remove_partials, written_name
 from kmip_data.files.reading import readable_json
-from kmip_data.format.build_files import PAGE_NAME, card_files, render_card
+from kmip_data.format.build_files import PAGE_NAME, card_files
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
+from kmip_data.format.page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.remote import Remote, blocks_of

@@ -61,6 +61,12 @@ def ask(
     opened = run if isinstance(run, OpenedRun) else open_run(run, home=home, device=device)
     data = opened.data
     data.check_part(split)
+    if data.task.stored is not None:
+        task = opened.config.training.task
+        raise UsageError(
+            f"The run learned its targets as {task}, and a page shows them as they are stored.",
+            next=f"kmip-data predict {opened.folder}, whose arrays are values",
+        )
     count = 1 if data.unit == "nodes" else data.sizes[split]
     if not 0 <= position < count:
         raise UsageError(
@@ -265,7 +271,8 @@ def by_distance(
     asked for. Further arguments and errors are those of
     :func:`~kmip_data.models.training.run.evaluate.evaluate`.
     """
-    build = open_run(run, **where).data.build
+    opened = open_run(run, **where).data
+    build = opened.build
     columns = {column.key for column in build.card.schema_.columns}
     if "node/distance" not in columns:
         return None
@@ -275,7 +282,7 @@ def by_distance(
     assert predictions.pred is not None, "nodes with a distance have classes or values"
     dataset = ShardedDataset(build, split, split_name=predictions.about.split)
     distance = torch.cat([data.distance for data in dataset]).numpy()
-    target = torch.cat([data.y for data in dataset]).numpy()
+    target = torch.cat([opened.task.targets(data) for data in dataset]).numpy()
 
     if predictions.about.kind == "single-label":
         metric = "accuracy"

@@ -11,16 +11,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import I64
 from kmip_data.models.attention.overflow import check_lengths
-from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
@@ -116,7 +114,7 @@ class BigBirdAttention(nn.Module):
         values = by_head(self.value)
         check_lengths(queries, keys)
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
-            out: Tensor = _BlockAttention.apply(queries, keys, values, plan)  # type: ignore[no-untyped-call]
+            out = _block_attention(queries, keys, values, plan)
         # (H, B, R, d) to rows with their heads side by side, and the rows of nodes alone.
         nodes = out.permute(1, 2, 0, 3).reshape(padded.shape)
         return nodes.index_select(0, plan.rows).to(x.dtype)
@@ -134,81 +132,29 @@ def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     return plan
 
 
-class _BlockAttention(torch.autograd.Function):
-    """Softmax attention of blocks (H, B, R, d) to those of a plan; no gathered row is saved."""
+def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
+    """Softmax attention of blocks (H, B, R, d) to those of a plan."""
+    out = torch.zeros_like(queries)
+    for group in plan.groups:
+        chosen = _gather(keys, group.keys)
+        scores = queries[:, group.queries] @ chosen.transpose(2, 3)
+        scores = scores / math.sqrt(queries.shape[3])
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        plan: BlockPlan,
-    ) -> Tensor:
-        out = torch.zeros_like(queries)
-        all_weights = []
-        for group in plan.groups:
-            asking = queries[:, group.queries]
-            chosen = _gather(keys, group.keys)
-            scores = asking @ chosen.transpose(2, 3)
-            scores = scores / math.sqrt(queries.shape[3])
-
-            # A block with a node is among those that it attends to, so no row is masked whole.
-            filled = plan.filled[group.keys].flatten(2)
-            scores.masked_fill_(~filled[:, :, None], -torch.inf)
-            weights = scores.softmax(-1)
-            out[:, group.queries] = weights @ _gather(values, group.keys)
-            all_weights.append(weights)
-        ctx.save_for_backward(queries, keys, values, *all_weights)
-        ctx.plan = plan
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        queries, keys, values, *all_weights = ctx.saved_tensors
-        of_queries = torch.zeros_like(queries)
-        of_keys = torch.zeros_like(keys)
-        of_values = torch.zeros_like(values)
-        for group, weights in zip(ctx.plan.groups, all_weights, strict=True):
-            # Through the softmax: weight · (gradient − its mean under the weights) / √d.
-            of_out = grad[:, group.queries]
-            chosen = _gather(values, group.keys)
-            of_weights = of_out @ chosen.transpose(2, 3)
-            mean = (of_weights * weights).sum(-1, keepdim=True)
-            slopes = weights * (of_weights - mean) / math.sqrt(keys.shape[3])
-
-            # Queries, keys and values of the chosen blocks.
-            of_queries[:, group.queries] = slopes @ _gather(keys, group.keys)
-            asking = queries[:, group.queries]
-            _add(of_keys, group.keys, slopes.transpose(2, 3) @ asking)
-            _add(of_values, group.keys, weights.transpose(2, 3) @ of_out)
-        return of_queries, of_keys, of_values, None
+        # A block with a node is among those that it attends to, so no row is masked whole.
+        filled = plan.filled[group.keys].flatten(2)
+        weights = scores.masked_fill(~filled[:, :, None], -torch.inf).softmax(-1)
+        out[:, group.queries] = weights @ _gather(values, group.keys)
+    return out
 
 
 def _gather(rows: Tensor, lists: Tensor) -> Tensor:
     """Rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
-    table = rows.flatten(2).flatten(0, 1)  # a row a block
-    blocks = nn.functional.embedding(_flat(rows, lists), table)
-    return blocks.view(*blocks.shape[:2], -1, rows.shape[3])
-
-
-def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
-    """Add ``values`` (H, M, S · R, d) to the rows that :func:`_gather` took them from."""
-    width = rows.shape[2] * rows.shape[3]
-    index = _flat(rows, lists).flatten()
-    flat = rows.view(-1, width)
-    values = values.reshape(-1, width)
-    if rows.device.type == "cpu":
-        flat.index_add_(0, index, values)
-    else:  # in one order
-        flat += EdgeList(index, index, len(flat)).sum(values, targets=True)
-
-
-def _flat(rows: Tensor, lists: Tensor) -> Tensor:
-    """Blocks of each head → blocks of all heads, one head after another: (H, M, S)."""
-    head = torch.arange(len(rows), device=rows.device)
-    return lists + head[:, None, None] * rows.shape[1]
+    heads, count, size, width = rows.shape
+    # As a table with a row a block, those of one head after another; its gradient has one order.
+    head = torch.arange(heads, device=rows.device)
+    index = lists + head[:, None, None] * count
+    blocks = nn.functional.embedding(index, rows.reshape(heads * count, size * width))
+    return blocks.view(*blocks.shape[:2], -1, width)
 
 
 WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last

@@ -102,13 +102,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
-    hint: Tensor | None = None,
 ) -> Attended:
-    """:func:`kmip_attention` with its weights and indices.
-
-    ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes
-    nothing.
-    """
+    """:func:`kmip_attention` with its weights and indices."""
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
         get_backend(backend)  # the operator takes no other type than text
@@ -123,7 +118,6 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         _tensor("query_ptr", query_ptr, queries),
         _tensor("key_ptr", key_ptr, keys),
         backend,
-        hint,
     )
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
@@ -208,10 +202,6 @@ class KMIPAttention(nn.Module):
         padding is attended like any node (its key and value are the biases), and where k exceeds
         that size the first key counts several times. The result for a graph then depends on the
         others in its batch. False: every graph as if alone.
-    warm_start
-        Begin each search with the pairs of the call before, where their shape fits. Changes nothing
-        but the time; made for training on one graph. They take 4 bytes per pair between the calls
-        and are not part of the ``state_dict``.
 
     Attributes
     ----------
@@ -232,7 +222,6 @@ class KMIPAttention(nn.Module):
         dropout: float = 0.0,
         backend: str = "auto",
         legacy_padding: bool = False,
-        warm_start: bool = False,
     ) -> None:
         super().__init__()
         problem.check_k(k)
@@ -249,20 +238,17 @@ class KMIPAttention(nn.Module):
         self.dropout = dropout
         self.backend = backend
         self.legacy_padding = legacy_padding
-        self.warm_start = warm_start
         self.training_k: int | None = None
-        self._last: Tensor | None = None  # indices of the call before
         self.query = Linear(dim, heads * key_dim)
         self.key = Linear(dim, heads * key_dim)
         self.value = Linear(dim, heads * value_dim)
         self.output = Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
     def reset_parameters(self) -> None:
-        """Draw new weights in the order of the constructor, and forget the pairs of the last call."""
+        """Draw new weights in the order of the constructor."""
         for layer in self.children():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
-        self._last = None
 
     _reset_parameters = reset_parameters  #: the name by which PyG's layers call it of an attention
 
@@ -314,21 +300,14 @@ class KMIPAttention(nn.Module):
             rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"])
             options["repeat_first_key"] = True
 
-        # 3. A hint of the call before, if it had as many nodes.
-        last = self._last
-        same_rows = last is not None and last.shape[1] == len(x) and last.device == x.device
-        if self.warm_start and same_rows:
-            options["hint"] = kept(last)
         options["dropout"] = self.dropout if self.training else 0.0
         k = self.k
         if self.training and self.training_k is not None:
             k = self.training_k
 
-        # 4. Search and attend.
+        # 3. Search and attend.
         queries, keys, values = self.project(x, rows)
         attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
-        if self.warm_start:
-            self._remember(attended.indices)
         joined_heads = attended.out.transpose(0, 1).flatten(1)
         return self.output(joined_heads)  # type: ignore[no-any-return]
 
@@ -342,16 +321,6 @@ class KMIPAttention(nn.Module):
             raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}")
         rows: Tensor = self(x[mask], pointers_of_mask(mask))
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
-
-    def _remember(self, indices: Tensor) -> None:
-        """Keep indices for the next call, in the memory that a recorded step reads them from."""
-        last = self._last
-        if last is not None and last.shape == indices.shape and last.device == indices.device:
-            last.copy_(indices)
-        elif self.training or last is None:
-            # An evaluation with another k leaves a recorded step its memory.
-            with torch.inference_mode(False):  # training may write to it
-                self._last = indices.clone()
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""

@@ -3,24 +3,23 @@
 With features φ of queries and keys a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes of
 its graph: the sums over keys are made once, and are small. φ takes m channels where a query has d,
 so features of a whole batch would take most of the memory: they are made for some rows at a time,
-and again in the backward pass. Graphs of similar size form the tiles of rows that are worked on
-together.
+and again in the backward pass.
 
-Letters besides the usual ones: m features; B graphs with W places each, of a tile.
+Letters besides the usual ones: m features; B graphs of a group, padded to W rows each.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
 from kmip_data.models.attention.overflow import check_lengths
 from kmip_data.models.layers.batch import Pointers, pointers
@@ -133,263 +132,121 @@ class PerformerAttention(nn.Module):
         device = queries.device
         # Features are exponentials: in float32 at least, under autocast too.
         dtype = torch.promote_types(queries.dtype, torch.float32)
-        bytes_a_row = self.heads * directions.shape[0] * dtype.itemsize
-        most = max(1, SCRATCH // bytes_a_row)
-        groups = kept(tiles_of(starts, most, values.shape[2] + 1, device))
-        padding = None
-        if self.legacy_mask:
-            sizes = torch.tensor(starts).diff()
-            padding = (sizes.max() - sizes).to(device, dtype)
+        queries, keys, values, directions = (
+            rows.to(dtype) for rows in (queries, keys, values, directions)
+        )
+        most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
+        layout = kept(layout_of(starts, most, device))
+        sizes = torch.tensor(starts).diff()
+        done = [values[:0]]
         with torch.autocast(device.type, enabled=False):
-            out: Tensor = _Favor.apply(  # type: ignore[no-untyped-call]
-                queries.to(dtype),
-                keys.to(dtype),
-                values.to(dtype),
-                directions.to(dtype),
-                groups,
-                padding,
-            )
-        return out
+            for group in layout.groups:
+                zeros = None
+                if self.legacy_mask:
+                    padding = sizes.max() - sizes[group.graphs]
+                    zeros = padding.to(device, dtype)[:, None, None, None]
+                parts = (rows[group.rows].transpose(1, 2) for rows in (queries, keys, values))
+                out = favor(*parts, directions, group.inside, most, zeros)
+                done.append(out.transpose(1, 2).flatten(0, 1).index_select(0, group.chosen))
+        return torch.cat(done).index_select(0, layout.inverse)
 
 
-KEPT = 8  #: cached tilings: all layers ask for the same one, recorded steps for that of a batch
-ALIKE = 0.8  #: the smallest graph of a group has at least this share of the largest one's nodes
+KEPT = 8  #: cached layouts: all layers ask for the same one, recorded steps for that of a batch
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
 
 
-class Tile(NamedTuple):
-    """Rows that are worked on at once: of several graphs, or a part of one."""
+def favor(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    directions: Tensor,
+    inside: Tensor,
+    most: int,
+    zeros: Tensor | None,
+) -> Tensor:
+    """Attend within B graphs, by the features of ``most`` rows at a time, which the backward pass computes again.
 
-    rows: Tensor  #: (B, W) int64, graph by graph; beyond a graph's end its last row again
-    inside: Tensor | None  #: (B, W) bool, True within a graph; None: all are
+    Queries, keys and values are (B, H, W, d); ``inside`` (B, 1, W, 1) bool is False beyond the end
+    of a graph, and ``zeros`` (B, 1, 1, 1) zero keys count in each; None: none.
+    """
+    scale = keys.shape[-1] ** -0.25
+    tiles = keys.mul(scale).split(most, 2)
+    weighted = (pad(values, (0, 1), value=1.0) * inside).split(most, 2)
+    # The largest exponent of each graph is a constant to the gradient.
+    with torch.no_grad():
+        highest = [(tile @ directions.T).amax((-2, -1), keepdim=True) for tile in tiles]
+        top = torch.stack(highest).amax(0)
+        if zeros is not None:  # a zero key has the exponent 0
+            top = torch.where(zeros > 0, top.clamp(min=0), top)
 
-    def take(self, rows: Tensor) -> Tensor:
-        """(N, H, c) → (B, H, W, c)."""
-        return rows[self.rows].transpose(1, 2)
+    def sum_keys(tile: Tensor, rows: Tensor) -> Tensor:
+        return _features(tile, directions, top).mT @ rows
 
-    def with_one(self, rows: Tensor) -> Tensor:
-        """(N, H, c) → (B, H, W, c + 1), the last channel 1."""
-        return pad(self.take(rows), (0, 1), value=1.0)
+    def divide(tile: Tensor, sums: Tensor) -> Tensor:
+        result = _features(tile, directions) @ sums  # the last channel is the normaliser
+        return result[..., :-1] / result[..., -1:]
 
-    def clear(self, values: Tensor) -> Tensor:
-        """(B, H, W, c) with zeros beyond the graphs' ends."""
-        return values if self.inside is None else values * self.inside[:, None, :, None]
+    sums: Tensor = sum(map(_recomputed(sum_keys), tiles, weighted))  # type: ignore[assignment]
+    if zeros is not None:
+        counted = zeros * ((-top).exp() + EPSILON)
+        sums = sums + pad(counted, (values.shape[-1], 0))
+    attend = _recomputed(divide)
+    return torch.cat([attend(tile, sums) for tile in queries.mul(scale).split(most, 2)], 2)
 
-    def put(self, rows: Tensor, values: Tensor) -> None:
-        """Write (B, H, W, c) to its rows of (N, H, c)."""
-        values = values.transpose(1, 2)
-        if self.inside is None:
-            rows[self.rows] = values
-        else:
-            rows[self.rows[self.inside]] = values[self.inside]
+
+def _recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
+
+
+def _features(rows: Tensor, directions: Tensor, top: Tensor | None = None) -> Tensor:
+    """exp(w·x − |x|²/2 − ``top``) of rows x (…, d) and directions w: (…, m); None: the largest w·x.
+
+    The published factor m^-½ of every feature cancels in the result.
+    """
+    exponents = rows @ directions.T
+    if top is None:
+        top = exponents.detach().amax(-1, keepdim=True)
+    half = rows.square().sum(-1, keepdim=True) / 2
+    return (exponents - (half + top)).exp() + EPSILON
 
 
 class Group(NamedTuple):
-    """Graphs that are worked on together: several whole ones in one tile, or one in several tiles."""
+    """Graphs that are worked on together, padded to the largest of them."""
 
-    graphs: Tensor  #: (B,) int64
-    tiles: tuple[Tile, ...]
+    graphs: Tensor  #: (B,) int64, on the CPU
+    rows: Tensor  #: (B, W) int64, graph by graph; beyond a graph's end its last row again
+    inside: Tensor  #: (B, 1, W, 1) bool, True within a graph
+    chosen: Tensor  #: (R,) int64, which of the B · W are
+
+
+class Layout(NamedTuple):
+    """All graphs of a batch in groups."""
+
+    groups: tuple[Group, ...]
+    inverse: Tensor  #: (N,) int64, position of each row among those of all groups
 
 
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
-def tiles_of(
-    ptr: tuple[int, ...],
-    most: int,
-    extra: int,
-    device: torch.device,
-) -> tuple[Group, ...]:
-    """Put together graphs of like size, and divide large ones, into tiles of at ``most`` so many rows.
-
-    Each graph counts for ``extra`` rows besides its own.
-    """
-    # From the largest graph on: a group begins with its largest, to whose size the others are
-    # padded, and ends where padding would be too much or the tile is full.
-    sizes = np.diff(ptr)
+def layout_of(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
+    """Put graphs together from the largest on, with at most ``most`` rows a group; one may have more."""
+    starts = torch.tensor(ptr)
+    sizes = starts.diff()
+    by_size = sizes.argsort(descending=True, stable=True)
+    by_size = by_size[sizes[by_size] > 0]
     groups = []
-    members = list[int]()
-    for graph in np.argsort(-sizes, kind="stable").tolist():
-        if members:
-            largest = sizes[members[0]]
-            smaller = sizes[graph] < ALIKE * largest
-            full = (len(members) + 1) * (largest + extra) > most
-            if smaller or full:
-                groups.append(_group(members, ptr, most, device))
-                members = []
-        if sizes[graph]:
-            members.append(graph)
-    if members:
-        groups.append(_group(members, ptr, most, device))
-    return tuple(groups)
-
-
-def _group(
-    members: list[int],
-    ptr: tuple[int, ...],
-    most: int,
-    device: torch.device,
-) -> Group:
-    """Lay out graphs as the rows of one tile, or a single one as the columns of several."""
-    starts = torch.tensor([[ptr[graph]] for graph in members])
-    ends = torch.tensor([[ptr[graph + 1]] for graph in members])
-    longest = int((ends - starts).max())
-    rows = starts + torch.arange(longest)
-    parts: Sequence[Tensor] = (rows,)
-    if len(members) == 1:
-        parts = torch.split(rows, most, 1)
-    tiles = []
-    for part in parts:
-        within = part < ends
-        inside = None if bool(within.all()) else within.to(device)
-        clamped = torch.minimum(part, ends - 1)
-        tiles.append(Tile(clamped.to(device), inside))
-    return Group(torch.tensor(members).to(device), tuple(tiles))
-
-
-class _Favor(torch.autograd.Function):
-    """Keeps its operands and its result, no features and no sums.
-
-    The largest exponents, which are subtracted before ``exp``, are constants to the gradient; with
-    :data:`EPSILON` that makes a (small) difference. ``padding``: zero keys that count in each
-    graph, or None.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        projection: Tensor,
-        groups: tuple[Group, ...],
-        padding: Tensor | None,
-    ) -> Tensor:
-        kernel = _Kernel(keys, values, projection, padding)
-        out = torch.empty_like(values)
-        tops = []
-        for group in groups:
-            sums, top = kernel.sums(group)
-            tops.append(top)
-            for tile in group.tiles:
-                _, features = kernel.features(queries, tile)
-                result = _times(features, sums)  # the last channel is the normaliser
-                tile.put(out, result[..., :-1] / result[..., -1:])
-        ctx.save_for_backward(queries, keys, values, projection, padding, out, *tops)
-        ctx.groups = groups
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        queries, keys, values, projection, padding, out, *tops = ctx.saved_tensors
-        kernel = _Kernel(keys, values, projection, padding)
-        grad_queries = torch.empty_like(queries)
-        grad_keys = torch.empty_like(keys)
-        grad_values = torch.empty_like(values)
-        for group, top in zip(ctx.groups, tops, strict=True):
-            sums, _ = kernel.sums(group, top)
-            grad_sums = torch.zeros_like(sums)
-            # 1. Through out = Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) to the sums and the queries.
-            for tile in group.tiles:
-                rows, features = kernel.features(queries, tile)
-                grad_out = tile.clear(tile.take(grad))
-                of_normaliser = -(grad_out * tile.take(out)).sum(-1, keepdim=True)
-                grad_result = torch.cat([grad_out, of_normaliser], -1)
-                grad_result /= _times(features, sums[..., -1:])
-                grad_sums += _times(features.mT, grad_result)
-                grad_features = grad_result @ sums.mT
-                tile.put(grad_queries, kernel.back(rows, features, grad_features))
-            # 2. From the sums, now whole, to keys and values.
-            for tile in group.tiles:
-                rows, features = kernel.features(keys, tile, top)
-                tile.put(grad_values, _times(features, grad_sums[..., :-1]))
-                grad_features = tile.with_one(values) @ grad_sums.mT
-                tile.put(grad_keys, kernel.back(rows, features, grad_features))
-        return grad_queries, grad_keys, grad_values, None, None, None
-
-
-class _Kernel:
-    """Features of queries and keys less :data:`EPSILON`: exp(w·x − |x|²/2 − largest) where x is t/d^¼.
-
-    The published factor m^-½ of every feature cancels in the result.
-    """
-
-    def __init__(
-        self,
-        keys: Tensor,
-        values: Tensor,
-        projection: Tensor,
-        padding: Tensor | None,
-    ) -> None:
-        self.keys = keys
-        self.values = values
-        self.padding = padding
-        self.scale: float = keys.shape[2] ** -0.25
-        self.directions = projection * self.scale  # (m, d)
-
-    def features(
-        self, rows: Tensor, tile: Tile, top: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Queries or keys of a tile (B, H, W, d) and their features (B, H, W, m).
-
-        ``top`` are the largest exponents of the keys (B, H, 1, 1); None: each row's own, for
-        queries.
-        """
-        taken, exponents = self._exponents(rows, tile)
-        if top is None:
-            top = exponents.amax(-1, keepdim=True)
-        return taken, self._exp(taken, exponents, top)
-
-    def sums(self, group: Group, top: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Σ φ(k) [v, 1] over each graph's nodes (B, H, m, v + 1), and its largest exponents (B, H, 1, 1)."""
-        zero = None if self.padding is None else self.padding[group.graphs, None, None, None]
-
-        # 1. The largest exponent of each graph; those of an only tile are used again below.
-        held: tuple[Tensor, Tensor] | None = None
-        if top is None:
-            for tile in group.tiles:
-                held = self._exponents(self.keys, tile)
-                highest = held[1].amax((-2, -1), keepdim=True)
-                top = highest if top is None else torch.maximum(top, highest)
-            assert top is not None
-            if zero is not None:  # a zero key has the exponent 0
-                top = torch.where(zero > 0, top.clamp(min=0), top)
-        if len(group.tiles) > 1:
-            held = None
-
-        # 2. The sums, tile by tile in one order.
-        total: Tensor | None = None
-        for tile in group.tiles:
-            if held is None:
-                _, features = self.features(self.keys, tile, top)
-            else:
-                features = self._exp(*held, top)
-            values = tile.clear(tile.with_one(self.values))
-            part = _times(features.mT, values)
-            total = part if total is None else total.add_(part)
-        assert total is not None
-        if zero is not None:
-            total[..., -1:] += zero * ((-top).exp() + EPSILON)
-        return total, top
-
-    def back(self, rows: Tensor, features: Tensor, grad: Tensor) -> Tensor:
-        """Gradient of ``rows`` (B, H, W, d) by that of their features (B, H, W, m), which is overwritten."""
-        grad *= features
-        of_length = grad.sum(-1, keepdim=True) * self.scale**2
-        of_rows: Tensor = grad @ self.directions - rows * of_length
-        return of_rows
-
-    def _exponents(self, rows: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
-        """Rows (B, H, W, d) and w·x of each direction (B, H, W, m)."""
-        taken = tile.take(rows)
-        return taken, taken @ self.directions.T
-
-    def _exp(self, rows: Tensor, exponents: Tensor, top: Tensor) -> Tensor:
-        half = rows.square().sum(-1, keepdim=True) * (self.scale**2 / 2)
-        return exponents.sub_(half + top).exp_()
-
-
-def _times(features: Tensor, other: Tensor) -> Tensor:
-    """(features + :data:`EPSILON`) @ other, without a further tensor of features."""
-    return features @ other + EPSILON * other.sum(-2, keepdim=True)
+    order = [starts[:0]]
+    while len(by_size):
+        longest = int(sizes[by_size[0]])
+        graphs, by_size = by_size.tensor_split([max(1, most // longest)])
+        ends = starts[graphs + 1, None]
+        rows = starts[graphs, None] + torch.arange(longest)
+        inside = rows < ends
+        chosen = inside.flatten().nonzero()[:, 0]
+        order.append(rows.flatten()[chosen])
+        rows = torch.minimum(rows, ends - 1)
+        on_device = (each.to(device) for each in (rows, inside[:, None, :, None], chosen))
+        groups.append(Group(graphs, *on_device))
+    inverse = torch.cat(order).argsort()
+    return Layout(tuple(groups), inverse.to(device))

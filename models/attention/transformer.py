@@ -53,8 +53,8 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
 def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
     """``scaled_dot_product_attention`` of (graphs, H, n, d) each, with dropout by probability ``p``.
 
-    For dropout on a CPU PyTorch has operations, one after the other. These are the same, or those of
-    large graphs a tile at a time, and dropout draws the same numbers several times as fast.
+    For dropout on a CPU PyTorch has operations, one after the other. These are the same but for the
+    fast dropout, or those of large graphs a tile at a time.
     """
     if not p or queries.device.type != "cpu" or queries.dtype != torch.float32:
         return scaled_dot_product_attention(queries, keys, values, dropout_p=p)
@@ -74,8 +74,8 @@ class TransformerAttention(nn.Module):
 
     Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights
     load with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one
-    call, so that nothing is padded or masked. On a CPU memory grows with the nodes, but with their
-    pairs in training with dropout: a bit each, of graphs of 512 nodes on.
+    call, so that nothing is padded or masked. On a CPU memory grows with the nodes, but in training
+    with dropout with the pairs of nodes of graphs below 512.
 
     Parameters
     ----------

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import takes_passes
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import Edges, GraphBatch
 from kmip_data.models.layers.linear import Linear, closeness
-from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
+from kmip_data.models.layers.norms import BatchNorm, activated, dropout
 
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
@@ -85,20 +84,12 @@ class Convolution(nn.Module):
             x = self.norm(x, batch)
         elif self.norm is not None:
             x = self.norm(x)
-        x = self._activated(x)
+        p = self.dropout if self.training else 0.0
         if self.stack != "graphgym":
-            return x
+            return activated(x, self.activation, p)
+        x = activated(dropout(x, p), self.activation, 0.0)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
         return nn.functional.normalize(x, dim=1)
-
-    def _activated(self, x: Tensor) -> Tensor:
-        if self.activation == "relu":
-            # The same in either order.
-            return relu_dropout(x, self.dropout, self.training)
-        p = self.dropout if self.training else 0.0
-        if self.stack == "graphgym":
-            return nn.functional.gelu(dropout(x, p))
-        return dropout(nn.functional.gelu(x), p)
 
 
 class MLP(Convolution):
@@ -136,16 +127,10 @@ class GCN(Convolution):
         scale = (others.to(dtype) + 1).rsqrt()
         loop = 1 - loops.to(dtype)
 
-        h: Tensor = self.lin(x)
-        if takes_passes(h):
-            from kmip_data.models.layers.cpu.propagation import propagated
-
-            h = propagated(adjacency, h, scale, loop)
-        else:
-            h = scale * h
-            sums = neighbor_sum(adjacency, h)
-            rows = len(sums)
-            h = scale[:rows] * (sums + loop[:rows] * h[:rows])
+        h: Tensor = scale * self.lin(x)
+        sums = neighbor_sum(adjacency, h)
+        rows = len(sums)
+        h = scale[:rows] * (sums + loop[:rows] * h[:rows])
         return h if self.bias is None else h + self.bias
 
 
@@ -283,7 +268,7 @@ class GINE(Convolution):
             sums = edges.sum_at_target(messages * self.closeness(edges.distance))
         h = self.lin_in(x + sums)
         if self.stack == "lrgb":
-            h = self._activated(h)
+            h = activated(h, self.activation, self.dropout if self.training else 0.0)
         elif self.stack == "none":
             h = getattr(nn.functional, self.activation)(h)
         else:

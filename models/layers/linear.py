@@ -1,9 +1,10 @@
 """Linear maps whose large float32 products on a CPU are oneDNN's.
 
 PyTorch leaves these products to MKL, which on AMD processors runs them at half of oneDNN's speed or
-less: 12,950 × 72 by 72 × 72 takes 1.6 ms of a Zen 5 core with MKL and 0.7 ms with oneDNN, the
-gradient of the weight 1.6 and 1.2 ms; 30,000 × 235 by 235 × 235 takes 47 and 17 ms. Sums are rounded
-in a different order. Small products, which gain less than a function of our own costs, stay MKL's.
+less: 12,950 × 72 by 72 × 72 takes 1.6 ms of a Zen 5 core with MKL and 0.7 ms with oneDNN;
+30,000 × 235 by 235 × 235 takes 47 and 17 ms. Sums are rounded in a different order. Small products,
+which gain less than a function of our own costs, stay MKL's, and so do gradients of weights, which
+are as fast by either.
 """
 
 from __future__ import annotations
@@ -18,10 +19,6 @@ from kmip_data.models.context import takes_passes
 
 #: Multiplications from which a product is oneDNN's: 0.1 milliseconds of MKL.
 LARGE = 2**22
-#: Rows of one product of a weight's gradient: 60,000 × 235 take 77 ms at once and 50 ms in pieces.
-ROWS = 2**13
-#: Rows from which it is made by compiled sums where the processor suits them.
-TALL = 2**11
 
 
 class Linear(nn.Linear):
@@ -73,24 +70,6 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     return result
 
 
-def product_of_columns(a: Tensor, b: Tensor) -> Tensor:
-    """``a``ᵀ · ``b``: (n, k), (n, m) → (k, m)."""
-    # The first operand is the narrower one: oneDNN copies it, transposed.
-    if a.shape[1] > b.shape[1]:
-        return product_of_columns(b, a).t()
-    if len(a) >= TALL:
-        from kmip_data.models.layers.cpu import column_products  # numba
-
-        if column_products.suits_processor():
-            return column_products.product_of_columns(a, b)
-    total = None
-    for a_rows, b_rows in zip(torch.split(a, ROWS), torch.split(b, ROWS), strict=True):
-        part = product(a_rows.t(), b_rows.t())
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
-
-
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -105,10 +84,8 @@ class _Linear(torch.autograd.Function):
         grad_weight = None
         if torch.is_grad_enabled():  # create_graph: these are differentiated in turn
             grad_x = grad @ weight
+        elif wants_x:
+            grad_x = product(grad, weight.t())
+        if wants_weight:
             grad_weight = grad.t() @ x
-        else:
-            if wants_x:
-                grad_x = product(grad, weight.t())
-            if wants_weight:
-                grad_weight = product_of_columns(grad, x)
         return grad_x, grad_weight, grad.sum(0) if wants_bias else None

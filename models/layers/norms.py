@@ -16,10 +16,8 @@ from kmip_data.models.layers.batch import GraphBatch
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
-
-#: Elements from which :mod:`~.cpu.chances` draws dropout on a CPU; below, its state costs more than
-#: drawing.
-DRAWN_IN_BLOCKS = 1 << 16
+#: Elements from which :mod:`~.cpu.dropout` drops them on a CPU.
+MANY = 1 << 16
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -159,11 +157,6 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         nodes = batch.members
         count = batch.sizes * x.shape[1]
         x = widened(x)
-        if takes_passes(x, self.weight):
-            from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
-
-            return normalised(x, batch.ptr, self.weight, self.bias, self.eps)
-
         mean = nodes.sum_at_target(x).sum(1, keepdim=True) / count
         x = x - nodes.at_target(mean)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
@@ -212,54 +205,21 @@ def normed(
     return rows if residual is None else residual + rows
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
-    """Torch's dropout of the rows of ``x``."""
-    if x.numel() < DRAWN_IN_BLOCKS or not 0 < p < 1 or not takes_passes(x):
-        return nn.functional.dropout(x, p)
-    from kmip_data.models.layers.cpu import chances  # numba, which small graphs do not pay for
-
-    return chances.dropout(x, p)
-
-
 def activated(rows: Tensor, activation: Activation, p: float) -> Tensor:
-    """``dropout(activation(rows))``; the probability is 0 outside training."""
-    if activation == "gelu":
-        return dropout(nn.functional.gelu(rows), p)
-    return relu_dropout(rows, p, True)
+    """``dropout(activation(rows), p)``; the probability is 0 outside training."""
+    activate = getattr(nn.functional, activation)
+    return dropout(activate(rows), p)
 
 
-def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """``dropout(relu(x), p)``, any shape and floating dtype.
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Set elements of ``x`` to zero with probability ``p`` and scale up the others.
 
-    On edges this is a large part of a training step: PyTorch draws a float64 number per element on
-    one core and keeps two tensors of the size of ``x``. Here one 64-bit number gives four elements
-    their chance, so ``p`` is taken to the nearest 1/65,536 (and the scale made to match), and a
-    boolean mask is kept. Numbers come from torch's global generator, as those of ``nn.Dropout``.
+    On a CPU by a hash where there are many, as PyTorch draws a number for each of them on one core.
     """
-    if not training or p == 0:
-        return nn.functional.relu(x)
-    if torch.compiler.is_compiling():
-        # It fuses torch's own, and could not follow what draws the numbers here.
-        return nn.functional.dropout(nn.functional.relu(x), p)
-    return _ReLUDropout.apply(x, round(p * 2**16))  # type: ignore[no-any-return, no-untyped-call]
+    if x.numel() < MANY or not 0 < p < 1 or not takes_passes(x):
+        return nn.functional.dropout(x, p)
+    from kmip_data.models.layers.cpu.dropout import (
+        dropout as hashed,
+    )  # numba, which takes a while to import
 
-
-class _ReLUDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
-        count = x.numel()
-        drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device)
-        drawn.random_(-(2**63), None)  # each has four chances of 16 bits
-        numbers = drawn.view(torch.int16)[:count].view(x.shape)
-        mask = numbers >= dropped - 2**15
-        mask &= x > 0
-        ctx.save_for_backward(mask)
-        ctx.scale = 2**16 / max(1, 2**16 - dropped)
-        out: Tensor = x * ctx.scale
-        return out.mul_(mask)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return (grad * ctx.scale).mul_(mask), None
+    return hashed(x, p)

@@ -80,9 +80,7 @@ class Contestant:
         # As `train` would: weights by the seed, and layers recomputed where memory is short.
         recompute = plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
-        self.module = TrainingModule(
-            data.with_hints(self.config, device.kind), data, recompute=recompute
-        )
+        self.module = TrainingModule(self.config, data, recompute=recompute)
         self.pace = Pace(name=name)
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 

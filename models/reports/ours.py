@@ -45,6 +45,7 @@ class Ours(Strict):
         default=None, description="epochs of the schedule; none: as many as were trained"
     )
     parameters: int
+    nodes: int | None = Field(default=None, description="nodes of a graph on average, of real data")
     hardware: str = Field(description="processor and threads, or GPU")
     torch: str
     commit: str

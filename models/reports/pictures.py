@@ -160,6 +160,7 @@ def draw_over_hours(figure: Any, table: Table) -> None:
             color=color,
             linewidth=1,
             alpha=0.6,
+            marker="_" if len(hours) == 1 else None,
         )
         mean = scale * row["test"]
         std = scale * row["test_std"]

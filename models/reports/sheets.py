@@ -6,11 +6,10 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from kmip_data.drawing.page import asset, filled
 from kmip_data.drawing.style import STYLES
+from kmip_data.files.templates import asset, template
 from kmip_data.models.reports.pictures import pictures_of, short_name
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics, is_share
@@ -57,25 +56,33 @@ class Sheet:
     title: str
     header: list[str]
     cells: list[list[str]]
-    places: Sequence[int | None]  #: of each row: 1 for the best, 2 for the second
+    places: list[int | None]  #: of each row: 1 for the best, 2 for the second
     shared: str = ""  #: what all rows have in common
     notes: str = ""
 
+    @property
+    def numbers(self) -> list[bool]:
+        """Whether each column holds numbers, which are aligned to the right."""
+        numbers = []
+        for cells in zip(*self.cells, strict=True):
+            with_value = [cell for cell in cells if cell != "–"]
+            numbers.append(bool(with_value) and all(map(_NUMBER.match, with_value)))
+        return numbers
+
+    @property
+    def remarks(self) -> str:
+        """What all rows have in common, and the notes."""
+        return " ".join(filter(None, [self.shared, self.notes]))
+
     def written(self, form: str) -> str:
-        """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` mark ``test``."""
+        """Return the table as ``markdown`` or ``latex``; ``places`` mark ``test``."""
         quoted, marks, write = _FORMS[form]
         rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
         test = self.header.index("test")
         for row, place in zip(rows[1:], self.places, strict=True):
             if place:
                 row[test] = marks[place - 1].format(row[test])
-        # A column of numbers is aligned to the right.
-        numbers = []
-        for cells in zip(*self.cells, strict=True):
-            with_value = [cell for cell in cells if cell != "–"]
-            numbers.append(bool(with_value) and all(map(_NUMBER.match, with_value)))
-        notes = " ".join(filter(None, [self.shared, self.notes]))
-        return write(quoted(self.title), rows, numbers, quoted(notes))
+        return write(quoted(self.title), rows, self.numbers, quoted(self.remarks))
 
 
 def _markdown(
@@ -114,32 +121,10 @@ def _latex(
     return "\n".join(written)
 
 
-def _html(
-    title: str,
-    rows: list[list[str]],
-    numbers: list[bool],
-    notes: str,
-) -> str:
-    tags = ['<td class="number">' if number else "<td>" for number in numbers]
-    lines = []
-    for row in rows:
-        # The style sheet makes a header of the first row: it has the same cells.
-        cells = "".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True))
-        lines.append(f"<tr>{cells}</tr>")
-    table = "\n".join(lines)
-    headline, _, data = title.partition("; ")
-    head = f'<h2>{headline}</h2><p class="about">{data}</p>'
-    explained = [name for name in rows[0] if name in COLUMNS]
-    terms = [f"<dt>{name}</dt><dd>{COLUMNS[name]}</dd>" for name in explained]
-    columns = f"<details><summary>Columns</summary><dl>{''.join(terms)}</dl></details>"
-    return f'{head}<div class="wide"><table>\n{table}\n</table></div><p>{notes}</p>{columns}'
-
-
 #: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
 _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str]]] = {
     "markdown": (lambda text: text.replace("|", "\\|"), ("**{}**", "*{}*"), _markdown),
     "latex": (lambda text: text.translate(_LATEX), (r"\textbf{{{}}}", r"\underline{{{}}}"), _latex),
-    "html": (escape, ("<b>{}</b>", "<u>{}</u>"), _html),
 }
 
 
@@ -280,23 +265,14 @@ def page_of(
     notices: Sequence[str],
 ) -> str:
     """Return the page: each sheet, and below it the pictures of its table."""
-    parts = []
-    for sheet, results in zip(sheets, tables, strict=True):
-        pictures = "".join(pictures_of(results))
-        parts.append(
-            f'<section>{sheet.written("html")}<div class="pictures">{pictures}</div></section>'
-        )
-    parts += [f"<p>{escape(notice)}</p>" for notice in notices]
-    colors = {}
-    for name in ("light", "dark"):
-        for role in ("ink", "ground", "quiet"):
-            colors[f"{name}_{role}"] = getattr(STYLES[name], role)
     # A page holds its script: it works as a single file, without a network.
-    fields = {
-        "title": escape(title),
-        "about": escape(f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}"),
-        "body": "\n".join(parts),
-        "script": asset("report.js"),
-        **colors,
-    }
-    return filled("report.html", fields) + "\n"
+    page = template("kmip_data.drawing", "report.html").render(
+        title=title,
+        about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
+        sections=[(sheet, pictures_of(table)) for sheet, table in zip(sheets, tables, strict=True)],
+        columns=COLUMNS,
+        notices=notices,
+        script=asset("kmip_data.drawing", "report.js"),
+        **STYLES,
+    )
+    return page + "\n"

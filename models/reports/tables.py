@@ -37,7 +37,7 @@ MOST = 1e100  #: largest metric; sums of larger ones could overflow
 #: Keys that change nothing that is learned, or that have columns of their own.
 _APART = re.compile(
     r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
-    r"|system\.(?!devices|nodes).*|model\.attention\.warm_start"
+    r"|system\.(?!devices|nodes).*"
 )
 
 

@@ -42,10 +42,6 @@ class SearchProblem:
     #: 1]`` and keys ``key_ptr[g]:key_ptr[g + 1]``
     query_ptr: tuple[int, ...]
     key_ptr: tuple[int, ...]
-    #: (H, N, h) int32 or int64, contiguous, on the same device: keys likely to be among the best,
-    #: or None. Not checked: entries may be negative, repeated, or rows that no query of the graph
-    #: may see
-    hint: Tensor | None = None
     narrow: bool = False  #: True: indices are int32
 
     @property
@@ -113,7 +109,6 @@ def check_problem(
     k: int,
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
-    hint: Tensor | None = None,
     *,
     narrow: bool = False,
 ) -> SearchProblem:
@@ -149,12 +144,10 @@ def check_problem(
     # 2. Values, and one dtype in which half precision is exact.
     if queries.device.type != "cuda":  # there the host would wait: see ``topk.ranked``
         check_finite(queries, keys)
-    if hint is not None:
-        hint = _check_hint(hint, queries)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()
     keys = keys.detach().to(dtype).contiguous()
-    return SearchProblem(queries, keys, k, starts, key_starts, hint, narrow)
+    return SearchProblem(queries, keys, k, starts, key_starts, narrow)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
@@ -231,17 +224,6 @@ def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
     if starts.ndim != 1 or (len(starts) and starts.dtype.kind not in "iu"):
         raise UsageError(f"{name} is not {expected}, but has shape {starts.shape}, {starts.dtype}")
     return starts
-
-
-def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
-    heads, rows, _ = queries.shape
-    device = queries.device
-    expected = f"(heads, rows, h) = ({heads}, {rows}, h) int64 row numbers on {device}"
-    hint = strided("hint", hint, expected)
-    fits = hint.ndim == 3 and hint.shape[:2] == (heads, rows)
-    if not fits or hint.dtype not in {torch.int32, torch.int64} or hint.device != device:
-        raise UsageError(f"hint is not {expected}, but {_kind(hint)}")
-    return hint.contiguous()
 
 
 def _kind(tensor: Tensor) -> str:

@@ -10,9 +10,7 @@ A backend is one module in ``kmip_data.models.search.backends``, discovered auto
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
 - ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is
-  called,
-- ``READS_STARTS = True``, if it takes ``starts`` of a problem; else the host reads them before it
-  is called.
+  called.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ def topk_inner_product(
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
     backend: str = "auto",
-    hint: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Search, for each query, the k keys of its graph with the largest inner product.
 
@@ -75,10 +72,6 @@ def topk_inner_product(
         Graphs may be empty.
     backend
         ``auto`` or a name that :func:`kmip_data.models.search.topk.backend_status` lists.
-    hint
-        (H, N, h) integers: rows of ``keys`` that are likely among the best, such as the indices of
-        the layer or the step before. They set where the search begins and never its result;
-        negative entries, repeated ones and those of other graphs are passed over.
 
     Returns
     -------
@@ -97,10 +90,10 @@ def topk_inner_product(
         Memory ran out; it says how much was needed.
     """
     if not torch.compiler.is_compiling():
-        return ranked(check_problem(queries, keys, k, query_ptr, key_ptr, hint), backend)
+        return ranked(check_problem(queries, keys, k, query_ptr, key_ptr), backend)
 
     pointers = [None if ptr is None else torch.as_tensor(ptr) for ptr in (query_ptr, key_ptr)]
-    scores, indices = search(queries, keys, k, *pointers, backend, hint)
+    scores, indices = search(queries, keys, k, *pointers, backend)
     return scores, indices.long()
 
 
@@ -112,11 +105,10 @@ def search(
     query_ptr: Tensor | None,
     key_ptr: Tensor | None,
     backend: str,
-    hint: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number."""
-    given = queries, keys, k, query_ptr, key_ptr, hint
-    checked = check_problem(*given, narrow=keys.shape[1] < 2**31)
+    narrow = keys.shape[1] < 2**31
+    checked = check_problem(queries, keys, k, query_ptr, key_ptr, narrow=narrow)
     return ranked(checked, backend)
 
 

@@ -298,9 +298,6 @@ def digest(config: RunConfig) -> str:
 
     Defaults are left out so that a later version with more keys finds the runs of this one.
     """
-    # The speed of the search, not its result.
-    if getattr(config.model.attention, "warm_start", None) is False:
-        config = apply_overrides(config, ["model.attention.warm_start=none"])
     out = {"preset", "variant", "version", "plugins"}
     values = config.model_dump(mode="json", exclude_defaults=True, exclude=out)
     # Kinds have defaults of their own.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kmip_data.format.targets import Kind
 from kmip_data.manifest import with_added
-from kmip_data.models.training.tasks import APART, LINK, Kind
+from kmip_data.models.training.tasks import APART, LINK
 
 if TYPE_CHECKING:
     from torch import Tensor

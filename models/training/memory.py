@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kmip_data.errors import OutOfResources, human_bytes
+from kmip_data.models.attention.bigbird import WINDOW
 from kmip_data.models.attention.transformer import TILED
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
@@ -152,10 +153,9 @@ def step_bytes(
     if attention.kind == "exphormer" and attention.real_edges:
         of_edge += 3
     kept = size.nodes * (of_node * dim + _kept_by_attention(config)) + size.edges * of_edge * dim
-    if attention.kind == "transformer" and attention.dropout:
-        # Weights of all pairs; in large graphs a bit of each.
-        of_pair = 4 if size.squares < TILED * size.nodes else 1 / 32
-        kept += attention.heads * size.squares * of_pair
+    in_tiles = size.squares >= TILED * size.nodes
+    if attention.kind == "transformer" and attention.dropout and not in_tiles:
+        kept += attention.heads * size.squares * 4  # weights of all pairs
 
     # 3. All layers, or what goes from layer to layer where these are recomputed.
     carried = size.nodes * dim
@@ -196,7 +196,8 @@ def _kept_by_attention(config: RunConfig) -> float:
             links = 2 * (attention.expander + attention.virtual_nodes)
             kept = (6 + 3 * links) * dim
         case "bigbird":
-            kept = 15 * dim
+            links = WINDOW + attention.random_blocks  # whose keys and values are gathered
+            kept = (15 + 2 * links) * dim
     return kept
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from kmip_data.format.targets import Kind
 from kmip_data.manifest import with_added
-from kmip_data.models.training.tasks import Kind, Task
+from kmip_data.models.training.tasks import Task
 
 if TYPE_CHECKING:
     from torch import Tensor

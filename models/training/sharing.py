@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.build_files import PAGE_NAME, code_block
+from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import remark
+from kmip_data.format.page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights

@@ -10,11 +10,13 @@ LRGB and its re-evaluation (Tönshoff et al., "Where Did the Gap Go?", 2023).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LINKS
+from kmip_data.format.targets import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +26,12 @@ APART = 0
 NO_PAIR = -1
 
 Level = Literal["node", "graph", "link"]
-Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
+#: Value of training.task -> kind; the words of a build's parameter.
+KIND_OF_TASK: dict[str, Kind] = {
+    "classification": "single-label",
+    "multilabel": "multilabel",
+    "regression": "regression",
+}
 
 
 def link_targets(batch: Any) -> Tensor:
@@ -63,8 +70,63 @@ class Task:
     kind: Kind
     outputs: int  #: columns of the network's output
     log10: bool = False  #: True if targets are decimal logarithms, whose metrics are of the numbers themselves
+    stored: Kind | None = None  #: kind of the targets in the build, where ``kind`` is another
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
-        targets: Tensor = link_targets(batch) if self.kind == "links" else batch.y
-        return targets
+        if self.kind == "links":
+            return link_targets(batch)
+        y: Tensor = batch.y
+        if self.stored is None:
+            return y
+        return _as_kind(y, self)
+
+
+def _as_kind(y: Tensor, task: Task) -> Tensor:
+    """Return stored targets as another kind, which :func:`kinds_of_values` allows."""
+    import torch
+
+    if task.kind == "single-label":
+        one_hot = y.dim() > 1 and y.shape[1] > 1
+        return y.argmax(dim=1) if one_hot else y.reshape(-1).long()
+    if task.kind == "multilabel" and task.stored == "single-label":
+        first = 1 if task.outputs == 1 else 0  # of two classes, the label is class 1
+        classes = torch.arange(first, first + task.outputs, device=y.device)
+        return (y[:, None] == classes).float()
+    return y.reshape(-1, task.outputs).float()
+
+
+def kinds_of_classes(num_classes: int) -> dict[Kind, int]:
+    """Return the kinds that classes can be learned as, with the columns of the network's output."""
+    labels = 1 if num_classes == 2 else num_classes
+    return {"single-label": num_classes, "multilabel": labels, "regression": 1}
+
+
+def kinds_of_values(pieces: Iterable[Tensor]) -> dict[Kind, int]:
+    """Return the kinds that labels or numbers can be learned as, with the columns of the output.
+
+    All are regression. Those of 0, 1 and NaN are labels. Rows with a single 1 (one-hot), and a
+    single column of whole numbers from 0 below the number of rows, are classes.
+    """
+    rows = columns = 0
+    largest = 0.0
+    labels = one_hot = whole = True
+    for piece in pieces:
+        values = piece.reshape(len(piece), -1)
+        rows += len(values)
+        columns = values.shape[1]
+        binary = (values == 0) | (values == 1)
+        labels &= bool((binary | values.isnan()).all())
+        one_hot &= bool((binary.all(dim=1) & (values.sum(dim=1) == 1)).all())
+        whole &= bool(((values >= 0) & (values == values.floor())).all())
+        if whole and values.numel():
+            largest = max(largest, float(values.max()))
+
+    kinds: dict[Kind, int] = {"regression": columns}
+    if labels:
+        kinds["multilabel"] = columns
+    if columns > 1 and one_hot:
+        kinds["single-label"] = columns
+    if columns == 1 and whole and largest < rows:
+        kinds["single-label"] = int(largest) + 1
+    return kinds

@@ -8,9 +8,8 @@ import logging
 import os
 import secrets
 import socket
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,13 +17,11 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, insta
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
-from kmip_data.pipelines.engine.pool import Executor, R, T, worker_died
-from kmip_data.runtime import signals
+from kmip_data.pipelines.engine.journal import RESUMES
+from kmip_data.pipelines.engine.pool import Executor, R, worker_died
 from kmip_data.runtime.progress import say
 
 CONNECT_SECONDS = 30
-GRACE_SECONDS = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
 class SharedView(NamedTuple):
@@ -94,6 +91,8 @@ class DaskWorkers(Executor):
     workers here. Every worker must see the folders that it ``needs``.
     """
 
+    grace = 5.0
+
     def __init__(
         self,
         work: Path,
@@ -110,7 +109,6 @@ class DaskWorkers(Executor):
         self._needs = tuple(needs)
         self._quiet = quiet
         self._client: Any = None
-        self._running: dict[Any, str] = {}  #: future -> name of its unit
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -126,93 +124,49 @@ class DaskWorkers(Executor):
         with contextlib.ExitStack() as stack:  # left at once where a worker is refused
             self._connect(stack)
             self._check_workers()
+            self._executor = self._client.get_executor(pure=False)
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        from distributed import wait
+    def start(self, count: int) -> int:
+        """Return how many calls to submit at a time, which the cluster decides (:class:`Executor`)."""
+        # One more per worker than it runs at a time: it never waits for the next to arrive.
+        with _connected():
+            ready = self._client.nthreads()
+        return max(1, sum(ready.values()) + len(ready))
 
-        with signals.held():
-            if kind is not None:
-                with contextlib.suppress(OSError):
-                    self.stop.touch()
-                # Wait a moment for what sees the stop file; the scheduler may be what was lost.
-                with contextlib.suppress(Exception):
-                    wait(list(self._running), timeout=GRACE_SECONDS)
-                with contextlib.suppress(Exception):
-                    self._client.cancel(list(self._running), force=True)
-            self._stack.close()
-
-    def _submit(self, name: str, function: Callable[..., R], *arguments: object) -> Any:
-        future = self._client.submit(
-            call_here,
-            self._view,
-            function,
-            arguments,
-            pure=False,
-        )
-        self._running[future] = name
+    def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
+        future: Future[R] = self._executor.submit(call_here, self._view, function, arguments)
         return future
 
-    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
-        """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
-        future = self._submit(PREPARATION, function, *arguments)
-        with _connected():
-            result: R = self._result(future)
-        return result
-
-    def _result(self, future: Any) -> Any:
-        """Return what a call gave; Dask has tried it on several workers before it gives it up."""
+    def result(self, future: Future[R], name: str) -> R:
+        """Return the result of a call; Dask has tried it on several workers before it gives it up."""
         from distributed import KilledWorker
 
         try:
-            result = future.result()
+            with _connected():
+                return future.result()
         except KilledWorker as error:
-            raise worker_died(self._running[future]) from error
-        del self._running[future]
-        return result
+            raise worker_died(name) from error
 
-    def run_all(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        jobs: int,
-        done: Callable[[R], None],
-    ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task.
-
-        The cluster says how many at a time (see :class:`Executor`).
-        """
-        from distributed import as_completed
-
-        waiting = deque(tasks)
-        finished = as_completed(loop=self._client.loop)
-        with _connected():
-            while waiting or self._running:
-                # One more per worker than it runs at a time: it never waits for the next to arrive.
-                ready = self._client.nthreads()
-                while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
-                    task = waiting.popleft()
-                    finished.add(self._submit(f"unit {task.name!r}", function, task))
-                future = next(finished)
-                done(self._result(future))
-                future.release()
-        return [], []
+    def end(self) -> None:
+        """Cancel what runs, and leave the cluster or end the one that was started here."""
+        # The scheduler may be what was lost.
+        with contextlib.suppress(Exception):
+            self._executor.shutdown(wait=False)
+        self._stack.close()
 
     def _connect(self, stack: contextlib.ExitStack) -> None:
         from distributed import Client, LocalCluster
 
         if self._scheduler is None:
             # A free port for the dashboard, and no port that another machine can reach.
-            ports = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-            jobs = self._jobs
-            quiet = logging.CRITICAL
             local = LocalCluster(
-                n_workers=jobs,
+                n_workers=self._jobs,
                 threads_per_worker=1,
-                silence_logs=quiet,
-                **ports,
+                silence_logs=logging.CRITICAL,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
             )
             where = {"address": stack.enter_context(local).scheduler_address}
         else:

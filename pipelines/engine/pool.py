@@ -201,7 +201,6 @@ def explained(
 
 
 LOOK_SECONDS = 0.05  #: between two looks for the stop file
-GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
 
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
 ENVIRONMENT = {
@@ -215,14 +214,17 @@ R = TypeVar("R")
 
 
 class Executor(AbstractContextManager["Executor", None]):
-    """Runs functions elsewhere. Leaving the ``with`` block ends what it started.
+    """Calls of functions elsewhere, as futures. Leaving the ``with`` block ends what it started.
 
-    After an exception in the block the file ``stop`` appears, running calls see it, and no more is
-    begun.
+    After an exception in the block the file ``stop`` appears, and running calls get ``grace``
+    seconds to see it.
     """
+
+    grace = 1.0
 
     def __init__(self, stop: Path) -> None:
         self.stop = stop
+        self.running: set[Future[Any]] = set()
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""
@@ -230,27 +232,52 @@ class Executor(AbstractContextManager["Executor", None]):
         return self
 
     @abstractmethod
-    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
-        """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
+    def start(self, count: int) -> int:
+        """Have ``count`` workers, unless a cluster decides that; return how many calls to submit at a time."""
+
+    @abstractmethod
+    def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
+        """Run ``function(*arguments)`` in a worker."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the workers; nothing they could still do is wanted."""
+
+    def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
+        """Run ``function(*arguments)`` in a worker."""
+        with signals.held():
+            future = self._submit(function, *arguments)
+            self.running.add(future)
+            future.add_done_callback(self.running.discard)
+        return future
+
+    def result(self, future: Future[R], name: str) -> R:
+        """Return the result of a call, or raise its exception: ``BrokenExecutor`` where a worker died.
+
+        ``name`` says in messages what was called.
+        """
+        return future.result()
+
+    def prepare(self, function: Callable[..., R], *arguments: object) -> R:
+        """Return ``function(*arguments)``, the one call that is not a unit.
 
         Raises ``OutOfResources`` where the worker died.
         """
+        try:
+            return self.result(self.submit(function, *arguments), PREPARATION)
+        except BrokenExecutor as error:
+            raise worker_died(PREPARATION) from error
 
-    @abstractmethod
-    def run_all(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        jobs: int,
-        done: Callable[[R], None],
-    ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task, ``jobs`` at a time unless a cluster decides that.
-
-        ``done`` is called here with each result, as they come; the first exception of a task is
-        raised. Returns, after a worker died, the tasks handed over and not finished, and those not
-        yet handed over.
-        """
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with signals.held():
+            if kind is not None:
+                # Without room for the file the workers are ended all the same.
+                with contextlib.suppress(OSError):
+                    self.stop.touch()
+                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and
+                # a call that only now begins sees the stop file.
+                wait(list(self.running), timeout=self.grace)
+            self.end()
 
 
 def worker_died(where: str) -> OutOfResources:
@@ -280,22 +307,16 @@ def start_worker(parent: int, memory: int | None) -> None:
 
 
 class Workers(Executor):
-    """Processes that are started afresh and do not import the user's ``__main__``.
-
-    After an exception in the block they end when they have seen the stop file, or a second later.
-    """
+    """Processes that are started afresh and do not import the user's ``__main__``."""
 
     def __init__(self, stop: Path, memory: int | None = None) -> None:
         super().__init__(stop)
         self._memory = memory
-        self._futures: set[Future[Any]] = set()
         self._executor: Any = None
         self._size = 0
 
-    def ensure(self, size: int) -> None:
-        """Have at least ``size`` processes, which start with the first task.
-
-        Where there are fewer, they are replaced.
+    def start(self, count: int) -> int:
+        """Have at least ``count`` processes, which start with the first call (:class:`Executor`).
 
         Raises ``UsageError`` where the current folder was removed: no process can be started from
         it.
@@ -305,120 +326,111 @@ class Workers(Executor):
         from loky import ProcessPoolExecutor
 
         # Idle processes are reused; too few are replaced by as many as are needed.
-        if self._executor is not None and self._size >= size:
-            return
-        self.end()
-        self._size = size
-        try:
-            Path.cwd()
-        except FileNotFoundError as error:
-            raise UsageError(
-                "The current folder no longer exists: no worker process can be started in it.",
-                next="cd, then the same command again",
-            ) from error
-        with signals.held():
-            # Else loky starts it before the first worker, and that unblocks the signals that are
-            # held then.
-            resource_tracker.ensure_running()
-        with signals.held():
-            initargs = (os.getpid(), self._memory)
-            self._executor = ProcessPoolExecutor(
-                max_workers=size,
-                initializer=start_worker,
-                initargs=initargs,
-                env=ENVIRONMENT,
-            )
+        if self._executor is None or self._size < count:
+            self.end()
+            self._size = count
+            try:
+                Path.cwd()
+            except FileNotFoundError as error:
+                raise UsageError(
+                    "The current folder no longer exists: no worker process can be started in it.",
+                    next="cd, then the same command again",
+                ) from error
+            with signals.held():
+                # Else loky starts it before the first worker, and that unblocks the signals that
+                # are held then.
+                resource_tracker.ensure_running()
+                self._executor = ProcessPoolExecutor(
+                    max_workers=count,
+                    initializer=start_worker,
+                    initargs=(os.getpid(), self._memory),
+                    env=ENVIRONMENT,
+                )
+        # One call more than there are processes: none waits until the next is handed out.
+        return self._size + 1
 
-    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
-        """Return ``function(*arguments)``, run in one of ``expect`` processes (see :class:`Executor`)."""
-        self.ensure(expect)
-        try:
-            return self.submit(function, *arguments).result()
-        except BrokenExecutor as error:
-            raise worker_died(PREPARATION) from error
-
-    def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        """Run ``function(*arguments)`` in a worker."""
-        with signals.held():
-            future: Future[R] = self._executor.submit(function, *arguments)
-            self._futures.add(future)
-            future.add_done_callback(self._futures.discard)
+    def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
+        future: Future[R] = self._executor.submit(function, *arguments)
         return future
 
     def end(self) -> None:
-        """Kill the processes; idle or not, nothing they could still do is wanted."""
+        """Kill the processes, idle or not."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, kill_workers=True)
             self._executor = None
 
-    def run_all(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        jobs: int,
-        done: Callable[[R], None],
-    ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time (:class:`Executor`)."""
-        waiting = deque(tasks)
-        running: dict[Future[R], T] = {}
-        if waiting:
-            self.ensure(min(jobs, len(waiting)))
-        try:
-            while waiting or running:
-                # One task more than there are processes: none waits until the next is handed out.
-                while waiting and len(running) <= jobs:
-                    future = self.submit(function, waiting[0])
-                    running[future] = waiting.popleft()
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                # What succeeded counts, also where another task of the same moment failed.
-                for future in sorted(finished, key=lambda future: future.exception() is not None):
-                    done(future.result())
-                    del running[future]
-        except BrokenExecutor:
-            self.end()
-        return list(running.values()), list(waiting)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with signals.held():
-            if kind is not None:
-                # Without room for the file the workers are ended all the same.
-                with contextlib.suppress(OSError):
-                    self.stop.touch()
-                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and
-                # a task that only now begins sees the stop file.
-                wait(list(self._futures), timeout=GRACE_SECONDS)
-            self.end()
-
 
 class InProcess(Executor):
-    """Calls the functions here, one after the other: a worker would take longer to start than to work.
+    """Calls the functions here: a worker would take longer to start than to work.
 
-    Bytes on disk, journal and resume are those of worker processes. A crash of a library ends this
+    Bytes on disk, records and resume are those of worker processes. A crash of a library ends this
     process as ``kill -9`` would, with all finished steps kept. Helsinki takes 0.34 s here, 2.26 s
     by a worker.
     """
 
-    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
-        """Return ``function(*arguments)``; the thread limit that it sets is put back."""
+    def start(self, count: int) -> int:
+        """Have one call at a time."""
+        return 1
+
+    def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
+        """Return a finished call; its exception is raised, and the thread limit that it sets put back."""
+        future: Future[R] = Future()
         with threads.limit_restored():
-            return function(*arguments)
+            future.set_result(function(*arguments))
+        return future
 
-    def run_all(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        jobs: int,
-        done: Callable[[R], None],
-    ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task; none is ever lost (see :class:`Executor`)."""
-        for task in tasks:
-            done(self.call(function, task))
-        return [], []
+    _submit = submit
 
-    def __exit__(self, *_: object) -> None:
-        pass
+    def end(self) -> None:
+        """Nothing was started."""
+
+
+def run_all(
+    executor: Executor,
+    function: Callable[[T], R],
+    tasks: Iterable[T],
+    *,
+    jobs: int,
+    done: Callable[[R], None],
+    message: Callable[[str], None],
+) -> None:
+    """Run ``function`` on every task; ``done`` is called with each result, as they come.
+
+    The first exception of a task is raised. The tasks of a worker that died run once more, each
+    alone; one that takes its worker down again is an error, too.
+    """
+    waiting = deque(tasks)
+    suspects: deque[T] = deque()
+    running: dict[Future[R], T] = {}
+    while suspects or waiting or running:
+        alone = bool(suspects)
+        queue = suspects or waiting
+        try:
+            if alone:
+                executor.start(1)
+                room = 1
+            else:
+                room = executor.start(min(jobs, len(waiting) + len(running)))
+            while queue and len(running) < room:
+                task = queue[0]
+                running[executor.submit(function, task)] = task
+                queue.popleft()
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            # What succeeded counts, also where another task of the same moment failed.
+            for future in sorted(finished, key=_has_failed):
+                done(executor.result(future, f"unit {running[future].name!r}"))
+                del running[future]
+        except BrokenExecutor as error:
+            executor.end()
+            if alone:
+                raise worker_died(f"unit {task.name!r}, also when it ran alone") from error
+            suspects.extend(running.values())
+            running.clear()
+            message(f"a worker process died; trying its {len(suspects)} shards one by one")
+
+
+def _has_failed(future: Future[Any]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def count_jobs(jobs: int | None) -> int:

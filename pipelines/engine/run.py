@@ -37,7 +37,7 @@ from kmip_data.pipelines.engine.pool import (
     build_unit,
     count_jobs,
     prepare,
-    worker_died,
+    run_all,
 )
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, say
@@ -175,8 +175,8 @@ class _Run:
             files.remove_tree(pieces, root=plan.folder)  # of a run that was killed
             files.make_folder(pieces, root=plan.folder)
         # A second process costs no time here, and many builds need no more than these two.
-        expect = 1 if plan.pipeline.one_unit else min(self.jobs, 2)
-        prepared = self.executor.call(
+        self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
+        prepared = self.executor.prepare(
             prepare,
             plan.pipeline,
             name,
@@ -184,7 +184,6 @@ class _Run:
             plan.params,
             pieces,
             self.jobs,
-            expect=expect,
         )
         inside = None
         if prepared.path != plan.raw.path:
@@ -278,9 +277,7 @@ def run_units(
 ) -> list[UnitResult]:
     """Run the ``tasks`` whose file is not in ``folder`` yet; return the results of all, in order.
 
-    An exception of a task ends the build at once and says what is on disk. The tasks of a worker
-    that died run once more, each alone; one that takes its worker down again is an error, too. Dask
-    tries its tasks again by itself.
+    An exception ends the build at once and says what is on disk.
     """
     results = _finished_units(journal, folder, tasks)
     total = len(tasks)
@@ -294,27 +291,14 @@ def run_units(
             progress.update(1)
 
         try:
-            waiting = [task for task in tasks if task.file not in results]
-            while waiting:
-                lost, waiting = executor.run_all(
-                    function,
-                    waiting,
-                    jobs=jobs,
-                    done=done,
-                )
-                if lost:
-                    progress.message(
-                        f"a worker process died; trying its {len(lost)} shards one by one"
-                    )
-                for task in lost:  # tried alone: that shows whose fault it was
-                    lost_again, _ = executor.run_all(
-                        function,
-                        [task],
-                        jobs=1,
-                        done=done,
-                    )
-                    if lost_again:
-                        raise worker_died(f"unit {task.name!r}, also when it ran alone")  # noqa: TRY301
+            run_all(
+                executor,
+                function,
+                [task for task in tasks if task.file not in results],
+                jobs=jobs,
+                done=done,
+                message=progress.message,
+            )
         except BaseException as error:
             finished = f"{len(results)} of {total} shards"
             state = f"{finished} are finished and stay; the same command resumes"

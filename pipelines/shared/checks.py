@@ -5,7 +5,7 @@ Every fault is a ``DamagedInput`` that begins with ``where``: the file and the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,10 +61,3 @@ def check_edges(edges: Array, nodes: int, where: str) -> None:
         least = edges.min()
         largest = edges.max()
         raise DamagedInput(f"{where}: edges of nodes {least:,} to {largest:,}, of {nodes:,}.")
-
-
-def check_all(where: str, checks: Iterable[tuple[bool | np.bool_, str]]) -> None:
-    """Refuse a graph for the first check that does not hold; a check comes with its fault."""
-    for holds, fault in checks:
-        if not holds:
-            raise DamagedInput(f"{where}: {fault}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,17 +28,26 @@ def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]
         files = {}
         for arrays, rows in batches:
             if not counts:
-                counts.append(np.zeros_like(rows[:1]))
                 for name, array in arrays.items():
                     files[name] = stack.enter_context((folder / name).open("wb"))
                     layout[name] = (array.dtype.str, array.shape[1:])
             for name, array in arrays.items():
                 files[name].write(np.ascontiguousarray(array).data)
             counts.append(rows)
+    rows = np.concatenate(counts or [np.zeros((0, 0), np.int64)])
+    finish_pieces(folder, layout, rows)
+    return len(rows)
+
+
+def finish_pieces(
+    folder: Path,
+    layout: Mapping[str, tuple[str, Sequence[int]]],
+    rows: I64,
+) -> None:
+    """Write the dtype and the other axes of each array, and how many rows of it each graph has."""
     (folder / _LAYOUT).write_text(json.dumps(layout), "ascii")
-    ends = np.cumsum(np.concatenate(counts or [np.zeros((1, 0), np.int64)]), axis=0)
-    np.save(folder / _ENDS, ends)
-    return len(ends) - 1
+    first = np.zeros((1, rows.shape[1]), np.int64)
+    np.save(folder / _ENDS, np.cumsum(np.concatenate([first, rows]), axis=0))
 
 
 class Pieces:

@@ -171,12 +171,12 @@ def rows_inside(
 
 
 def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> list[Unit]:
-    """Deal the chosen records of each part.
+    """Deal the chosen records of each part, in the order of ``sizes``.
 
     The items of a unit are its ``part`` and ``rows`` inside it.
     """
     units: list[Unit] = []
-    for part, _, rows in rows_inside([(part, sizes[part]) for part in PARTS], params):
+    for part, _, rows in rows_inside(list(sizes.items()), params):
         for first in range(0, len(rows), per_unit):
             run = rows[first : first + per_unit]
             items = {"part": part, "rows": run}

@@ -9,14 +9,14 @@ from support.cli import done, refused
 
 from kmip_data.cli import doctor
 from kmip_data.errors import GPU_EXTRAS
-from kmip_data.models.search import trial
+from kmip_data.models.training import self_check
 
 
 @pytest.mark.slow
 def test_doctor_finds_this_machine_sound(home, monkeypatch):
-    failures = trial.failures
+    check = self_check.check
     monkeypatch.setattr(
-        trial, "failures", lambda rows: failures([r for r in rows if r.name == "dense"])
+        self_check, "check", lambda device, sizes, _, limit: check(device, sizes, ["dense"], limit)
     )
     findings = {
         (each["section"], each["name"]): each for each in done("doctor", "--json").json["findings"]
@@ -33,13 +33,13 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
 
 
 def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
-    failed: dict[tuple[str, str], trial.Failure] = {}
-    monkeypatch.setattr(trial, "failures", lambda _: failed)
+    failed: dict[str, str] = {}
+    monkeypatch.setattr(self_check, "check", lambda *_: failed)
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["numpy>=1.0"])
-    for broken, code in ((True, 1), (False, 0)):  # a slow backend is no problem
-        failed["dense", "cpu"] = trial.Failure("no result", broken)
-        assert ("no result" in refused("doctor", code=code)) is broken
-    assert "no result" in done("doctor").out
+    for reason, code in (("other bits", 1), (f"{self_check.LATE} 600 s", 0)):  # slow: no problem
+        failed["dense"] = reason
+        assert (reason in refused("doctor", code=code)) is bool(code)
+    assert reason in done("doctor").out
     failed.clear()
     needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'no-chem>=3; extra == "chem"']
     needed += [f'no-{extra}>=1; extra == "{extra}"' for extra in GPU_EXTRAS]

@@ -194,6 +194,21 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
 
 
+def test_data_without_folds_say_so(make_build, home, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
+    (own / "nodes.csv").write_text("node,age,group\n0,1,a\n1,2,b\n2,3,a\n3,4,b\n")
+    named = ["--name", "own", "--archive", own, "--set", "label=group"]
+    done("build", "graphs", *named, "--quiet")
+    kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "saved", split=PARTS)
+    for target in ("s3dis", "cora", "own", "saved"):
+        sample = ["--sample"] if target in {"s3dis", "cora"} else []
+        message = refused("train", target, *sample, "--model", "gcn", "--folds", "0-2")
+        assert f"{target} has no folds, published splits" in message
+        assert "next: leave the fold out; train --seeds 0..9 repeats a training" in message
+
+
 def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_graph, home):
     short = ["--epochs", "1", "--device", "cpu", "--set", "model.hidden_dim=40"]
     run = done("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
@@ -277,3 +292,24 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     message = refused(*words, *small, "--set", "training.loss=l1")
     losses = "weighted_cross_entropy, weighted_binary_cross_entropy, cross_entropy"
     assert f"expected: {losses}\n" in message
+
+
+def test_the_task_is_chosen_where_the_targets_allow(one_graph, home):
+    """Two classes as one label, or as numbers: the usual loss and metric follow, a named one stays."""
+    words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
+    words += ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
+    for task, settings, loss, metric in (
+        ("multilabel", [], "binary_cross_entropy", "ap"),
+        ("multilabel", ["--set", "training.metric=auc"], "binary_cross_entropy", "auc"),
+        ("regression", ["--set", "training.loss=mse"], "mse", "mae"),
+        ("classification", [], "weighted_cross_entropy", "accuracy"),
+    ):
+        found = done(*words, "--set", f"training.task={task}", *settings).json
+        training = read_config(Path(found["run"]) / "config.toml").training
+        assert (training.task, training.loss, training.metric) == (task, loss, metric)
+        assert metric in found["metrics"]["test"]
+        assert done("evaluate", found["run"], "--json").json["metrics"] == found["metrics"]
+    message = refused(*words, "--set", "training.task=regression", "--set", "training.metric=f1")
+    assert "y is one of 2 classes of a node, learned as regression." in message
+    assert "expected: mae, mae_batches, r2\n" in message
+    assert "training.task cannot be 'classes'" in refused(*words, "--set", "training.task=classes")

@@ -80,10 +80,6 @@ def calls() -> dict[str, tuple[Call, dict[str, Tensor]]]:
     }
     found: dict[str, tuple[Call, dict[str, Tensor]]] = {
         "topk_inner_product": (lambda **t: topk_inner_product(k=3, **t), pair | {"query_ptr": ptr}),
-        "hint": (
-            lambda **t: topk_inner_product(**pair, k=3, **t),
-            {"hint": torch.zeros(2, 6, 3).long()},
-        ),
         "kmip_attention": (lambda **t: kmip_attention(k=3, **t), rows | {"query_ptr": ptr}),
         "with gradient": (
             lambda **t: kmip_attention(k=3, **t),

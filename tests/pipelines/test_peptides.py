@@ -1,4 +1,4 @@
-"""Peptides: equal to PyG's class on the same raw files, the published totals, every bad file an error."""
+"""Peptides: the published totals, targets as published or scaled, refused SMILES, bad labels and lists."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ogb.utils import smiles2graph
 from support.builds.raw_graphs import FUNC_TABLE, prepare, real_rows
-from support.builds.same import assert_same
 from support.cases import check_each
 from support.cli import kmip
 from support.shared import shared_data
-from torch_geometric.datasets import LRGBDataset
-from torch_geometric.loader import DataLoader
 
-from kmip_data import GraphLoader, PeptidesFunc, PeptidesStruct
+from kmip_data import PeptidesFunc, PeptidesStruct
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
@@ -49,16 +45,6 @@ def write_func(folder: Path, rows, lists=None) -> Path:
     return folder
 
 
-def pyg_peptides(root: Path, graphs, lists, part: str) -> LRGBDataset:
-    """PyG's class on ``.pt`` lists of ``(x, edge_attr, edge_index, y)`` in the order of the split."""
-    raw = root / "peptides-func" / "raw"
-    if not raw.exists():
-        raw.mkdir(parents=True)
-        for name, rows in lists.items():
-            torch.save([graphs[row] for row in rows.tolist()], raw / f"{name}.pt")
-    return LRGBDataset(str(root), "peptides-func", split=part)
-
-
 @pytest.fixture(scope="module")
 def rows():
     return real_rows(every=150)
@@ -74,28 +60,6 @@ def struct(tmp_path_factory):
     folder = tmp_path_factory.mktemp("struct")
     load_pipeline(load_manifest("peptides-struct")).sample(folder, limit=40)
     return folder
-
-
-def test_items_equal_pyg(raw, rows, tmp_path):
-    """From the raw files through the shards to ``Data``, against PyG's class: bits, dtypes and shapes."""
-    graphs = []
-    for row in rows:
-        graph = smiles2graph(row["smiles"])
-        arrays = (torch.from_numpy(graph[key]) for key in ("node_feat", "edge_feat", "edge_index"))
-        graphs.append((*arrays, torch.tensor([eval(row["labels"])], dtype=torch.float32)))
-    lists = pickle.loads((raw / FUNC_LISTS).read_bytes())
-    for part in ("train", "val", "test"):
-        ours = PeptidesFunc(
-            home=tmp_path / "home", split=part, archives=[raw], unpinned=True, quiet=True
-        )
-        theirs = pyg_peptides(tmp_path / "pyg", graphs, lists, part)
-        assert len(ours) == len(theirs) == len(lists[part])
-        for item, data in zip(ours, theirs, strict=True):
-            assert_same(item, data)
-        assert (ours.num_classes, ours.num_node_features, ours.num_edge_features) == (10, 9, 3)
-        assert len(ours.class_names) == 10
-        assert {column.stored for column in ours.card.schema_.columns} == {"uint8"}
-        assert_same(next(iter(GraphLoader(ours, 7))), next(iter(DataLoader(theirs, 7))))
 
 
 @pytest.mark.torture  # 15,535 molecules
@@ -232,11 +196,6 @@ def test_damaged_and_hostile_files_are_named(rows, tmp_path, monkeypatch):
     check_each(check, [(some, lists, words) for lists, words in LIST_FAULTS])
     check_each(check, [(some, {"train": [*range(6)], "val": [], "test": _Call()}, "was not run")])
     assert not (tmp_path / "executed").exists()
-    for file, keep in ((FUNC_TABLE, 200), (FUNC_TABLE, -4), (FUNC_LISTS, 100)):
-        raw = write_func(tmp_path / "raw", some)
-        (raw / file).write_bytes((raw / file).read_bytes()[:keep])
-        with pytest.raises(DamagedInput, match=file):
-            prepare("peptides-func", raw, tmp_path / "work")
 
 
 def test_a_sample_has_short_and_long_peptides():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.utils import to_undirected
 
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Layout, load_manifest
@@ -63,6 +66,24 @@ def test_a_batch_is_its_graphs_one_behind_the_other() -> None:
     assert arrays["x"][:, 0].tolist() == [3, 4, 1, 2, 5, 3, 4]
     assert arrays["y"].tolist() == [0.5, 0.5, 2]
     assert rows.tolist() == [[2, 2, 1, 2], [3, 2, 1, 2], [2, 2, 1, 2]]
+
+
+def test_a_batch_gets_the_other_direction_of_the_edges_of_each_graph() -> None:
+    rng = np.random.default_rng(0)
+    graphs = []
+    for nodes in (2, 5, 3, 4):
+        edges = rng.integers(0, nodes, (2, 2 * nodes - 4))
+        graphs.append({"x": np.zeros((nodes, 1), int), "y": 0.5, "edge_index": edges})
+    layout = MANIFEST.layout.model_copy(update={"both_ways": "", "undirected": True})
+    schema = replace(SCHEMA, columns=tuple(c for c in SCHEMA.columns if c.level != "edge"))
+    arrays, rows = fitted(graphs, schema, layout, "file")
+    alone = [fitted([graph], schema, layout, "file") for graph in graphs]
+    for name, array in arrays.items():
+        assert np.array_equal(array, np.concatenate([one[name] for one, _ in alone])), name
+    assert rows.tolist() == [count.tolist()[0] for _, count in alone]
+    for graph, (one, _) in zip(graphs, alone, strict=True):
+        wanted = to_undirected(torch.from_numpy(graph["edge_index"]), num_nodes=len(graph["x"]))
+        assert one["edge_index"].T.tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize(

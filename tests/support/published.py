@@ -7,6 +7,7 @@ checkout of the commit that trained. ``make docs-tables`` writes the tables of r
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tomli_w
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.format.card import Card
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
@@ -64,6 +66,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout
+    cards = {build.card.key: build.card for build in list_builds(home)}
     tables, _ = tables_of(read_runs(folders_of(names, home))[0])
     rows: list[dict[str, Any]] = []
     for runs in (runs for table in tables for runs in table.runs):
@@ -75,6 +78,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "build": first.build_key,
                 **{name: getattr(first, name) for name in same},
                 "parameters": first.num_parameters,
+                "nodes": nodes_of(cards[first.build_key]),
                 "torch": first.versions["torch"],
                 "commit": commit[:10],
                 "seeds": [result.seed for result in results],
@@ -99,6 +103,11 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
     # Short lists on one line each.
     text = re.sub(r"\[\n\s+([^\[\]]{,150}),\n\]", _on_one_line, text)
     (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text)
+
+
+def nodes_of(card: Card) -> int:
+    """Return the mean number of nodes of a graph."""
+    return round(card.counts["nodes"] / card.counts["graphs"])
 
 
 def first_epochs(run: Path, count: int = 2) -> dict[str, list[float]]:
@@ -141,6 +150,38 @@ def results_table(file: str) -> str:
         ]
         lines.append(f"|{'|'.join(map(str, cells))}|")
     return "\n".join(lines)
+
+
+def attention_table() -> str:
+    """Return k-MIP next to full attention and no attention on all real data, as Markdown.
+
+    Differences are in deviations: of the means, over the root mean square of both deviations.
+    """
+    lines = [
+        "|data|nodes of a graph|k-MIP|full attention|none|k-MIP − full|k-MIP − none|",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows = our_rows()
+    for name, kmip in rows.items():
+        if kmip.nodes is None or kmip.name != "gps-kmip":
+            continue
+        file = name.partition("/")[0]
+        others = [rows.get(f"{file}/{model}") for model in ("gps-transformer", "gps-none")]
+        texts = [row.text() if row else "–" for row in (kmip, *others)]
+        differences = [difference(kmip, row) if row else "–" for row in others]
+        epochs = our_standing(name, kmip).epochs
+        data = f"{kmip.dataset}, {epochs}" if "of" in epochs else kmip.dataset
+        lines.append(f"|{'|'.join([data, f'{kmip.nodes:,}', *texts, *differences])}|")
+    return "\n".join(lines)
+
+
+def difference(first: Ours, second: Ours) -> str:
+    """Return the difference of two means in deviations, positive where the first is better."""
+    if first.std is None or second.std is None:
+        return "–"
+    deviation = math.sqrt((first.std**2 + second.std**2) / 2)
+    sign = 1 if all_metrics()[first.metric].better == "higher" else -1
+    return f"{sign * (first.mean - second.mean) / deviation:+.1f}".replace("-", "−")
 
 
 class Standing(NamedTuple):

@@ -20,7 +20,7 @@ Search = Callable[[SearchProblem], tuple[torch.Tensor, torch.Tensor]]
 def problems(
     seed: int, device: torch.device, *, most: int, dims: tuple[int, ...]
 ) -> Iterator[tuple[str, SearchProblem]]:
-    """Yield searches and their descriptions: graphs of up to ``most`` keys, empty ones, hints of any rows."""
+    """Yield searches and their descriptions: graphs of up to ``most`` keys, empty ones."""
     rng = np.random.default_rng(seed)
     while True:
         dim, k = int(rng.choice(dims)), int(rng.choice([1, 2, 5, 10, 15, 24]))
@@ -32,18 +32,10 @@ def problems(
         rows = [rows_of(family, rng, (heads, ptr[-1], dim)) for ptr in (queries, keys)]
         if rng.random() < 0.2:
             rows[0] *= np.float32(rng.choice([0.0, -0.0]))
-        hint = None
-        if rng.random() < 0.3:
-            drawn = rng.integers(
-                -3, keys[-1] + 3, (heads, queries[-1], int(rng.choice([k, k + 7, 3])))
-            )
-            hint = torch.from_numpy(drawn).to(device)
         tensors = [torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in rows]
-        name = (
-            f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}, hint {hint is not None}"
-        )
+        name = f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}"
         try:
-            yield name, check_problem(*tensors, k, queries, keys, hint)
+            yield name, check_problem(*tensors, k, queries, keys)
         except UsageError:  # numbers that no search takes
             continue
 

@@ -48,7 +48,6 @@ CASES = (
     Case((570_000,), 25, heads=4, k=15),
 )
 WARMED = (*CASES[:4], *CASES[5:])  #: whose programs section 0 compiles: 10⁷ nodes need those of 10⁶
-CITY_HINTED = 12.0  #: milliseconds of the last one with its own result as a hint
 TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
 ATTENTION = (10**3, 10**4, 10**5)  #: nodes; beyond that FlashAttention takes seconds
 PEERS = {"naive": "matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
@@ -61,11 +60,6 @@ def run(record: Recorder) -> None:
     for case in TINY if record.dry else CASES:
         with record.attempt(str(case)):
             _measure(record, str(case), searching(case, record.device), case.target)
-    if not record.dry:
-        with record.attempt("search with its own result as hint"):
-            hint = searching(CASES[-1], record.device)()[1]
-            hinted = searching(CASES[-1], record.device, hint)
-            _measure(record, f"{CASES[-1]}, its own result as hint", hinted, CITY_HINTED)
     for n in (50,) if record.dry else ATTENTION:
         with record.attempt(f"attention, {n:,} nodes"):
             _attention(record, n)
@@ -83,13 +77,11 @@ def warm(number: int) -> None:
     searching(WARMED[number], torch.device("cuda"))()
 
 
-def searching(case: Case, device: torch.device, hint: Tensor | None = None) -> Search:
+def searching(case: Case, device: torch.device) -> Search:
     """Return a search, ready to run."""
     shape = Shape(heads=case.heads, d=case.d, k=case.k, graph_sizes=case.graphs)
     work = draw(shape, sum(case.graphs), device=str(device))
-    return lambda: topk_inner_product(
-        work.queries, work.keys, case.k, query_ptr=work.ptr, hint=hint
-    )
+    return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=work.ptr)
 
 
 def _measure(record: Recorder, what: str, search: Search, target: float) -> None:

@@ -112,7 +112,7 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     data = open_data(config, home=Home(folder), quiet=True)
     device, told = choose_device(), list[str]()
     torch.manual_seed(0)
-    module = TrainingModule(data.with_hints(data.pinned(config), device.kind), data)
+    module = TrainingModule(data.pinned(config), data)
     options: dict[str, Any] = {}
     plain = why_plain(config, data, device, recompute=False)
     if plain is None:

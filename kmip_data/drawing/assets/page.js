@@ -75,6 +75,7 @@ async function startPage() {
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => {
     document.body.style.setProperty("--credit", `${$("credit").offsetHeight}px`); // what stands above it
+    showTitles();
     if (!view.moved) view.fit();
     drawNow(); // not in the next frame: this one would stretch what was drawn for the old size
   }).observe(canvas);

@@ -31,11 +31,6 @@ class KMIPPart(MultiHead):
     )
     dropout: Share = Field(default=0.0, description="dropout of attention weights")
     legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
-    warm_start: bool | None = Field(
-        default=None,
-        description="begin each search with the previous step's pairs; same result; none: when training"
-        " on one whole graph on a GPU",
-    )
     search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops")
 
     def k_of(self, layer: int) -> int:
@@ -72,7 +67,6 @@ class KMIPPart(MultiHead):
         if self.search != "auto":
             get_backend(self.search)  # an unknown name fails now, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"})
-        options["warm_start"] = bool(self.warm_start)  # None: training has not set it
         return KMIPAttention(
             place.dim,
             k=self.k_of(place.layer),

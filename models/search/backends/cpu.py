@@ -1,9 +1,8 @@
-"""Compiled search on all cores of the CPU, in one of four ways by the size and data of each graph.
+"""Compiled search on all cores of the CPU, in one of three ways by the size and data of each graph.
 
 *exact*: small graphs and few queries, every key by the rule. *bytes*: a filter of 8 bits over all
 keys that are long enough, on processors that multiply bytes. *flat*: a float32 filter, where bytes
-separate too little. *tree*: the same over those that no cone excludes, where a sample of the
-queries shows that this is worth it. Which one is in the debug log; the result is the same.
+separate too little. Which one is in the debug log; the result is the same.
 """
 
 from __future__ import annotations
@@ -43,16 +42,11 @@ _EQUAL_SHARE = 0.85  # of the first quarter of keys that is distinct, above whic
 _BYTES = 0.25  # cost of a leaf of bytes, in leaves of the flat scan
 _SCORE = 5  # cost of scoring a key that passes the bytes, in the same
 _SCORED = 8  # times k keys pass float32, too
-_TREE_KEYS = 30_000  # from so many keys of a flat scan, and queries, on: a tree is tried
-_TREE_QUERIES = 8_192
-_TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
-_CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.1  # of a sample of queries: exact
 _GIANTS = 16  # up to so many keys that are longer than all others by a factor are searched apart
 _GIANT = 16.0
 _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
-_WARM = 3  # twigs searched first
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
 _TILE = 16  # queries that the exact way takes together
 _MOST_PRODUCTS = 400_000_000  # numbers multiplied before an interrupt takes effect, about 0.1 s
@@ -85,10 +79,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     query_ptr = problem.query_rows
     key_ptr = problem.key_rows
     repeated = _search_distinct(queries, keys, scores, indices, query_ptr, key_ptr)
-    hint: I64 = np.empty((problem.heads, queries.shape[1], 0), np.int64)
-    if problem.hint is not None:
-        hint = problem.hint.long().numpy()
-    _search_graphs(queries, keys, hint, scores, indices, query_ptr[~repeated], key_ptr[~repeated])
+    _search_graphs(queries, keys, scores, indices, query_ptr[~repeated], key_ptr[~repeated])
     return result
 
 
@@ -138,7 +129,6 @@ def _search_distinct(
     _search_graphs(
         distinct_queries,
         distinct_keys,
-        np.empty((*shape[:2], 0), np.int64),
         distinct_scores,
         distinct_indices,
         np.stack([query_groups.ptr[:-1], query_groups.ptr[1:]], axis=1),
@@ -159,7 +149,6 @@ def _pieces(heads: int, ptr: I64) -> I64:
 def _search_graphs(
     queries: F32,
     keys: F32,
-    hint: I64,
     scores: F32,
     indices: I64,
     query_ptr: I64,
@@ -182,7 +171,6 @@ def _search_graphs(
         _search_large(
             queries[part],
             keys[head, low:high],
-            hint[part],
             scores[part],
             indices[part],
             int(low),
@@ -233,12 +221,11 @@ def _search_exactly(
 def _search_large(
     queries: F32,
     keys: F32,
-    hint: I64,
     scores: F32,
     indices: I64,
     low: int,
 ) -> None:
-    """Search one head of one graph: (R, d), (M, d), (R, h), (R, k), (R, k).
+    """Search one head of one graph: (R, d), (M, d), (R, k), (R, k).
 
     Key 0 is row ``low`` of the head.
     """
@@ -262,7 +249,7 @@ def _search_large(
     indices[zero] = np.arange(low, low + k)
 
     # 2. Choose a way by a sample of the queries.
-    way, search, cost = _choose_way(queries, keys, hint, zero, k, low)
+    way, search, cost = _choose_way(queries, keys, zero, k, low)
     if way == "exact":
         _exactly(queries, keys, scores, indices, low)
         return
@@ -288,19 +275,18 @@ def _search_large(
 def _choose_way(
     queries: F32,
     keys: F32,
-    hint: I64,
     zero: Bools,
     k: int,
     low: int,
 ) -> tuple[str, Callable[..., float], float]:
     """Return the way to search, its function and what a query costs; queries of ``zero`` have no rank."""
     from kmip_data.models.search.cpu.byte_scan import MOST_DIM, encode, search_bytes
-    from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
+    from kmip_data.models.search.cpu.filter_scan import pack, search_flat
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
-    from kmip_data.models.search.cpu.tree import by_length, grow
+    from kmip_data.models.search.cpu.sorted_keys import by_length
 
     # 1. Ways to search rows ``start`` to ``stop``. Each returns what it cost, in leaves of 16 keys
-    #    of the flat scan: one of bytes a quarter, one of the tree, whose queries differ, twice.
+    #    of the flat scan: one of bytes is a quarter.
     def scan_bytes(part: slice | I64, start: int, stop: int, *result: Any) -> float:
         asked = queries[part]
         leaves, scored = search_bytes(codes, asked, keys, k, low, start, stop, *result)
@@ -309,12 +295,6 @@ def _choose_way(
 
     def scan(part: slice | I64, start: int, stop: int, *result: Any) -> float:
         return float(search_flat(flat, queries[part], keys, k, low, start, stop, *result))
-
-    def climb(part: slice | I64, start: int, stop: int, *result: Any) -> float:
-        asked = queries[part]
-        hinted = hint[part]
-        leaves = search_tree(tree, asked, keys, hinted, k, low, _WARM, start, stop, *result)
-        return float(2 * leaves + _CLIMB * (stop - start))
 
     # 2. Try them on at most 128 queries, one in 64: what a query costs, and how many fail for ties.
     tried = min(_SAMPLE, -(-len(queries) // 64))
@@ -339,18 +319,8 @@ def _choose_way(
     if not way:
         way = "flat"
         search = scan
-        flat = grow(keys, sorted_keys, cones=False)
+        flat = pack(keys, sorted_keys)
         cost, tied = attempt(scan)
-    # 3. A tree where much is left to scan. Its cones take directions, of which there are few.
-    large = 16 * cost >= _TREE_KEYS and len(queries) >= _TREE_QUERIES
-    if large and _directions(keys) <= _TREE_DIM:
-        tree = grow(keys, sorted_keys, places=hint.shape[1] > 0)
-        cost_of_tree, tied_in_tree = attempt(climb)
-        if cost_of_tree < 0.9 * cost:
-            way = "tree"
-            search = climb
-            cost = cost_of_tree
-            tied = tied_in_tree
     if tied > _TIES:
         way = "exact"
     log.debug(
@@ -404,8 +374,7 @@ def _search_beside(
 ) -> None:
     """Search the other keys, and merge with the scores of the giants."""
     others = np.delete(np.arange(len(keys)), giants)
-    no_hint = np.empty((len(queries), 0), np.int64)
-    _search_large(queries, keys[others], no_hint, scores, indices, 0)
+    _search_large(queries, keys[others], scores, indices, 0)
 
     giant_keys = torch.from_numpy(keys[giants])[None]
     for first in range(0, len(queries), _ROWS):
@@ -419,13 +388,3 @@ def _search_beside(
         best, best_rows = largest(merged, scores.shape[1], torch.from_numpy(rows))
         scores[part] = best.numpy()
         indices[part] = best_rows.numpy() + low
-
-
-def _directions(keys: F32) -> float:
-    """Effective dimension of the keys, 1 to d: (tr C)² / tr C² of a sample's covariance C."""
-    # In torch: numpy's product has threads of its own.
-    sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
-    sample = sample - sample.mean(0)
-    covariance = sample.mT @ sample
-    squares = float(covariance.square().sum())
-    return float(covariance.trace()) ** 2 / squares if squares > 0 else 1.0

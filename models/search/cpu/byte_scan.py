@@ -29,7 +29,7 @@ from kmip_data.models.search.cpu.lanes import (
     splat,
     store,
 )
-from kmip_data.models.search.cpu.tree import LEAF, ByLength
+from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 MOST_DIM = 512  #: above, sums of products might be no exact float32
@@ -494,7 +494,7 @@ def search_bytes(
 ) -> tuple[int, int]:
     """Search for the rows ``start`` to ``stop``; count leaves multiplied and candidates scored.
 
-    Arguments as of :func:`kmip_data.models.search.cpu.filter_scan.search_tree`.
+    Arguments as of :func:`kmip_data.models.search.cpu.filter_scan.search_flat`.
     """
     dim = keys.shape[1]
     quads = (dim + 3) // 4

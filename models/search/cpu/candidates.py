@@ -156,17 +156,17 @@ class Block(NamedTuple):
 
     unit: Pointer  #: (B, d) float32, queries of length 1
     near: Pointer  #: (B, space) float32, products of the candidates
-    place: Pointer  #: (B, space) int32, their positions in the tree
+    place: Pointer  #: (B, space) int32, their positions by length
     filled: Pointer  #: (B,) int64, number of candidates
     due: Pointer  #: (B,) int64, number at which to drop those that are out
     floor: Pointer  #: (B,) float32, least product that passes
-    limit: Pointer  #: (B,) float32, least reach of a cone, or length of a key, that passes
+    limit: Pointer  #: (B,) float32, least length of a key that passes
     slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
     line: Pointer  #: (16,) float32, scratch
     packed: Pointer  #: (space + 8,) int64, scratch of :func:`write_best`
     k: int
     space: int
-    margin: np.float32  #: how far a cone may reach beyond what is computed for it
+    margin: np.float32  #: how far a computed product may exceed a key's length
 
 
 @njit_nogil(error_model="numpy")
@@ -192,15 +192,9 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
         packed=pointer(packed),
         k=k,
         space=space,
-        margin=np.float32(4 * error_of_cones(dim)),
+        margin=np.float32(8 * (dim + 8) * UNIT),
     )
     return block, (reals, wholes, places, packed)
-
-
-@njit_nogil(error_model="numpy")
-def error_of_cones(dim: int) -> float:
-    """Bound on the error of a product of two rows of length 1 and of a reach computed from it."""
-    return (dim + 8) * 2 * UNIT
 
 
 @njit_nogil(error_model="numpy")
@@ -229,7 +223,6 @@ def _slack(length: float, dim: int, scale: float, longest: float) -> float:
 def set_floor(block: Block, i: int, value: np.float32) -> None:
     """Let no product below ``value`` pass."""
     block.floor[i] = value
-    # A cone that points away reaches 0 at most, whatever was computed for it.
     block.limit[i] = value - block.margin if value > block.margin else -OUT
 
 

@@ -227,10 +227,6 @@ def _splat(builder, value):
     return broadcast(builder, value, count)
 
 
-def _square_root(builder, a):
-    return llvm(builder, f"sqrt.v{a.type.count}f32", a.type, [a])
-
-
 def _float_bits(builder, value):
     bits = builder.bitcast(value, _HALF)
     return builder.sext(bits, _WHOLE)
@@ -248,12 +244,6 @@ _SMALLER = _choose(_WHOLES, "<")
 
 #: A register whose lanes all hold a value.
 splat = unary(_splat, Lanes)
-#: ``a − b``
-minus = binary(lambda builder, a, b: builder.fsub(a, b))
-#: ``a · b``
-times = binary(lambda builder, a, b: builder.fmul(a, b))
-#: Square root of float32.
-square_root = unary(_square_root)
 #: Bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN.
 at_least = _mask(_REALS, ">=")
 #: Bit i of an int64: lane i of ``a`` is > that of ``b``; integers.
@@ -278,18 +268,6 @@ count_bits = _of_bits("ctpop")
 float_bits = unary(_float_bits, _whole, types.float32)
 #: The float32 whose bits are the low 32 of an integer.
 bits_float = unary(_bits_float, lambda _: types.float32, types.int64)
-
-
-@primitive
-def where_at_least(typing, a, b, yes, no):
-    """``yes`` where ``a`` ≥ ``b``, else ``no``, lane by lane."""
-
-    def generate(context, builder, signature, args):
-        left, right, chosen, other = args
-        holds = builder.fcmp_ordered(">=", left, right)
-        return builder.select(holds, chosen, other)
-
-    return yes(a, b, yes, no), generate
 
 
 @primitive

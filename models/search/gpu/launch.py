@@ -49,11 +49,9 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     ]
     plan = kept(plan_of(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
-    # As int32 a row that is none may become one, which changes no result.
-    hint = None if problem.hint is None else problem.hint.int()
-    given = (*rows, hint, *plan.starts, not_finite, scores, indices)
+    given = (*rows, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
-    members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
+    members[: len(given)] = [each.data_ptr() for each in given]
     members[IN_SCRATCH] += scratch.data_ptr()
     members[NARROW] = problem.narrow
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)

@@ -19,14 +19,14 @@ Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
-    "queries", "keys", "hint", "starts", "key_starts", "not_finite", "scores", "indices",  # of one search
+    "queries", "keys", "starts", "key_starts", "not_finite", "scores", "indices",  # of one search
     "graphs", "sample_tiles", "tiles",  # tables of its plan
     "centre", "longest", "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge",
     "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory
 )  # fmt: skip
 NUMBERS = (
     "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
-    "sample_tile_count", "tile_count", "hinted", "k", "sample", "ordered", "rows_a_block",
+    "sample_tile_count", "tile_count", "k", "sample", "ordered", "rows_a_block",
 )  # fmt: skip
 IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
 NARROW = len(POINTERS)
@@ -84,7 +84,6 @@ class Plan:
 def plan_for(
     shape: tuple[int, int, int, int],
     k: int,
-    hinted: int,
     ptrs: tuple[tuple[int, ...], tuple[int, ...]],
     device: torch.device,
     processors: int,
@@ -92,9 +91,8 @@ def plan_for(
 ) -> Plan:
     """Plan a search.
 
-    ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the
-    graphs of queries and keys. Tables are made on the current stream, so that each stream has plans
-    of its own.
+    ``shape`` is (H, N, M, d); ``ptrs`` begin the graphs of queries and keys. Tables are made on the
+    current stream, so that each stream has plans of its own.
     """
     # 1. Sizes, and whether an order of keys and queries pays.
     heads, queries, keys, dim = shape
@@ -144,9 +142,8 @@ def plan_for(
         "batches": batches,
         "sample_tile_count": sample_tiles,
         "tile_count": tiles,
-        "hinted": hinted,
         "k": k,
-        "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH,
+        "sample": _sample(dim, k, most_keys, ordered=ordered) // _BATCH,
         "ordered": int(ordered),
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
     }
@@ -172,16 +169,12 @@ def plan_for(
 
 def plan_of(problem: SearchProblem, processors: int) -> Plan:
     """Return the plan of a problem on a device."""
-    hinted = 0
-    if problem.hint is not None and problem.hint.shape[2] >= problem.k:
-        hinted = problem.hint.shape[2]
     stream = 0
     if problem.device.type == "cuda":
         stream = torch.cuda.current_stream(problem.device).cuda_stream
     return plan_for(
         (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim),
         problem.k,
-        hinted,
         (problem.query_ptr, problem.key_ptr),
         problem.device,
         processors,
@@ -231,7 +224,6 @@ def _sample(
     dim: int,
     k: int,
     most_keys: int,
-    hinted: int,
     *,
     ordered: bool,
 ) -> int:
@@ -249,7 +241,7 @@ def _sample(
             count = 32_768 if dim > 16 else 16_384
         if k > 24:
             count = max(4 * count, 32_768)
-    return count // 4 if hinted else count
+    return count
 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
@@ -305,7 +297,6 @@ def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[L
         sample_warps = program.split
     launches = (
         (True, "lay_out", _up(graphs, 8), 1, 256),
-        (numbers["hinted"], "hints", _up(queries, 8), heads, 256),
         (True, "prepare", graphs, heads, 128),
         (True, "norms", _up(keys, numbers["rows_a_block"]), heads, 256),
         (ordered, "scan_keys", graphs, heads, 1024),

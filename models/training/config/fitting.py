@@ -9,6 +9,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
+from kmip_data.models.training.tasks import KIND_OF_TASK
 
 
 def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
@@ -16,12 +17,14 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
     column = target_column(schema)
     if column is None:
         return config, []
+    changes: dict[str, str] = {}
     kind = kind_of(column)
+    if config.training.task is not None and KIND_OF_TASK[config.training.task] != kind:
+        changes["training.task"] = "none"
     loss = all_losses().get(config.training.loss or "")
     metric = all_metrics().get(config.training.metric or "")
     head = all_heads().get(config.model.head or "")
     level = "link" if kind == "links" else "node" if column.level == "node" else "graph"
-    changes: dict[str, str] = {}
 
     # 1. Targets: the usual loss, metric and head of others.
     if loss is not None and loss.kind != kind:

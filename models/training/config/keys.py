@@ -146,6 +146,10 @@ class TrainingConfig(Strict):
         default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
     )
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
+    task: Literal["classification", "multilabel", "regression"] | None = Field(
+        default=None,
+        description="what the targets are learned as, with its usual loss and metric; none: as they are stored",
+    )
     loss: _Loss | None = Field(
         default=None,
         description="loss function, also of a plugin; none: the usual one for the targets",

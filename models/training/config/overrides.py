@@ -77,14 +77,16 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
     values are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
-    ``model.hidden_dim`` switches ``model.parameter_budget`` off, unless that is given too. Raises
-    ``UsageError`` for an item without ``=``, an unknown key (the nearest one is named) or a value
-    of the wrong type.
+    ``model.hidden_dim`` switches ``model.parameter_budget`` off, and ``training.task`` a loss and a
+    metric, unless those are given too. Raises ``UsageError`` for an item without ``=``, an unknown
+    key (the nearest one is named) or a value of the wrong type.
     """
     values = config.model_dump()
     given = {item.partition("=")[0].strip() for item in items}
     if "model.hidden_dim" in given and "model.parameter_budget" not in given:
         values["model"]["parameter_budget"] = None
+    if "training.task" in given:
+        values["training"] |= {"loss": None, "metric": None}
     for item in items:
         path, separator, text = item.partition("=")
         if not separator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,16 +17,21 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import COUNTED
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import USUAL_METRICS, is_class, is_labels, learned_column
+from kmip_data.format.targets import USUAL_METRICS, Kind, kind_of, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig, without_none
-from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.tasks import Kind, Level, Task
+from kmip_data.models.training.tasks import (
+    KIND_OF_TASK,
+    Level,
+    Task,
+    kinds_of_classes,
+    kinds_of_values,
+)
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -39,54 +44,57 @@ USUAL_LOSSES: dict[Kind, str] = {
 }
 
 
-def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
-    """Return the task of the targets; ``config`` decides where they leave a choice.
+def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Task:
+    """Return the task of the targets: that of ``config``, else as they are stored.
 
     Whole numbers, one per row, are classes; whole numbers in a row, or others with a number of
-    classes, are labels; other numbers are values, or labels where the loss says so; bits of pairs
-    are links. Raises ``UsageError`` where the loss, the metric or the head of ``config`` is for
-    other targets.
+    classes, are labels; other numbers are values; bits of pairs are links. ``kinds`` has all that
+    they can be learned as, with the columns of the output. Raises ``UsageError`` where the task,
+    the loss, the metric or the head of ``config`` is for other targets.
     """
-    kind: Kind = "multilabel" if is_labels(column) else "regression"
-    if is_class(column):
-        kind = "single-label"
-    loss = config.training.loss
-    metric = config.training.metric
-    head = config.model.head
-    losses = all_losses()
-    if loss is not None and losses[loss].kind == "multilabel" and column.shape:
-        kind = "multilabel"  # stored as numbers, because some are unknown
+    stored = kind_of(column)
+    kind = KIND_OF_TASK.get(config.training.task or "", stored)
     level: Level = "node" if column.level == "node" else "graph"
     if column.attribute == LINKS:
-        kind = "links"
         level = "link"
-    two = is_class(column) and num_classes == 2
+    targets = f"{stored} of a {level}"
+    if stored == "single-label":
+        targets = f"one of {kinds[stored]} classes of a {level}"
+    losses = all_losses()
+    two = kind == "single-label" and kinds.get(kind) == 2
     metrics = [
         name
         for name, other in all_metrics().items()
         if other.kind == kind and (two or not other.of_two_classes)
     ]
+    tasks = [name for name, other in KIND_OF_TASK.items() if other in kinds]
+    heads = [name for name, other in all_heads().items() if other.level == level]
     for name, chosen, fitting in (
-        ("training.loss", loss, [name for name in losses if losses[name].kind == kind]),
-        ("training.metric", metric, metrics),
-        ("model.head", head, [name for name, other in all_heads().items() if other.level == level]),
+        ("training.task", config.training.task, tasks),
+        (
+            "training.loss",
+            config.training.loss,
+            [name for name in losses if losses[name].kind == kind],
+        ),
+        ("training.metric", config.training.metric, metrics),
+        ("model.head", config.model.head, heads),
     ):
         if chosen is None or chosen in fitting:
             continue
-        targets = f"{kind} of a {level}"
-        if kind == "single-label":
-            targets = f"one of {num_classes} classes of a {level}"
+        if name != "training.task" and kind != stored:
+            targets += f", learned as {config.training.task}"
         raise UsageError(
             f"{name} = {chosen} does not fit the targets: {column.attribute} is {targets}.",
             expected=", ".join(fitting),
             next=f"--set {name}=none (chosen by the targets), or one of these",
         )
-    outputs = 1
-    if kind == "single-label":
-        outputs = num_classes
-    elif column.shape and kind != "links":
-        outputs = column.shape[0]
-    return Task(level, kind, outputs, log10=kind == "regression" and column.unit == LOG10)
+    return Task(
+        level,
+        kind,
+        kinds[kind],
+        log10=kind == "regression" and column.unit == LOG10,
+        stored=None if kind == stored else stored,
+    )
 
 
 def with_task(config: RunConfig, task: Task) -> RunConfig:
@@ -149,16 +157,23 @@ class RunData(ABC):
                     f"The {part} part of the split {split_name} has no {self.unit}: {sizes or 'all empty'}.",
                     next="use another split, a build without --limit, or save(…, split=…) with this part",
                 )
-        # Classes are counted over all records, as a part may lack some.
-        classes = 0
-        if is_class(column):
-            classes = int(ShardedDataset(build, split_name=split_name, columns=["y"]).num_classes)
-        self.task = task_of(column, config, num_classes=classes)
+        self.task = task_of(column, config, self._kinds(column, config))
         self.config = with_task(config, self.task)
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:
         """Open the data."""
+
+    def _kinds(self, column: Column, config: RunConfig) -> dict[Kind, int]:
+        """Return what the targets can be learned as, with the columns of the network's output."""
+        stored = kind_of(column)
+        if stored == "single-label":
+            # Classes are counted over all records, as a part may lack some.
+            records = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
+            return kinds_of_classes(int(records.num_classes))
+        if config.training.task is not None and stored != "links":
+            return kinds_of_values(self.rows_of("y"))
+        return {stored: column.shape[0] if column.shape and stored != "links" else 1}
 
     def _records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
         """Open a part, or all, with only the columns that the network reads."""
@@ -285,17 +300,6 @@ class RunData(ABC):
         )
         config = with_task(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
-
-    def with_hints(self, config: RunConfig, device: str) -> RunConfig:
-        """Return ``config`` for training on ``device``, where searches may take hints; same result.
-
-        They do on a GPU where every step is on the same nodes, unless the configuration says
-        otherwise. The run folder does not record it, as the run may be resumed elsewhere.
-        """
-        unset = getattr(config.model.attention, "warm_start", False) is None
-        if device == "cpu" or not unset or self.unit != "nodes" or self.ragged:
-            return config
-        return apply_overrides(config, ["model.attention.warm_start=true"])
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:

@@ -22,7 +22,7 @@ _K = "model.attention.k"
 _MOST_SHOWN = 3  #: keys that a line names
 _SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
 #: Keys of these sections that no figure depends on, or that a run's path has.
-_APART = {"data.dataset", "data.sample", "training.seed", "model.attention.warm_start"}
+_APART = {"data.dataset", "data.sample", "training.seed"}
 
 
 class Aim(NamedTuple):

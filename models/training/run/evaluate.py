@@ -208,7 +208,7 @@ def open_run(
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
     if chosen.kind == "cuda":
-        self_check.before_run(config.model, chosen)
+        self_check.before_run(config.model, chosen.name)
     if target is None:
         config = run_folder.own_choices(config, folder, home)
     else:

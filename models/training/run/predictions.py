@@ -21,6 +21,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
+from kmip_data.format.targets import Kind
 from kmip_data.manifest import Strict
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
@@ -30,7 +31,7 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part
-from kmip_data.models.training.tasks import NO_PAIR, Kind, Level
+from kmip_data.models.training.tasks import KIND_OF_TASK, NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 
@@ -261,11 +262,14 @@ def evaluate_predictions(
     config = config_for(target, home=home)
     config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:
-        # The file knows if numbers are values or labels; batches decide the order of sums.
+        # The file knows what the targets were learned as; batches decide the order of sums.
+        task = next((name for name, kind in KIND_OF_TASK.items() if kind == about.kind), None)
         loss = USUAL_LOSSES[about.kind]
         known = all_metrics().get(about.metric or "")
         metric = about.metric if known is not None and known.kind == about.kind else None
-        config = config.updated("training", batch_size=about.batch_size, loss=loss, metric=metric)
+        config = config.updated(
+            "training", batch_size=about.batch_size, task=task, loss=loss, metric=metric
+        )
 
     # 2. The part, and values that fit it.
     stored_split = None if about is None else about.split

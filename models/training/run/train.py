@@ -373,7 +373,7 @@ def _fit(run: Prepared) -> RunResult:
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
-        module = TrainingModule(data.with_hints(config, run.device.kind), data, recompute=recompute)
+        module = TrainingModule(config, data, recompute=recompute)
         main = folder if is_main_process() else None
         last = None if folder is None else checkpoint.latest(folder)
         if main is not None and last is None and config.training.init_from:
@@ -546,5 +546,5 @@ def _check_machine(config: RunConfig) -> Device:
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
     if device.kind == "cuda":
-        self_check.before_run(config.model, device)
+        self_check.before_run(config.model, device.name)
     return device

@@ -29,7 +29,7 @@ class EchoPipeline(GraphsPipeline):
     """Pipeline of ``echo-*``."""
 
     records_per_unit = 10_000
-    digits = 7
+    key = "{part}/{number:07d}"
 
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Mapping[str, Array]]]]:
         """Read the graphs of each file."""

@@ -21,7 +21,7 @@ from kmip_data.format.schema import RESERVED, Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.manifest import Strict
-from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, no_folds
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
     citations,
@@ -53,7 +53,6 @@ from kmip_data.pipelines.shared.own import (
     random_name,
 )
 from kmip_data.pipelines.shared.records import units_of_rows
-from kmip_data.wording import counted
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)
@@ -233,10 +232,12 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             )
         folds = given[rule].shape[0] if rule in given and given[rule].shape else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
+        if fold and folds == 1:
+            raise no_folds(self.manifest.name)
         if fold >= folds:
             raise UsageError(
-                f"The split {rule} has {counted(folds, 'fold')}: there is no fold {fold}.",
-                next=f"fold=0 to {folds - 1}" if folds > 1 else "leave fold out",
+                f"The split {rule} has {folds} folds: there is no fold {fold}.",
+                next=f"fold=0 to {folds - 1}",
             )
         label = records.label
         by_node = len(records.keys) == 1 and label is not None and label.level == "node"

@@ -10,15 +10,15 @@ from __future__ import annotations
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.graphs import OGBGraphsPipeline
-from kmip_data.pipelines.datasets.ogb.nodes import ArxivPipeline, ProductsPipeline
+from kmip_data.pipelines.datasets.ogb.nodes import OGBNodesPipeline
 from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 
 #: Sets that are not tables of molecules.
 _OTHERS: dict[str, type[AnyPipeline]] = {
-    "ogbn-arxiv": ArxivPipeline,
+    "ogbn-arxiv": OGBNodesPipeline,
     "ogbn-papers100m": PapersPipeline,
-    "ogbn-products": ProductsPipeline,
+    "ogbn-products": OGBNodesPipeline,
     "pcqm4mv2": PCQM4MPipeline,
     "pcqm4mv2-subset": PCQM4MPipeline,
 }

@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.datasets.ogb.nodes import YEARS, OGBNodesParams
+from kmip_data.pipelines.datasets.ogb.nodes import OGBNodesParams
 from kmip_data.pipelines.datasets.ogb.tables import read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.shared import edge_runs
@@ -39,6 +39,7 @@ from kmip_data.pipelines.shared.records import OneGraphPipeline
 from kmip_data.runtime.threads import ahead
 
 FEATURES = 128
+YEARS = 10_000  #: upper bound of a year
 UNKNOWN = -1  #: class of a node without a label
 _RULE = "time"
 _DATA = "raw/data.npz"

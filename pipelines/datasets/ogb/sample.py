@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import Array
 from kmip_data.files.reading import csv_bytes
-from kmip_data.pipelines.datasets.ogb.graphs import RULE
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
-from kmip_data.pipelines.datasets.ogb.tables import FILES
+from kmip_data.pipelines.datasets.ogb.tables import FILES, rule_of
 from kmip_data.pipelines.shared.molecules import ATOM_SIZES, BOND_SIZES
 from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes, write_archive
 
@@ -44,19 +44,23 @@ def write_sample(
     *,
     limit: int | None = None,
     seed: int = 0,
+    manifest: Manifest | None = None,
     **arguments: Any,
 ) -> None:
-    """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50, as the ``arguments`` say."""
+    """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50.
+
+    The manifest is that of a graph; ``arguments`` are of the others.
+    """
     rng = Generator(PCG64(seed))
-    if "papers" in arguments:
+    if manifest is not None:
+        write_graph(folder, max(50, limit or DEFAULT_NODES), rng, manifest)
+    elif "papers" in arguments:
         papers = Papers(max(200, limit or DEFAULT_NODES), arguments["papers"], seed=seed)
         write_folder(papers, folder)
     elif "labels" in arguments:
         write_molecules(folder, limit or DEFAULT_MOLECULES, rng, **arguments)
-    elif not arguments:
-        write_smiles(folder, limit or DEFAULT_MOLECULES, rng)
     else:
-        write_graph(folder, max(50, limit or DEFAULT_NODES), rng, **arguments)
+        write_smiles(folder, limit or DEFAULT_MOLECULES, rng)
 
 
 def write_smiles(folder: Path, count: int, rng: Generator) -> None:
@@ -87,13 +91,13 @@ def write_graph(
     folder: Path,
     count: int,
     rng: Generator,
-    *,
-    classes: int,
-    features: int,
-    rule: str,
-    years: bool,
+    manifest: Manifest,
 ) -> None:
     """Write a graph of ``count`` nodes with real features; every class occurs."""
+    columns = manifest.layout.columns
+    (features,) = columns["node/x"].shape
+    classes = columns["node/y"].classes or 2
+    rule = rule_of(manifest)
     label = rng.permutation(np.arange(count) % classes)
     centres = rng.normal(size=(classes, features))
     x = np.round(centres[label] + 2 * rng.normal(size=(count, features)), 6)
@@ -117,7 +121,7 @@ def write_graph(
         "num-node-list": np.array([count]),
     }
     order = rng.permutation(count)
-    if years:
+    if "node/year" in columns:
         year = rng.integers(1990, 2021, count)
         order = np.argsort(year, kind="stable")
         files["node_year"] = year
@@ -148,7 +152,7 @@ def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) ->
         "num-node-list": nodes,
     }
     write_tables(folder, files)
-    write_split(folder, RULE, deal(rng.permutation(count), part_sizes(count, SHARES)))
+    write_split(folder, "scaffold", deal(rng.permutation(count), part_sizes(count, SHARES)))
 
 
 def write_tables(folder: Path, files: dict[str, Array]) -> None:

@@ -1,24 +1,112 @@
-"""Tables that sets of graphs and single graphs share: numbers of nodes and edges, and the split."""
+"""Graphs in OGB's tables: numbers of nodes and edges, a table for each column, and lists of the split."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kmip_data.arrays import I64
+import numpy as np
+
+from kmip_data.arrays import F64, I64
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.formats.numbers import Table
 from kmip_data.pipelines.shared.molecules import check_partition
+from kmip_data.pipelines.shared.pieces import finish_pieces
 
 MOST_BYTES = 20_000_000_000  #: of a decompressed table
 MOST_ROWS = 2**31
 #: Part of a split -> its file.
 FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
+#: Column -> its table.
+_TABLES = {
+    "node/x": "node-feat",
+    "node/y": "node-label",
+    "node/year": "node_year",
+    "edge/attr": "edge-feat",
+    "graph/y": "graph-label",
+}
+_THERE_AND_BACK = [0, 1, 1, 0]  #: ends of an edge, and of its reverse next to it
 
 
 def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> Table:
     """Return a table of the raw folder, with its bounds."""
     return Table(folder / "raw" / f"{name}.csv.gz", columns, MOST_BYTES, **bounds)
+
+
+def store_graphs(
+    raw: Path,
+    folder: Path,
+    schema: Schema,
+    highs: Mapping[str, Sequence[int]] = {},
+) -> I64:
+    """Write the tables as ``Pieces``, checked line by line; return the number of nodes of each graph.
+
+    Edges of an undirected schema get their reverse next to them. ``highs`` are upper bounds of the
+    components of a column, where they differ.
+    """
+    nodes = raw_table(raw, "num-node-list", 1, low=1, high=schema.max_nodes).column()
+    edges = raw_table(raw, "num-edge-list", 1, low=0, high=MOST_ROWS).column()
+    if len(edges) != len(nodes):
+        raise DamagedInput(
+            f"raw/num-edge-list.csv.gz has {len(edges):,} lines, num-node-list.csv.gz {len(nodes):,}."
+        )
+    rows = {"node": nodes, "edge": edges, "graph": np.ones_like(nodes)}
+    edge_ends = np.cumsum(edges)
+
+    def check_ends(ends: F64, first: int) -> None:
+        """Refuse an edge that leads out of its graph."""
+        # Nodes are numbered in their graph: an edge must stay below its number of nodes.
+        graph = np.searchsorted(edge_ends, np.arange(first, first + len(ends)), side="right")
+        leads_out = (ends >= nodes[graph, None]).any(axis=1)
+        if leads_out.any():
+            row = int(leads_out.argmax())
+            raise DamagedInput(
+                f"raw/edge.csv.gz, line {first + row + 1}: an edge leads out of its graph.",
+                expected=f"numbers below {nodes[graph[row]]}, the nodes of graph {graph[row]}",
+                found=f"{ends[row, 0]:.0f},{ends[row, 1]:.0f}",
+            )
+
+    folder.mkdir(parents=True)
+    layout: dict[str, tuple[str, Sequence[int]]] = {}
+    counts = []
+    for column in schema.columns:
+        table = _table_of(raw, column, highs.get(column.key))
+        both_ways = column.level == "edge" and not schema.directed
+        take = list(range(table.columns)) * (1 + both_ways)
+        total = int(rows[column.level].sum())
+        table.store(folder / column.attribute, column.stored, total, take=take)
+        layout[column.attribute] = (column.stored, column.shape)
+        counts.append(rows[column.level] * (1 + both_ways))
+
+    table = raw_table(raw, "edge", 2, low=0, high=schema.max_nodes - 1)
+    take = [0, 1] if schema.directed else _THERE_AND_BACK
+    table.store(
+        folder / "edge_index",
+        schema.index_dtype,
+        int(edges.sum()),
+        check=check_ends,
+        take=take,
+    )
+    layout["edge_index"] = (schema.index_dtype, (2,))
+    counts.append(edges * (len(take) // 2))
+    finish_pieces(folder, layout, np.stack(counts, axis=1))
+    return nodes
+
+
+def _table_of(raw: Path, column: Column, high: Sequence[int] | None) -> Table:
+    bounds: dict[str, Any] = {"whole": column.low is not None, "missing": not column.finite}
+    if column.low is not None:
+        bounds |= {"low": column.low, "high": high or column.most}
+    return raw_table(raw, _TABLES[column.key], *(column.shape or (1,)), **bounds)
+
+
+def rule_of(manifest: Manifest) -> str:
+    """Return the rule of the published split: the folder of its lists."""
+    return Path(manifest.content.anchor).parent.name
 
 
 def read_lists(folder: Path, rule: str) -> dict[str, I64]:

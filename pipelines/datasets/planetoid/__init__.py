@@ -17,7 +17,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NO_PART
-from kmip_data.pipelines.base import Records, Split
+from kmip_data.pipelines.base import Records, Split, no_folds
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
@@ -49,6 +49,8 @@ class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
         """The public split, or nodes drawn by class."""
         if params.split != "per-class":
             return super().split(records, params, raw)
+        if params.fold:
+            raise no_folds(self.manifest.name)
         assert records.node_labels is not None
         return Split(
             f"per-class-seed{params.split_seed}",

@@ -8,42 +8,32 @@ deviations: ``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import I64, U8
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import order_before_draw
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    About,
-    Params,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Unit,
+from kmip_data.pipelines.base import About, Params, Prepared
+from kmip_data.pipelines.formats.pickles import Value, stream_list
+from kmip_data.pipelines.formats.tensors import (
+    NUMPY,
+    PICKLED_TENSORS,
+    PYG,
+    PickledData,
+    forget,
+    mapped,
+    read_torch_file,
 )
-from kmip_data.pipelines.datasets.superpixel_graphs.pieces import (
-    Piece,
-    index_pickle,
-    index_torch_file,
-    read_pieces,
-)
-from kmip_data.pipelines.shared.records import (
-    class_column,
-    feature_column,
-    in_order,
-    units_of_parts,
-)
+from kmip_data.pipelines.shared.records import class_column, feature_column, in_order
+from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
-RECORDS_PER_UNIT = 1_000  #: about 46 MB per shard
 _OF_A_COLOUR = ("mean", "deviation of", "largest", "least")
 FIELDS = (
     *(f"{what} {colour} [0-1]" for what in _OF_A_COLOUR for colour in ("red", "green", "blue")),
@@ -53,13 +43,12 @@ FIELDS = (
 EDGE_FIELDS = ("mean edge strength along the boundary", "length of the boundary [px]")
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
-_NO_CLASS = 255
 
 
-class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
+class SuperpixelPipeline(GraphsPipeline):
     """Pipeline of ``pascalvoc-sp`` and ``coco-sp.toml``."""
 
-    version = 1
+    records_per_unit = 1_000  #: about 46 MB per shard
     background = 0
 
     def __init__(self, manifest: Manifest) -> None:
@@ -84,9 +73,9 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             key_length=16,
         )
 
-    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
-        """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
-        existing_files = sorted(path.name for path in raw.path.glob("*") if path.stem in PARTS)
+    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+        """Read the graphs of each file, which is mapped: the largest are 9 GB."""
+        existing_files = sorted(path.name for path in raw.folder.glob("*") if path.stem in PARTS)
         ending = ".pickle" if "train.pickle" in existing_files else ".pt"
         names = {part: f"{part}{ending}" for part in PARTS}
         if existing_files != sorted(names.values()):
@@ -94,35 +83,22 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             raise DamagedInput(
                 f"Of train, val and test there are {listed}, not all as .pickle or all as .pt."
             )
-        index = index_pickle if ending == ".pickle" else index_torch_file
-        most = self.manifest.max_nodes
-        sizes = {part: index(raw.path / name, workdir, most) for part, name in names.items()}
-        # Relative, so that an unfinished build resumes where its home was moved to.
-        folder = os.path.relpath(raw.path, workdir)
-        return Prepared(
-            workdir,
-            {
-                "raw": folder,
-                "ending": ending,
-                "sizes": sizes,
-            },
-        )
+        read = _pickled if ending == ".pickle" else _joined
+        has_ids = self.is_coco and ending == ".pickle"
+        for part, name in names.items():
+            path = raw.path(name)
+            yield part, self._graphs(raw, raw.each("graph", read(path)), has_ids=has_ids)
 
-    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
-        """Deal the graphs of each part."""
-        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
-
-    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
-        """Yield the graphs of one unit in the order of the file."""
-        part = unit.items["part"]
-        rows = unit.items["rows"]
-        ending = prepared.plan["ending"]
-        path = prepared.path / prepared.plan["raw"] / f"{part}{ending}"
-        table = label_table(
-            len(self.manifest.class_names), coco_ids=self.is_coco and ending == ".pickle"
-        )
-        for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
-            yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
+    def _graphs(
+        self, raw: Raw, graphs: Iterable[Sequence[Array]], *, has_ids: bool
+    ) -> Iterator[Graph]:
+        for x, edge_attr, edge_index, y in graphs:
+            yield {
+                "x": x,
+                "edge_attr": np.asarray(edge_attr, np.float32),
+                "edge_index": edge_index,
+                "y": classes_of(y, raw.place) if has_ids else y,
+            }
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
         """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
@@ -151,49 +127,49 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 PIPELINE = SuperpixelPipeline
 
 
-def label_table(classes: int, *, coco_ids: bool) -> U8:
-    """Return the class of each label of the raw file, (256,); 255 where a label is none."""
-    table = np.full(256, _NO_CLASS, np.uint8)
-    labels = COCO_IDS if coco_ids else range(classes)
-    table[list(labels)] = np.arange(classes)
-    return table
+def classes_of(labels: Array, where: str) -> Array:
+    """Return the class of each label that is an id of COCO's categories: its rank."""
+    unknown = labels[~np.isin(labels, COCO_IDS)]
+    if unknown.size:
+        raise DamagedInput(f"{where}: the label {unknown[0]} is no category of COCO.")
+    return np.searchsorted(COCO_IDS, labels)
 
 
-def make_record(
-    piece: Piece,
-    key: str,
-    where: str,
-    table: U8,
-) -> GraphRecord:
-    """Check the values of one graph, one by one, and give them their stored types."""
-    nodes = len(piece.y)
-    x = np.array(piece.x, np.float16)
-    if piece.x.dtype != np.float16 and not np.array_equal(x, piece.x):
-        raise _wrong(where, "features that float16 does not hold")
-    edge_attr = np.array(piece.edge_attr, np.float32)
-    if not np.isfinite(x).all() or not np.isfinite(edge_attr).all():
-        raise _wrong(where, "NaN or infinity")
+def _pickled(path: Path) -> Iterator[Sequence[Array]]:
+    """Yield the tuples of a pickle."""
+    mapping = mapped(path)
+    for graphs, _ in stream_list(mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
+        yield from graphs
+        forget(mapping)  # pages are read once
 
-    edge_index = np.empty((2, len(piece.source)), np.uint16)
-    for row, ends in enumerate((piece.source, piece.target)):
-        # A negative number is a very large one without its sign.
-        numbers = np.array(ends, np.int64).view(np.uint64)
-        if numbers.size and numbers.max() >= nodes:
-            raise _wrong(where, f"edges of nodes {ends.min()} to {ends.max()}, of {nodes}")
-        edge_index[row] = numbers
 
-    labels = np.array(piece.y, np.int64)
-    known = (labels >= 0) & (labels < len(table))
-    y = table[np.where(known, labels, _NO_CLASS)]
-    if y.max() == _NO_CLASS:
-        raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
-    return GraphRecord(
-        key=key,
-        num_nodes=nodes,
-        columns={"node/x": x, "edge/attr": edge_attr, "node/y": y},
-        edge_index=edge_index,
+def _joined(path: Path) -> Iterator[Sequence[Array]]:
+    """Yield the graphs of ``(Data, slices)`` of PyTorch Geometric, or of what newer versions write."""
+    mapping = mapped(path)
+    content = read_torch_file(path, PYG, mapping=mapping)
+    data, slices = content[:2] if isinstance(content, tuple) else (None, None)
+    if isinstance(data, PickledData):
+        data = data.mapping
+    if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
+        raise DamagedInput(f"{path.name} is not the joined graphs and where each begins.")
+
+    axes = {"x": 0, "edge_attr": 0, "edge_index": 1, "y": 0}
+    parts = [
+        _cut(path, name, data.get(name), slices.get(name), axis) for name, axis in axes.items()
+    ]
+    yield from zip(*parts, strict=True)
+    forget(mapping)
+
+
+def _cut(path: Path, name: str, array: Value, ends: Value, axis: int) -> Iterator[Array]:
+    """Yield the slices of an array: each begins where the one before ends, the last at its end."""
+    is_cut = isinstance(array, np.ndarray) and isinstance(ends, np.ndarray)
+    if is_cut and array.ndim > axis and ends.ndim == 1 and ends.dtype.kind == "i" and ends.size:
+        rows = np.moveaxis(array, axis, 0)
+        if ends[0] == 0 and ends[-1] == len(rows) and (np.diff(ends) >= 0).all():
+            for first, last in itertools.pairwise(ends.tolist()):
+                yield np.moveaxis(rows[first:last], 0, axis)
+            return
+    raise DamagedInput(
+        f"{path.name}: {name} is no array of all graphs with slices that rise to its end."
     )
-
-
-def _wrong(where: str, fault: str) -> DamagedInput:
-    return DamagedInput(f"{where}: not a graph of superpixels: {fault}.")

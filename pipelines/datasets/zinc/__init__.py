@@ -18,7 +18,7 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.datasets.zinc.mirror import json_rows, molecule_of, parquet_rows
+from kmip_data.pipelines.datasets.zinc.mirror import graph_of_row, json_rows, parquet_rows
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
 from kmip_data.pipelines.formats.text import read_lines
@@ -54,10 +54,8 @@ class ZincPipeline(GraphsPipeline):
                 if number not in wanted:
                     continue
                 wanted.remove(number)
-            molecule = item
-            if path.suffix != ".pickle":
-                molecule = molecule_of(item, raw.place, self.manifest.max_nodes)
-            yield graph_of(molecule, raw.place)
+            read = graph_of if path.suffix == ".pickle" else graph_of_row
+            yield read(item, raw.place)
         if wanted:
             raise DamagedInput(
                 f"{part}.index lists molecule {max(wanted)}, which {path.name} does not have."

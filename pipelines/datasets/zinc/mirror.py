@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, require_extra
-from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges
+from kmip_data.pipelines.short import Graph
 
 _LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
 _ROWS = 1_000  #: of Parquet, read at a time
@@ -42,41 +41,27 @@ def parquet_rows(path: Path) -> Iterator[Any]:
         raise DamagedInput(f"{path.name} is not a whole Parquet file: {error}.") from error
 
 
-def molecule_of(row: Any, where: str, max_nodes: int) -> dict[str, Any]:
-    """Return a row as the dictionary that a pickle has: its bonds as a matrix."""
-    if not isinstance(row, dict):
-        raise DamagedInput(f"{where}: not a molecule, but a {type(row).__name__}.")
-    atoms = _numbers(row, "node_feat", where).reshape(-1)
-    ends = _numbers(row, "edge_index", where)
-    kinds = _numbers(row, "edge_attr", where).reshape(-1)
+def graph_of_row(row: Any, where: str) -> Graph:
+    """Return a row as a graph: bonds by first, then second atom."""
+    atoms = row["node_feat"]
     count = len(atoms)
-    check_all(
-        where,
-        [
-            (count <= max_nodes, f"{count} atoms, {max_nodes} at most"),
-            (ends.shape == (2, len(kinds)), f"{len(kinds)} types of bonds for {ends.shape}"),
-        ],
-    )
+    if row.get("num_nodes", count) != count:
+        raise DamagedInput(f"{where}: {count} atoms, but num_nodes is {row['num_nodes']!r}.")
+    ends = np.asarray(row["edge_index"])
+    if not ends.size:  # an empty list has no type
+        ends = np.zeros((2, 0), np.int64)
+    order = np.lexsort(ends[::-1])
+    ends = ends[:, order]
+    if (ends[:, 1:] == ends[:, :-1]).all(axis=0).any():
+        raise DamagedInput(f"{where}: a bond twice.")
 
-    check_edges(ends, count, where)
-    bonds = np.zeros((count, count), np.int64)
-    bonds[ends[0], ends[1]] = kinds
-    check_all(where, [(np.count_nonzero(bonds) == len(kinds), "a bond twice, or of type 0")])
-    with np.errstate(over="ignore"):
-        target = _numbers(row, "y", where, "fiu").astype(np.float32)
+    y = np.reshape(row["y"], ())
+    if y.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            y = y.astype(np.float32)
     return {
-        "num_atom": row.get("num_nodes", count),
-        "atom_type": atoms,
-        "bond_type": bonds,
-        "logP_SA_cycle_normalized": target,
+        "x": np.reshape(atoms, (count, 1)),
+        "y": y,
+        "edge_index": ends,
+        "edge_attr": np.reshape(row["edge_attr"], -1)[order],
     }
-
-
-def _numbers(row: Mapping[str, Any], name: str, where: str, kinds: str = "iu") -> Array:
-    try:
-        values = np.asarray(row.get(name))
-    except ValueError as error:  # lists of several lengths
-        raise DamagedInput(f"{where}: {name} is no array: {error}.") from error
-    if not values.size:  # no bond: an empty list has no type
-        values = values.astype(np.int64)
-    return array_of({name: values}, name, kinds, None, where)

@@ -22,8 +22,8 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.cli.info import _tables
 from kmip_data.drawing.pictures import drawing_of
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.build_files import render_card
 from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.format.page import render_card
 from kmip_data.format.writer import put_text
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine import encode

@@ -16,7 +16,13 @@ CLASSES = sorted(
     & set(kmip_data.__all__) - {"ShardedDataset"}
 )
 #: One graph is no part of a split.
-ONE_GRAPH = {"CityNetwork", "GeomGCN", "HeterophilousGraphDataset", "Planetoid"}
+ONE_GRAPH = {
+    "CityNetwork",
+    "GeomGCN",
+    "GraphLandDataset",
+    "HeterophilousGraphDataset",
+    "Planetoid",
+}
 
 
 def test_the_signature_names_every_argument_with_its_default():
@@ -31,7 +37,7 @@ def test_the_signature_names_every_argument_with_its_default():
             False,
             None,
         )
-        assert ("split" in given) == (name not in ONE_GRAPH)  # GraphLand's is that of PyG, a rule
+        assert ("split" in given) == (name not in ONE_GRAPH)
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):

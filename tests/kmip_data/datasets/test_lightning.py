@@ -61,7 +61,7 @@ def trainer(**options):
 
 
 def module(build, **options):
-    options = {"batch_size": 4, "seed": 5, "loader_options": {"num_threads": 2}, **options}
+    options = {"batch_size": 4, "seed": 5, "loader_options": {"prefetch": 1}, **options}
     return GraphDataModule(ShardedDataset, path=build.path, **options)
 
 

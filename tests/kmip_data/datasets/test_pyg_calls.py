@@ -14,7 +14,7 @@ import kmip_data
 from kmip_data import S3DIS, CityNetwork, GraphLandDataset, MalNetTiny, ShapeNetPart
 from kmip_data.datasets import base
 from kmip_data.datasets.pyg import GNNBenchmarkDataset, LRGBDataset, ShapeNet
-from kmip_data.datasets.pyg_calls import MEANINGS, ORDER
+from kmip_data.datasets.pyg_calls import STEPS
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import USUAL_METRICS, eval_metric, num_tasks, task_type
 from kmip_data.manifest import dataset_names, load_manifest, shipped_datasets
@@ -24,6 +24,7 @@ from kmip_data.pipelines.base import load_pipeline
 ROOT = "some/root"
 TRANSFORM, PRE, KEEP = T.NormalizeScale(), T.Constant(), bool
 THEIRS = {"ShapeNetPart": "ShapeNet"}
+FUNCTIONS = {"ShapeNet", "LRGBDataset", "GNNBenchmarkDataset"}
 
 #: A call of PyTorch Geometric's class (its documentation and examples have most of them), and ours.
 SAME = {
@@ -161,8 +162,8 @@ def opened(monkeypatch):
     """Return what a call asks for: the arguments of ``_open`` without functions that are made anew."""
     found = []
 
-    def note(self, root, parameters, rule, arguments, *, name=None, first=None, **reading):
-        found.append((type(self), root, dict(parameters), dict(rule), dict(arguments), name))
+    def note(self, root, arguments, *, name=None, first=None, **others):
+        found.append((type(self), root, dict(arguments), name, others))
         raise Stop
 
     monkeypatch.setattr(base.BuiltDataset, "_open", note)
@@ -180,7 +181,7 @@ def test_calls_of_pyg_are_calls_of_ours(opened):
         for name, (theirs, positional, keywords, ours, same) in SAME.items():
             with cases(name):
                 asked = opened(theirs, *positional, **keywords)
-                arguments = asked[4]
+                arguments = asked[2]
                 assert not arguments.pop("force_reload", False)
                 assert asked == opened(ours, **same)
 
@@ -196,10 +197,13 @@ def test_a_class_with_several_datasets_opens_each_by_its_name(opened):
         assert asked == opened(ours, root=ROOT, split="test"), manifest.name
 
 
-def test_the_table_has_the_order_of_pyg():
-    for name, order in ORDER.items():
+def test_positional_arguments_have_the_order_of_pyg(tmp_path):
+    for name in (*{*kmip_data.__all__} & {*dir(pyg)} - FUNCTIONS, "ShapeNetPart"):
+        ours = getattr(kmip_data, name)
         theirs = getattr(pyg, THEIRS.get(name, name))
-        assert order == tuple(inspect.signature(theirs).parameters), name
+        order = ", ".join(inspect.signature(theirs).parameters)
+        with pytest.raises(TypeError, match=f"positional arguments: {order}$"):
+            ours(*range(20))
     functions = {ShapeNet: pyg.ShapeNet, LRGBDataset: pyg.LRGBDataset}
     for ours, theirs in {**functions, GNNBenchmarkDataset: pyg.GNNBenchmarkDataset}.items():
         shown = [
@@ -209,20 +213,10 @@ def test_the_table_has_the_order_of_pyg():
         ]
         usual = inspect.signature(theirs).parameters
         assert [name for name, _ in shown] == list(usual)[: len(shown)]
-        assert list(usual)[len(shown) :] == list(ORDER["MalNetTiny"][2:])
+        assert list(usual)[len(shown) :] == list(STEPS)
         assert all(
             value == usual[name].default for name, value in shown if value is not None
         )  # root has a default here
-
-
-def test_every_public_class_with_a_name_of_pyg_is_in_the_table():
-    common = {name for name in kmip_data.__all__ if hasattr(pyg, name)}
-    functions = {"ShapeNet", "LRGBDataset", "GNNBenchmarkDataset"}
-    assert common == ({*ORDER} - {"ShapeNetPart"}) | functions
-    for name, meanings in MEANINGS.items():
-        assert {*meanings} <= {*ORDER[name]} & {
-            *inspect.signature(getattr(kmip_data, name)).parameters
-        }
 
 
 WRONG = {

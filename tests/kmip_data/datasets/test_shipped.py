@@ -1,24 +1,20 @@
-"""Classes made from the parameters of pipelines, and the stubs that type checkers read."""
+"""Shipped datasets: their classes, and the tables of the documentation."""
 
+import inspect
 import os
 import pickle
 import re
+from typing import get_type_hints
 
 import pytest
-from support import dataset_stub, dataset_tables
+from support import dataset_tables
 
 import kmip_data
-from kmip_data.datasets import shipped
-from kmip_data.manifest import digests_of, load_manifest
+from kmip_data.datasets import base
+from kmip_data.datasets.base import names_of
+from kmip_data.errors import UsageError
+from kmip_data.manifest import digests_of
 from kmip_data.pipelines.base import load_pipeline
-
-
-def test_the_stubs_are_those_of_the_classes():
-    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
-        dataset_stub.write()
-    again = "run make docs-tables"
-    assert dataset_stub.STUB.read_text("utf-8") == dataset_stub.stub(), again
-    assert dataset_stub.PUBLIC.read_text("utf-8") == dataset_stub.public_stub(), again
 
 
 def test_the_tables_of_datasets_are_those_of_the_manifests():
@@ -45,21 +41,53 @@ def test_every_dataset_with_raw_files_has_its_digests_on_a_page():
             assert any(re.search(line, text) for text in after), manifest.name
 
 
-def test_every_parameter_of_a_pipeline_is_an_argument():
-    for title in shipped.class_names():
-        made = getattr(shipped, title)
-        pipeline = load_pipeline(load_manifest(made._name))
-        arguments = {*made._parameters, *made._rule, *made._shared, *made._replaced, *made._options}
-        assert {*pipeline.Params.model_fields} <= arguments, title
-        rules = {*pipeline.SplitParams.model_fields} - {"split"} | {"split_rule"}
-        assert rules <= arguments, title
+#: Parameter of a build that an argument of the class replaces.
+REPLACED = {
+    ("ShapeNetPart", "category"): "categories",
+    ("GraphLandDataset", "target_scaling"): None,
+}
 
 
-def test_a_class_is_made_once_and_pickled_by_its_name():
-    assert pickle.loads(pickle.dumps(kmip_data.S3DIS)) is kmip_data.S3DIS is shipped.S3DIS
+def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
+    for manifest in dataset_tables.manifests():
+        if manifest.recipe:
+            continue
+        title = manifest.dataset_class
+        assert title in kmip_data.__all__, f"{title} is not in kmip_data/__init__.pyi"
+        made = getattr(kmip_data, title)
+        assert manifest.name in names_of(made)
+        if manifest.name != made.dataset_name:
+            continue
+        given = inspect.signature(made).parameters
+        types = get_type_hints(made.__init__)
+        pipeline = load_pipeline(manifest)
+        rule = pipeline.SplitParams.model_fields
+        fields = pipeline.Params.model_fields | rule
+        for name, field in fields.items():
+            argument = "split_rule" if name == "split" and name in rule else name
+            if (title, argument) in REPLACED:
+                assert REPLACED[title, argument] in {None, *given}
+                continue
+            shown = given[argument]  # fails where the class lacks it
+            if argument in types and argument != "limit":
+                assert shown.default == field.default, (title, argument)
+                assert types[argument] == field.annotation, (title, argument)
+            else:  # a key that all classes share
+                assert argument in base.RuleArguments.__annotations__, (title, argument)
 
 
-def test_a_name_without_a_dataset_is_no_class():
-    for name in ("ImageNet", "OwnPoints", "_private"):
-        with pytest.raises(AttributeError, match=name):
-            getattr(shipped, name)
+def test_a_class_of_three_lines_opens_a_dataset_with_the_parameters_of_its_pipeline(tmp_path):
+    class Areas(base.BuiltDataset):
+        dataset_name = "s3dis"
+
+    areas = Areas(tmp_path, k=4, test_area=5, limit=24, sample=True, jobs=1, quiet=True)
+    assert areas.card.parameters["k"] == 4
+    assert areas.split_name == "upstream-area5-seed0"
+    with pytest.raises(UsageError, match="argument of Areas"):
+        Areas(tmp_path, kk=4)
+    with pytest.raises(UsageError, match="category"):  # its own argument is ``categories``
+        kmip_data.ShapeNetPart(tmp_path, category=("Cap",))
+
+
+def test_a_class_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(kmip_data.S3DIS)) is kmip_data.S3DIS

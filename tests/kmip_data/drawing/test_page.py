@@ -255,13 +255,19 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         const where = {{ clientX, clientY: box.top + at[1], pointerId: 1, bubbles: true }};
         for (const kind of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(kind, where));
         const held = explorer.state.node;
+        document.body.style.gridTemplateColumns = "1fr 600px"; // the titles follow their maps
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));
+        const second = document.querySelectorAll("#panes p")[1].getBoundingClientRect();
+        const title = [second.left - box.left, second.top - box.top];
+        const map = paneBoxes()[1];
+        const follows = Math.abs(title[0] - map.left) < 1 && Math.abs(title[1] - map.top) < 1;
         document.getElementById("by").value = "1";
         document.getElementById("by").dispatchEvent(new Event("change"));
         const errors = [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent);
         const apart = left.right <= right.left;
         influence[1].name = "helsinki/gcn/b";
         const same = influence.map((run) => shortName(run.name));
-        return {{ errors, titles, light, held, apart, same, panes: explorer.state.panes }};""",
+        return {{ errors, titles, light, held, apart, same, follows, panes: explorer.state.panes }};""",
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
@@ -273,6 +279,7 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
     assert found["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], (
         "of data with distances, of the first run"
     )
+    assert found["follows"]
     assert found["light"][1] > 1.3 * found["light"][0], "more of the city glows"
     assert (found["held"], found["apart"], found["panes"]) == (2000, True, 1)
 

@@ -12,8 +12,9 @@ import pytest
 from support.builds.toy_pipeline import build_toy, write_raw
 
 from kmip_data.builds.home import Build
-from kmip_data.format.build_files import CROISSANT_NAME, build_croissant, render_card
+from kmip_data.format.build_files import CROISSANT_NAME, build_croissant
 from kmip_data.format.card import Card, read_card
+from kmip_data.format.page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 
 

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 import weakref
-from itertools import product
 
 import numpy as np
 import pytest
@@ -63,25 +62,18 @@ def threads():
 # ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def always_shared(monkeypatch):
-    """Share out every batch, however small."""
-    monkeypatch.setattr("kmip_data.reading.assemble._WORTH_SHARING", 0)
-
-
 def assert_batches(found, wanted):
     for batch, other in zip(found, wanted, strict=True):
         assert_same(batch, other)
 
 
-@pytest.mark.usefixtures("always_shared")
 def test_batches_are_pygs(dataset):
     wanted = list(DataLoader(dataset, 3, sampler=ORDER))
     with Cases() as cases:
-        for num_threads, prefetch in product((1, 2, 4), (0, 1, 5)):
-            with cases(f"{num_threads} threads, {prefetch} ahead"):
-                how = {"num_threads": num_threads, "prefetch": prefetch}
-                assert_batches(GraphLoader(dataset, 3, sampler=ORDER, **how), wanted)
+        for prefetch in (0, 1, 5):
+            with cases(f"{prefetch} ahead"):
+                loader = GraphLoader(dataset, 3, sampler=ORDER, prefetch=prefetch)
+                assert_batches(loader, wanted)
 
 
 def test_arguments_of_pyg(dataset):
@@ -119,9 +111,8 @@ def test_a_selection_a_part_and_a_subset(build, dataset):
         assert_batches(GraphLoader(chosen, 4), DataLoader(chosen, 4))
 
 
-@pytest.mark.usefixtures("always_shared")
 def test_compact_batches(dataset):
-    loader = GraphLoader(dataset, 7, compact=True, num_threads=3)
+    loader = GraphLoader(dataset, 7, compact=True)
     for batch, wanted in zip(loader, DataLoader(dataset, 7), strict=True):
         assert "edge_index" not in batch
         assert (batch.neighbor.dtype, batch.neighbor.shape) == (torch.uint16, (batch.num_nodes, 4))
@@ -185,7 +176,7 @@ def test_on_a_gpu(dataset):
 def test_transform_takes_the_slow_path(build):
     dataset = ShardedDataset(build)
     options = {"sampler": ORDER, "follow_batch": ["x"], "exclude_keys": ["y"]}
-    loader = GraphLoader(dataset, 4, num_threads=2, **options)
+    loader = GraphLoader(dataset, 4, **options)
     list(loader)
     dataset.transform = T.Compose(
         [T.NormalizeFeatures(), T.Distance(norm=False)]
@@ -193,12 +184,10 @@ def test_transform_takes_the_slow_path(build):
     assert_batches(loader, DataLoader(dataset, 4, **options))
 
 
-def test_seed_fixes_the_order_for_any_number_of_threads(numbers):
+def test_seed_fixes_the_order_for_any_number_of_batches_ahead(numbers):
     epochs = []
-    for num_threads, prefetch in [(1, 0), (1, 2), (4, 9)]:
-        loader = GraphLoader(
-            numbers, 4, shuffle=True, seed=9, num_threads=num_threads, prefetch=prefetch
-        )
+    for prefetch in (0, 2, 9):
+        loader = GraphLoader(numbers, 4, shuffle=True, seed=9, prefetch=prefetch)
         epochs.append([numbers_of(loader) for _ in range(3)])
     assert epochs[0] == epochs[1] == epochs[2]
     assert epochs[0][0] != epochs[0][1]
@@ -222,7 +211,7 @@ def test_set_epoch(numbers):
 RESUMED = [
     {"batch_size": 4, "prefetch": 3},
     {"max_nodes": 40, "bucket": 10, "prefetch": 0},
-    {"batch_size": 2, "rank": 1, "world_size": 3, "even": True, "num_threads": 4},
+    {"batch_size": 2, "rank": 1, "world_size": 3, "even": True},
 ]
 
 
@@ -281,17 +270,23 @@ def test_a_state_and_loaders_of_another_order(numbers):
         other.load_state_dict(after)
         GraphLoader(numbers, 4, shuffle=True).load_state_dict(other.state_dict())
         assert (numbers_of(other), numbers_of(other)) == ([], second)
-    # Threads and columns do not change the order.
-    GraphLoader(numbers, 4, shuffle=True, num_threads=2, exclude_keys=["number"]).load_state_dict(
-        within
-    )
+    # Batches ahead and columns do not change the order.
+    other = GraphLoader(numbers, 4, shuffle=True, prefetch=0, exclude_keys=["number"])
+    other.load_state_dict(within)
 
 
-def test_workers_are_threads(numbers):
+def test_workers_are_one_thread_ahead(numbers):
     wanted = numbers_of(GraphLoader(numbers, 4, shuffle=True))
-    for workers, expected in ((0, (1, 0)), (1, (1, 2)), (9, (9, 2))):
+    before = threads()
+    for workers, prefetch in ((0, 0), (1, 2), (9, 2)):
         loader = GraphLoader(numbers, 4, shuffle=True, num_workers=workers)
-        assert (loader.num_threads, loader.prefetch) == expected
+        assert loader.prefetch == prefetch
+        iterator = iter(loader)
+        next(iterator)
+        assert len(threads() - before) == min(workers, 1)
+        iterator.close()
+        assert_no_more_threads(before)
+        loader.set_epoch(0)
         assert loader.num_workers == workers
         assert numbers_of(loader) == wanted
 
@@ -314,7 +309,7 @@ def test_a_loader_is_a_dataloader_that_shows_its_arguments(numbers):
     loader = GraphLoader(numbers, 4, shuffle=True, seed=2, compact=False, num_workers=3)
     assert isinstance(loader, torch.utils.data.DataLoader)
     assert repr(loader) == (
-        "GraphLoader(ShardedDataset(numbered, 50 graphs), batch_size=4, shuffle=True, seed=2, num_threads=3)"
+        "GraphLoader(ShardedDataset(numbered, 50 graphs), batch_size=4, shuffle=True, seed=2)"
     )
     others = {
         "max_nodes=40, bucket=5": {"max_nodes": 40, "bucket": 5},
@@ -395,7 +390,7 @@ def test_fabric_divides_by_its_sampler(numbers):
         assert not isinstance(whole.sampler, torch.utils.data.DistributedSampler)
         sampler = DistributedSamplerWrapper(whole.sampler, num_replicas=2, rank=rank, shuffle=False)
         share = _update_dataloader(whole, sampler)
-        assert (share.num_threads, share.exclude_keys) == (2, ("x",))
+        assert (share.prefetch, share.exclude_keys) == (2, ("x",))
         shares.append(numbers_of(share))
         ours = GraphLoader(numbers, 4, shuffle=True, seed=6, rank=rank, world_size=2)
         assert shares[-1] == numbers_of(ours)
@@ -413,7 +408,7 @@ def test_an_iterator_in_use_at_exit_is_silent(tmp_path):
     numbered_build(tmp_path / "numbers", 50)
     program = (
         "from kmip_data import GraphLoader, ShardedDataset\n"
-        f"loader = GraphLoader(ShardedDataset({str(tmp_path / 'numbers')!r}), 2, num_threads=2)\n"
+        f"loader = GraphLoader(ShardedDataset({str(tmp_path / 'numbers')!r}), 2)\n"
         "it = iter(loader)\nprint(next(it).num_graphs)"
     )
     done = subprocess.run(
@@ -476,15 +471,14 @@ def assert_no_more_threads(before):
     assert not threads() - before
 
 
-@pytest.mark.usefixtures("always_shared")
 def test_threads_end_with_the_iteration(dataset):
     before = threads()
-    iterator = iter(GraphLoader(dataset, 2, num_threads=3))
+    iterator = iter(GraphLoader(dataset, 2))
     next(iterator)
     assert threads() - before
     del iterator
     assert_no_more_threads(before)
-    list(GraphLoader(dataset, 2, num_threads=3))
+    list(GraphLoader(dataset, 2))
     assert_no_more_threads(before)
 
 
@@ -493,7 +487,6 @@ WRONG = [
         {"batch_size": 0},
         {"batch_size": None},
         {"batch_size": 2.0},
-        {"num_threads": 0},
         {"prefetch": -1},
     ),
     *({"seed": -1}, {"max_nodes": 0}, {"batch_size": 2, "max_nodes": 10}, {"compact": True}),

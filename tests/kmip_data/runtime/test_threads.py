@@ -1,4 +1,4 @@
-"""Threads: the pool of kernels, helpers that share work, results made ahead; after a fork, too."""
+"""Threads: the pool of kernels, results made ahead; after a fork, too."""
 
 import os
 import signal
@@ -6,13 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from kmip_data.runtime import threads
-from kmip_data.runtime.threads import HelperThreads, ahead
+from kmip_data.runtime.threads import ahead
 
 
 @pytest.fixture(autouse=True)
@@ -142,74 +141,6 @@ def test_a_child_forked_after_torchs_threads_ran_has_its_own(torchs_threads):
     child = os.fork()
     if child == 0:
         os._exit(0 if len(runners_of_ranges()) == 2 else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-# Helpers
-
-
-@pytest.fixture
-def helpers():
-    helpers = HelperThreads(3)
-    yield helpers
-    helpers.close()
-
-
-def test_every_part_once(helpers):
-    for bounds in ([0, 9], [0, 4, 9], [0, 1, 2, 3, 9], list(range(30)), [0, 0, 5]):
-        seen = []
-        helpers.run(lambda start, stop, seen=seen: seen.append((start, stop)), bounds)
-        assert sorted(seen) == sorted(pairwise(bounds))
-
-
-def test_parts_run_at_the_same_time(helpers):
-    barrier = threading.Barrier(4, timeout=600)
-    threads = set()
-
-    def work(start, stop):
-        barrier.wait()
-        threads.add(threading.current_thread())
-
-    helpers.run(work, [0, 1, 2, 3, 4])
-    assert len(threads) == 4
-    assert threading.current_thread() in threads
-
-
-@pytest.mark.parametrize("broken", [0, 1, 3])
-def test_errors_are_raised_after_all_parts_ended(helpers, broken):
-    ended = []
-
-    def work(start, stop):
-        if start == broken:
-            message = "this part"
-            raise ValueError(message)
-        time.sleep(0.05)
-        ended.append(start)
-
-    with pytest.raises(ValueError, match="this part"):
-        helpers.run(work, [0, 1, 2, 3, 4])
-    assert len(ended) == 3
-
-
-def test_none_and_closed_helpers(helpers):
-    none, seen = HelperThreads(0), []
-    none.run(lambda start, stop: seen.append((start, stop, threading.current_thread())), [0, 3, 7])
-    assert seen == [(0, 7, threading.current_thread())]
-    none.close()
-    helpers.run(lambda start, stop: None, [0, 1, 2])
-    assert running("help")
-    helpers.close()
-    assert gone("help")
-
-
-def test_a_forked_child_does_it_all(helpers):
-    helpers.run(lambda start, stop: None, [0, 1, 2])
-    child = os.fork()
-    if child == 0:
-        seen = []
-        helpers.run(lambda start, stop: seen.append((start, stop)), [0, 1, 2])
-        helpers.close()
-        os._exit(0 if seen == [(0, 2)] else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

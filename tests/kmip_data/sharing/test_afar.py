@@ -66,7 +66,7 @@ def test_items_splits_and_batches_are_those_of_the_local_build(pushed, server):
         assert_same(far[g], local[g])
     test = kmip_data.open(server.address, "test", columns=["y"])
     assert_same(test[3], kmip_data.open(local.build.path, "test", columns=["y"])[3])
-    for options in ({"compact": True, "prefetch": 0}, {"num_threads": 2}):
+    for options in ({"compact": True, "prefetch": 0}, {"prefetch": 2}):
         first_batches(far, local, batch_size=7, shuffle=True, seed=5, **options)
 
 

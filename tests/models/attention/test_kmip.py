@@ -16,7 +16,6 @@ from torch_geometric.nn import Sequential
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention, set_training_k
-from kmip_data.models.search import topk
 
 PTR = [0, 4, 4, 5, 17, 40]
 
@@ -144,32 +143,6 @@ def test_another_k_in_training() -> None:
     assert not torch.equal(evaluated, other(x, PTR))
     set_training_k(layer, None)
     assert torch.equal(layer.train()(x, PTR), evaluated)
-
-
-def test_a_warm_start_changes_nothing(monkeypatch) -> None:
-    hints = []
-    ranked = topk.ranked
-
-    def noting(problem, backend):
-        hints.append(None if problem.hint is None else tuple(problem.hint.shape))
-        return ranked(problem, backend)
-
-    monkeypatch.setattr(topk, "ranked", noting)
-    cold, warm = (
-        KMIPAttention(8, heads=2, key_dim=3, k=6, warm_start=start) for start in (False, True)
-    )
-    warm.load_state_dict(cold.state_dict())
-    x = torch.randn(400, 8)
-    for step, rows in enumerate((400, 400, 300, 300)):
-        moved = x[:rows] + 0.01 * step
-        warm.training_k = cold.training_k = 6 - step
-        assert torch.equal(warm(moved), cold(moved))
-    assert hints[0::2] == [None, (2, 400, 6), None, (2, 300, 4)]
-    where = warm._last.data_ptr()
-    warm.eval()(moved)  # with k = 6
-    assert warm._last.data_ptr() == where
-    assert warm._last.shape == (2, 300, 3)
-    assert warm.state_dict().keys() == cold.state_dict().keys()
 
 
 def test_graph_numbers_instead_of_pointers() -> None:

@@ -115,7 +115,7 @@ def layers() -> list[nn.Module]:
         KMIPMultiheadAttention(E, H, 3, kdim=5, vdim=3),
         KMIPMultiheadAttention(E, H, 3, bias=False),
         KMIPAttention(E, heads=H, key_dim=3, k=3),
-        KMIPAttention(E, heads=H, key_dim=3, k=3, output_projection=True, warm_start=True),
+        KMIPAttention(E, heads=H, key_dim=3, k=3, output_projection=True),
     ]
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 from support import published
-from support.published import leaderboard, our_standing, results_table
+from support.published import (
+    attention_table,
+    difference,
+    leaderboard,
+    our_standing,
+    results_table,
+)
 from support.runs.reports import write_run
 
 from kmip_data.errors import NotReproduced, UsageError
@@ -192,6 +198,11 @@ def test_tables_of_the_docs_are_those_of_the_rows() -> None:
             lambda found: found[1] + results_table(found[2]),
             text,
         )
+        written = re.sub(
+            r"(?s)(<!-- attention -->\n).*?(?=\n\n|\Z)",
+            lambda found: found[1] + attention_table(),
+            written,
+        )
         check_page(page, written)
         assert "<!-- rows: " in text
 
@@ -200,6 +211,14 @@ def check_page(page: Path, written: str) -> None:
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         page.write_text(written, "utf-8")
     assert page.read_text("utf-8") == written, "run make docs-tables"
+
+
+def test_differences_are_in_deviations_and_positive_where_the_first_is_better() -> None:
+    first = a_row(test=(0.5, 0.6, 0.7))
+    assert difference(first, a_row(test=(0.3, 0.4, 0.5))) == "+2.4"
+    assert difference(first, a_row(test=(0.8, 0.8, 0.8))) == "−3.5"
+    errors = a_row(metric="mae", test=(0.5, 0.6, 0.7))
+    assert difference(errors, a_row(metric="mae", test=(0.3, 0.4, 0.5))) == "−2.4"
 
 
 def test_the_leaderboard_is_that_of_the_data() -> None:

@@ -91,6 +91,7 @@ def test_one_epoch_and_short_runs_have_axes_that_can_be_read(tmp_path):
         epochs = drawn(draw_curves, table)
         assert [epochs.get_xlim(), [*epochs.get_xticks()]] == [(0, 2), [1]]
         axis = drawn(draw_over_hours, table).xaxis
+        assert axis.axes.lines[0].get_marker() == "_", "a line of one point would not be seen"
         labels = [label.get_text() for label in axis.get_ticklabels()]
         assert len(labels) > 1, seconds
         assert all(re.fullmatch(r"[\d.]+ (ms|s|min|h)", label) for label in labels)

@@ -1,10 +1,9 @@
-"""Every backend (on a CPU exact_scan, filter_scan, tree) gives the answer of the rule, bit for bit."""
+"""Every backend (on a CPU exact_scan, byte_scan, filter_scan) gives the answer of the rule, bit for bit."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import re
 import threading
 from itertools import pairwise
 
@@ -20,7 +19,7 @@ from support.oracles.slow_models import slow_search
 from kmip_data.models.context import autocast
 from kmip_data.models.search import rule, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
-from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, tree
+from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, sorted_keys
 from kmip_data.runtime.threads import set_num_threads
 from tools.gpu.fuzz import numbers
 
@@ -74,7 +73,7 @@ def check(problem, backend: str) -> None:
     assert_same(found, slow_search(queries, keys, k, query_ptr, key_ptr))
 
 
-WAYS = ["exact", "bytes", "flat", "tree", "distinct"]
+WAYS = ["exact", "bytes", "flat", "distinct"]
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
@@ -88,13 +87,10 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "exact":
         monkeypatch.setattr(cpu, "_FEW_QUERIES", 2**60)
         return
-    for name in ("_FEW_KEYS", "_TREE_KEYS", "_TREE_QUERIES"):
-        monkeypatch.setattr(cpu, name, 0)
+    monkeypatch.setattr(cpu, "_FEW_KEYS", 0)
     for name in ("_FEW_QUERIES", "_FEW_KEYS_A_K"):
         monkeypatch.setattr(cpu, name, 1)
     monkeypatch.setattr(cpu, "_TIES", 1.0)  # rows that fail are searched exactly, one by one
-    monkeypatch.setattr(cpu, "_TREE_DIM", float("inf") if way == "tree" else -1.0)
-    monkeypatch.setattr(cpu, "_CLIMB", -1e18)
     monkeypatch.setattr(cpu, "_BYTES", -1e18 if way == "bytes" else np.inf)
 
 
@@ -303,7 +299,7 @@ def test_queries_that_are_given_up_leave_their_neighbours_alone(monkeypatch) -> 
     keys = 0.1 * distinct[:, rows] + 0.3
     queries = torch.randn(2, 150, 16, generator=generator)[:, rows]
     expected = topk_inner_product(queries, keys, 10, backend="dense")
-    for way in ("bytes", "flat", "tree"):
+    for way in ("bytes", "flat"):
         with monkeypatch.context() as patch:
             force(patch, way)
             assert_same(topk_inner_product(queries, keys, 10, backend="cpu"), expected)
@@ -325,7 +321,7 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     cases = [*((layout, 7, 3) for layout in LAYOUTS), *(("plain", *each) for each in sizes)]
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         check_each(holds, cases)
-    assert all(f"{way} scan of 4500 keys" in caplog.text for way in ("flat", "tree"))
+    assert "flat scan of 4500 keys" in caplog.text
     assert not lanes.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
 
 
@@ -350,29 +346,16 @@ def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
     assert "exact scan of 1101 keys" in caplog.text
 
 
-def test_a_tree_is_taken_where_it_helps_and_only_there(monkeypatch, caplog) -> None:
-    """On a sphere: keys of many lengths are excluded by these."""
-    monkeypatch.setattr(cpu, "_BYTES", np.inf)
-    rows = torch.nn.functional.normalize(adversary("plain", 60_000, 3)[:1], dim=-1)
-    with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
-        topk_inner_product(rows[:, :9000], rows, 4, backend="cpu")
-        wide = torch.randn(1, 30_000, 40)
-        topk_inner_product(wide[:, :64], wide, 4, backend="cpu")
-    assert "tree scan" in caplog.messages[0]
-    assert int(re.search(r"cost of (\d+) leaves", caplog.messages[0])[1]) < 3000
-    assert "flat scan" in caplog.messages[1]
-
-
 def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     """Half of the best keys round to products of bytes below the k-th best: the bound keeps them."""
     if not lanes.multiplies_bytes():
         pytest.skip("this processor does not multiply bytes")
     keys = adversary("plain", 6000, 10)[0].numpy()
-    sorted_keys = tree.by_length(keys)
-    codes = byte_scan.encode(keys, sorted_keys)
+    ordered = sorted_keys.by_length(keys)
+    codes = byte_scan.encode(keys, ordered)
 
     # 1. Keys differ from their bytes by at most the bound.
-    scaled = ((keys - sorted_keys.centre) * sorted_keys.factor)[sorted_keys.order]
+    scaled = ((keys - ordered.centre) * ordered.factor)[ordered.order]
     unsigned = codes.quads.view(np.uint8).reshape(-1, 3, 16, 4).transpose(0, 2, 1, 3)
     band = np.arange(6000) // 16 >> codes.shift
     whole = unsigned.reshape(-1, 12)[:6000, :10].astype(float) - 128
@@ -393,22 +376,6 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     monkeypatch.setattr(byte_scan, "encode", lambda *_: wrong)
     lost = topk_inner_product(*operands, backend="cpu")
     assert not torch.equal(lost[1], expected[1])
-
-
-def test_any_hint_gives_the_same(monkeypatch) -> None:
-    queries, keys, ptr = blocks()
-    anywhere = torch.randint(-5, 2000, (2, 1500, 30), generator=torch.Generator().manual_seed(2))
-    expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
-    best = expected[1]
-
-    def holds(case) -> None:
-        way, hint = case
-        force(monkeypatch, way)
-        found = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu", hint=hint)
-        assert_same(found, expected)
-
-    hints = (best, best[..., :4], best[..., :1].expand(-1, -1, 12), anywhere, anywhere.int())
-    check_each(holds, itertools.product(WAYS, hints))
 
 
 def test_memory_stays() -> None:
@@ -480,7 +447,7 @@ def test_float64_scores_stay_float64() -> None:
 
 
 def test_bounds_of_the_filter_are_those_of_their_proof() -> None:
-    """ADR 0100: (d + 4) roundings of a product, one of a score; for a cone an axis and a length."""
+    """ADR 0100: (d + 4) roundings of a product, one of a score."""
     unit, scale, length, longest = 2.0**-24, 0.5, 2.0, 3.0
     filtered = (5 + 4) * unit * 1.1
     ruled = (1.1 * unit * length * longest + 2.0**-148) / (length * scale)
@@ -488,4 +455,3 @@ def test_bounds_of_the_filter_are_those_of_their_proof() -> None:
         2.2 * (filtered + ruled), rel=1e-12
     )
     assert candidates._slack(2e19, 5, scale, 2e19) == np.inf
-    assert candidates.error_of_cones(5) == pytest.approx(2 * (5 + 8) * unit)

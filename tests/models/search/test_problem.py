@@ -47,12 +47,6 @@ def test_refusals() -> None:
             ((ROWS, ROWS[..., :2], 1), {}, ["differ", "(2, 5, 3)", "(2, 5, 2)"]),
             ((ROWS, ROWS, 0), {}, ["k is wrong", "at least 1", "0"]),
             ((ROWS, ROWS, True), {}, ["k is wrong", "True"]),
-            (
-                (ROWS, ROWS, 1),
-                {"hint": torch.zeros(2, 4, 1, dtype=torch.int64)},
-                ["hint", "(2, 4, 1)"],
-            ),
-            ((ROWS, ROWS, 1), {"hint": ROWS}, ["hint", "int64", "float32"]),
             pointers([0, 3, 2, 5], "falls", "query_ptr[2] = 2"),
             pointers([0, 4], "last entry 5", "4"),
             pointers([1, 5], "first entry 0", "1"),

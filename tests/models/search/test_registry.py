@@ -18,10 +18,10 @@ from kmip_data.models.search import (
     backends,
     topk,
     topk_inner_product,
-    trial,
 )
 from kmip_data.models.search.backends import keops
 from kmip_data.models.search.problem import check_problem
+from kmip_data.models.training import self_check
 
 
 def test_status_names_every_backend_with_a_reason() -> None:
@@ -55,13 +55,6 @@ def search(problem):
     scores, indices = problem.new_result()
     return scores, indices * 0
 """
-HANGS = """
-import __main__, time
-__main__.SEARCHING, searches = 1, []
-def search(problem):
-    searches.append(1)
-    time.sleep(1000 if len(searches) == 2 else 0)
-"""
 
 
 def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
@@ -76,24 +69,13 @@ def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
         topk.all_backends.cache_clear()
 
 
-def test_backends_that_hang_or_err_are_broken_and_slow_ones_are_not(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
-    modules = {"zeros": ZEROS, "hangs": HANGS}
-    for name, text in modules.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.setattr(
-        topk, "all_backends", lambda: {name: SimpleNamespace(__name__=name) for name in modules}
-    )
-    rows = [topk.BackendStatus(name, "cpu", usable=True, reason="") for name in modules]
-    found = trial.failures(
-        [*rows, topk.BackendStatus("not usable", "cpu", usable=False, reason="")]
-    )
-    assert set(found) == {(name, "cpu") for name in modules}
-    assert all(failure.broken for failure in found.values())
-    assert "another result" in found["zeros", "cpu"].why
-    assert "SIGALRM" in found["hangs", "cpu"].why
-    monkeypatch.setattr(trial, "PREPARING", 0.01)
-    assert not trial.failures(rows)["zeros", "cpu"].broken
+def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> None:
+    monkeypatch.setattr(topk, "search", lambda *given: (torch.ones(1) * (given[5] == "wrong"),) * 2)
+    self_check.main("right", "cpu", "{}")
+    with pytest.raises(AssertionError, match="other bits"):
+        self_check.main("wrong", "cpu", "{}")
+    (reason,) = self_check.check("cpu", {}, ["dense"], 0.01).values()
+    assert reason.startswith(self_check.LATE)
 
 
 def test_keops_without_a_compiler(monkeypatch) -> None:

@@ -23,7 +23,7 @@ from support.runs.processes import on_processes
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
-from kmip_data.datasets.shipped import PCQMContact
+from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.models.training import accumulators
 from kmip_data.models.training.accumulators import SplitMetrics, gathered, link_ranks
 from kmip_data.models.training.data.graphs import open_data

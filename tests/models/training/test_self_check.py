@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +20,6 @@ from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda, dense
-from kmip_data.models.search.gpu import plan
 from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import why_plain
 from kmip_data.models.training.self_check import OK, sizes_of
@@ -50,7 +47,9 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
 
     parts = ("attention", "edges")
     assert found("whole", *parts) == dict.fromkeys(parts, OK)
-    assert all("away from float64" in reason for reason in found("other result", *parts).values())
+    assert all(
+        "away from what is expected" in reason for reason in found("other result", *parts).values()
+    )
     assert COMPILER is None or found("whole", "search") == {"search": OK}
 
 
@@ -59,7 +58,7 @@ def test_another_result_of_the_search_is_found(monkeypatch) -> None:
     monkeypatch.setattr(
         cuda, "search", lambda problem: tuple(each.flip(-1) for each in dense.search(problem))
     )
-    with pytest.raises(SystemExit, match="search, the run's sizes: other bits"):
+    with pytest.raises(AssertionError, match="other bits"):
         self_check.main("search", "cpu", json.dumps(emulated_gpu.SIZES))
 
 
@@ -79,26 +78,10 @@ def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatc
     assert found == dict.fromkeys(("attention", "edges"), reason)
 
 
-def test_what_is_compiled_is_counted() -> None:
-    folder = Path(self_check.__file__).parents[1]
-    launched = set()
-    for file in [*folder.glob("attention/gpu/*.py"), *folder.glob("layers/gpu/*.py")]:
-        launched |= set(re.findall(r"\b(\w+)\[(?:\(|programs|grid)", file.read_text("utf-8")))
-    shapes = [((4, 1500, 1500, 5), k, (0, 0, 3, 750)) for k in (10, 30, 100)]
-    shapes += [((1, 9000, 9000, 5), 10, (0,)), ((4, 25_000, 25_000, 5), 10, (0,))]
-    plans = [
-        plan.plan_for(shape, k, 0, (ptr, ptr), torch.device("cpu"), 132) for shape, k, ptr in shapes
-    ]
-    programs = {each.program for each in plans}
-    assert (
-        f"{len(launched)} Triton kernels and {len(programs)} search programs" == self_check.KERNELS
-    )
-
-
 @pytest.fixture
 def checked(monkeypatch, tmp_path):
     """A GPU of which ``found`` is said, and how often it was checked."""
-    made = SimpleNamespace(found=dict.fromkeys(self_check.INSTEAD, OK), times=0, name="a GPU")
+    made = SimpleNamespace(found=dict.fromkeys(self_check.PARTS, OK), times=0, name="a GPU")
 
     def check(*_):
         made.times += 1
@@ -116,39 +99,34 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     assert sizes_of(model) == {"heads": 4, "k": 10, "key_dim": 5, "value_dim": 14, "hidden_dim": 56}
     assert sizes_of(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
     for _ in range(2):
-        self_check.before_run(model, GPU)
+        self_check.before_run(model, "a GPU")
     assert (checked.times, LEFT_OUT) == (1, {})
-    self_check.before_run(ModelConfig(hidden_dim=60), GPU)
+    self_check.before_run(ModelConfig(hidden_dim=60), "a GPU")
     assert checked.times == 2
     checked.name = "another GPU"
     monkeypatch.setenv("KMIP_DATA_SELF_CHECK", "off")
-    self_check.before_run(model, GPU)
+    self_check.before_run(model, "a GPU")
     assert checked.times == 2
     monkeypatch.delenv("KMIP_DATA_SELF_CHECK")
     checked.found["edges"] = "no result within 60 s"  # a busy machine: tried again
     for _ in range(2):
-        self_check.before_run(model, GPU)
+        self_check.before_run(model, "a GPU")
     assert checked.times == 4
     checked.found["edges"] = "CUDA out of memory. Tried to allocate 2.00 GiB."  # of another process
     LEFT_OUT.clear()
-    self_check.before_run(model, GPU)
+    self_check.before_run(model, "a GPU")
     assert (checked.times, LEFT_OUT) == (5, {})
-    for path in tmp_path.rglob("*.json"):
-        path.write_text("damaged")
-    checked.name = "a GPU"
-    self_check.before_run(model, GPU)
-    assert checked.times == 6
 
 
 def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch) -> None:
-    checked.found = {part: f"{part} is broken" for part in self_check.INSTEAD}
+    checked.found = {part: f"{part} is broken" for part in self_check.PARTS}
     with caplog.at_level(logging.WARNING, self_check.__name__):
         for _ in range(2):
-            self_check.before_run(ModelConfig(), GPU)
+            self_check.before_run(ModelConfig(), "a GPU")
     (line,) = [
         record.getMessage() for record in caplog.records if "leaves out" in record.getMessage()
     ]
-    assert all(part in line for part in self_check.INSTEAD)
+    assert all(part in line for part in self_check.PARTS)
     assert "kmip-data doctor --json" in line
     assert checked.found == LEFT_OUT
     # Search: the next backend.

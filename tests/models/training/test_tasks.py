@@ -9,17 +9,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.builds.learnable import rings, tiny_config
+from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
+from kmip_data.models.analysis.answers import ask
 from kmip_data.models.tables import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy
 from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.tasks import NO_PAIR, Task
+from kmip_data.models.training.tasks import NO_PAIR, Task, kinds_of_values
 
 USUAL = {
     "classes": ("single-label", "cross_entropy", "accuracy", 3),
@@ -63,22 +67,87 @@ def test_values_are_learned_and_the_lowest_error_wins(tmp_path):
     assert summary.results[0].metrics["test"]["mae"] < 0.2
 
 
-def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
+def test_numbers_may_be_unknown(tmp_path):
     build = rings(tmp_path / "b", "values", 40, unknown=True)
-    config = tiny_config(build, training={"loss": "binary_cross_entropy", "epochs": 1})
-    assert open_data(config, home=Home(tmp_path)).task.kind == "multilabel"
     regression = train(tiny_config(build), home=Home(tmp_path), quiet=True).results[0]
     assert np.isfinite(regression.metrics["test"]["mae"])
 
 
+AS_OTHERS = {
+    ("classes", "regression"): ("regression", "mae", lambda y: y[:, None].float()),
+    ("classes", "multilabel"): ("multilabel", "ap", lambda y: F.one_hot(y, 3).float()),
+    ("labels", "regression"): ("regression", "mae", lambda y: y.float()),
+    ("one-hot", "classification"): ("single-label", "accuracy", lambda y: y.argmax(dim=1)),
+}
+
+
+@pytest.mark.parametrize(("stored", "chosen"), AS_OTHERS)
+def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
+    kind, metric, expected = AS_OTHERS[stored, chosen]
+    config = tiny_config(rings(tmp_path / "b", stored, 40), training={"epochs": 1})
+    config = apply_overrides(config, [f"training.task={chosen}"])
+    data = open_data(config, home=Home(tmp_path))
+    batch = next(iter(data.passes(["val"])[0][1]))
+    targets = expected(batch.y)
+    assert torch.equal(data.task.targets(batch), targets)
+    columns = 3 if kind == "single-label" else targets.shape[1]
+    assert (data.task.kind, data.task.outputs) == (kind, columns)
+
+    summary = train(config, home=Home(tmp_path), quiet=True)
+    assert summary.results[0].metric == metric
+    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
+    predictions = predict(summary.runs[0], split="test", home=Home(tmp_path))
+    scored = evaluate_predictions(predictions, str(data.build.path), home=Home(tmp_path))
+    assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
+    with pytest.raises(UsageError, match=f"learned its targets as {chosen}"):
+        ask(summary.runs[0], home=Home(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [
+        ([[0, 1], [1, 0]], {"regression": 2, "multilabel": 2, "single-label": 2}),
+        ([[0, 1], [1, 1]], {"regression": 2, "multilabel": 2}),
+        ([[0, 1], [0, 0]], {"regression": 2, "multilabel": 2}),
+        ([[0, 1], [math.nan, 1]], {"regression": 2, "multilabel": 2}),
+        ([[0], [1], [1]], {"regression": 1, "multilabel": 1, "single-label": 2}),
+        ([0, 2, 1], {"regression": 1, "single-label": 3}),
+        ([0, 2, math.nan], {"regression": 1}),
+        ([0, 1.5, 1], {"regression": 1}),
+        ([-1, 1, 0], {"regression": 1}),
+        ([0, math.inf, 1], {"regression": 1}),
+        ([0, 1e9, 1], {"regression": 1}),
+    ],
+)
+def test_values_decide_what_they_can_be_learned_as(rows, kinds):
+    values = torch.tensor(rows)
+    assert kinds_of_values(values.split(2)) == kinds
+
+
+def test_of_two_classes_the_label_is_the_second():
+    task = Task("node", "multilabel", 1, stored="single-label")
+    targets = task.targets(Data(y=torch.tensor([0, 1, 1])))
+    assert targets.tolist() == [[0.0], [1.0], [1.0]]
+
+
 @pytest.mark.whole_run  # a step on a cut finds the wrong encoders
 def test_what_does_not_go_together(tmp_path):
-    builds = {kind: rings(tmp_path / kind, kind, 40) for kind in ("values", "classes", "links")}
+    kinds = ("values", "classes", "labels", "links")
+    builds = {kind: rings(tmp_path / kind, kind, 40) for kind in kinds}
     for kind, sections, message in (
         (
             "values",
             {"training": {"loss": "cross_entropy"}},
             r"training\.loss = cross_entropy does not fit",
+        ),
+        ("values", {"training": {"task": "classification"}}, "y is regression of a graph"),
+        ("values", {"training": {"task": "multilabel"}}, r"training\.task = multilabel"),
+        ("labels", {"training": {"task": "classification"}}, "y is multilabel of a graph"),
+        ("links", {"training": {"task": "regression"}}, r"training\.task = regression does not"),
+        (
+            "classes",
+            {"training": {"task": "regression", "metric": "accuracy"}},
+            "y is one of 3 classes of a graph, learned as regression",
         ),
         ("links", {"training": {"metric": "mae"}}, r"training\.metric = mae does not fit"),
         ("classes", {"model": {"head": "node"}}, r"model\.head = node does not fit"),

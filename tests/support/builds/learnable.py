@@ -143,6 +143,7 @@ def _graph_column(stored: str, presented: str, **more: Any) -> Column:
 TARGETS = {
     "classes": _graph_column("uint8", "int64", num_classes=3, low=0, high=2),
     "labels": _graph_column("uint8", "float32", shape=(2,)),
+    "one-hot": _graph_column("uint8", "float32", shape=(3,)),
     "values": _graph_column("float32", "float32", shape=(2,)),
     "value": _graph_column("float32", "float32"),
     "links": Column(
@@ -171,6 +172,7 @@ def rings(
         bits[:, :n] = np.outer(colour, colour) & ~np.eye(n, dtype=bool)
         value = {
             "classes": np.uint8(min(2, int(3 * level))),
+            "one-hot": np.eye(3, dtype=np.uint8)[min(2, int(3 * level))],
             "labels": np.array([level > 0.5, level > 0.25], np.uint8),
             "values": np.array([level, 1 - level], np.float32),
             "value": np.float32(level),
@@ -207,7 +209,7 @@ BUILDS: dict[str, Callable[[Path], Build]] = {
 }
 
 
-ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "warm_start", "search"}
+ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "search"}
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:

@@ -8,6 +8,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -48,8 +49,12 @@ def records_of_folder(
 def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> None:
     """Preparing or reading must end in one clear error that holds all ``patterns``."""
     advice = load_pipeline(load_manifest(name)).advice()
-    with pytest.raises(DamagedInput) as error, explained(name, "here", advice):
-        records_of_folder(name, folder, **parameters)
+    with (
+        TemporaryDirectory() as work,
+        pytest.raises(DamagedInput) as error,
+        explained(name, "here", advice),
+    ):
+        records_of_folder(name, folder, Path(work), **parameters)
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
     assert error.value.parts["next"]

@@ -39,7 +39,6 @@ typedef unsigned long long u64;
 // All members take 8 bytes, in the order of POINTERS and NUMBERS in plan.py. H heads, G graphs, N queries, M keys.
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
-  const int* hint;               // (H, N, hinted): rows of keys; anything else is passed over
   const long long *starts, *key_starts;  // (G): where queries and keys of each graph begin, the last one empty
   int* not_finite;               // set to 1 where a query or a key is NaN or infinite
   float* scores;                 // (H, N, k)
@@ -56,14 +55,14 @@ struct Search {
   uint32_t* packed;              // (H, batches, BATCH): FP16 operands in the order in which lanes hold them
   int* packed_rows;              // (H, batches, 16): row of each packed key, or -1
   float* edge;                   // (H, batches / 4): no norm from this chunk on is above it; in filter units
-  float* threshold;              // (H, N): filter value below which a key cannot matter; before: a hinted score
+  float* threshold;              // (H, N): filter value below which a key cannot matter
   int* need;                     // (H, N): chunks to visit
   int* query_counts;             // (H, G, QUERY_BUCKETS)
   int* query_order;              // (H, N): queries of a graph by falling need
   int* list;                     // (resident warps, 16 TILES, LIST): packed places; those of the best as ~row
   int* ticket;                   // next tile of `collect`
   long long narrow;              // 1: the indices are int32, else int64
-  long long heads, graph_count, query_count, key_count, batches, sample_tile_count, tile_count, hinted;
+  long long heads, graph_count, query_count, key_count, batches, sample_tile_count, tile_count;
   long long k;                   // wanted
   long long sample;              // batches of keys that `thresholds` reads
   long long ordered;             // 1: keys by norm and queries by need

@@ -1,5 +1,5 @@
-// First thresholds: for every query a filter value below which no key can be among its k best, from a hint and from
-// a sample of the keys; how many keys it must visit; and an order of the queries by that.
+// First thresholds: for every query a filter value below which no key can be among its k best, from a sample of the
+// keys; how many keys it must visit; and an order of the queries by that.
 #pragma once
 #include "order.cuh"
 #include "ranking.cuh"
@@ -75,39 +75,6 @@ DEVICE void load_queries(const Search& s, int h, int g, int first, bool ordered,
   __syncwarp();
 }
 
-// ---- a hint ------------------------------------------------------------------------------------------------
-// grid (N / 8, H), 256 threads, a warp a query: the k-th best score among distinct hinted keys of its graph (of the
-// first 128 or 256 entries), or -infinity. k different keys reach it, so the k-th best of all does.
-KERNEL(hints, 256, 1) {
-  constexpr int EACH = LIST == 128 ? 4 : 8;
-  int h = blockIdx.y, lane = threadIdx.x % 32, query = blockIdx.x * 8 + threadIdx.x / 32, row[EACH];
-  if (query >= s.query_count) return;
-  Graph graph = graph_at(s, graph_of<0>(s, query));
-  long long at = h * s.query_count + query;
-#pragma unroll
-  for (int e = 0; e < EACH; e++) {
-    long long key = -1, place = at * s.hinted + e * 32 + lane;
-    if (e * 32 + lane < s.hinted)
-      key = (long long)s.hint[place] - graph.first_key;
-    row[e] = key >= 0 && key < graph.keys ? graph.first_key + (int)key : -1;
-  }
-  u64 x[EACH];
-  score_rows<EACH>(s, h, query, row, x);
-  sort_falling<32, EACH>(x);
-  // Repeated rows have equal ranks and lie side by side.
-  u64 before = __shfl_up_sync(FULL, x[EACH - 1], 1);
-  if (lane == 0) before = 0;
-  int distinct = 0;
-#pragma unroll
-  for (int e = 0; e < EACH; e++) distinct += x[e] && x[e] != (e ? x[e ? e - 1 : 0] : before);
-  int through = warp_through(distinct);
-  if (lane == 31 && through < s.k) s.threshold[at] = __uint_as_float(0xff800000u);
-  int place = through - distinct;
-#pragma unroll
-  for (int e = 0; e < EACH; e++)
-    if (x[e] && x[e] != (e ? x[e ? e - 1 : 0] : before) && ++place == s.k) s.threshold[at] = rank_score(x[e]);
-}
-
 // The filter value below which nothing can beat or tie with a key of this score.
 DEVICE float floor_of_score(float score, const Units& u) {
   return floor_below(max(-LARGEST * 2, min(LARGEST, (double)score)) * u.factor - u.offset, u);
@@ -154,7 +121,6 @@ template <int COUNT> DEVICE void finish_row(const Search& s, int h, int g, const
     return;
   }
   float threshold = rows.threshold[r];
-  if (s.hinted) threshold = max(threshold, floor_of_score(s.threshold[at], u));
   s.threshold[at] = threshold;
   if (!s.ordered) return;
   // Norms fall: the first chunk that cannot reach, and none after it can.

@@ -66,10 +66,9 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
-    """With hints, which a step leaves for the next, and which every evaluation may change."""
     monkeypatch.setattr(loop, "sent_ahead", SentAhead)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
-    changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
+    changes = {"training": {"epochs": 8, "accumulate": 1}}
     graphs = EmulatedGraphs()
     assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
     assert (graphs.recorded, graphs.replayed) == (1, 8 - steps.WARM_UP)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from support.builds.learnable import (
     CITY_CLASSES,
-    learnable_build,
     read_history,
     streets,
     streets_build,
@@ -96,23 +95,6 @@ def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypat
         )
         assert found[part] == metrics.compute()
     assert module.training is False
-
-
-def test_searches_take_hints_on_a_gpu_where_each_step_is_on_the_same_nodes(build, tmp_path):
-    def hinted(build, device, **sections):
-        config = config_of(build, **sections)
-        data = open_data(config, home=Home(tmp_path))
-        config = data.with_hints(data.pinned(config), device)
-        return getattr(config.model.attention, "warm_start", "none there")
-
-    assert hinted(build, "cuda") is True
-    assert hinted(build, "cpu") is None
-    assert hinted(build, "cuda", model={"warm_start": False}) is False
-    assert hinted(build, "cpu", model={"warm_start": True}) is True
-    others = {"attention": {"kind": "performer"}, "k": None, "key_dim": None, "heads": None}
-    assert hinted(build, "cuda", model=others) == "none there"
-    assert hinted(build, "cuda", training={"neighbors": [3], "batch_size": 16}) is None
-    assert hinted(learnable_build(tmp_path / "clouds"), "cuda") is None
 
 
 def test_what_a_run_says_and_writes(build, tmp_path, capfd):

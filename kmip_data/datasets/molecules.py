@@ -1,0 +1,261 @@
+"""Molecules as graphs of atoms and bonds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
+from kmip_data.datasets.pyg_calls import STEPS, pyg_order
+
+
+class ZINC(BuiltDataset):
+    """ZINC: molecules as atoms and bonds, and their penalised logP.
+
+    Items are ``Data(x=[N, 1], edge_index=[2, E], edge_attr=[E], y=[1])``: types of atoms (0 to 27)
+    and bonds (1 to 3) as int64, ``y`` float32.
+
+    Parameters
+    ----------
+    subset
+        The 12,000 molecules of the benchmark, ``zinc``; by default, as PyTorch Geometric's class,
+        all 249,456, ``zinc-full``.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, subset,
+        split, transform, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "zinc"
+
+    @pyg_order("root", "subset", "split", *STEPS)
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *pyg: Any,
+        subset: bool = False,
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, name="zinc" if subset else "zinc-full")
+
+
+class OGBGMolHIV(BuiltDataset):
+    """ogbg-molhiv (OGB), molecular graphs.
+
+    41,127 molecules of MoleculeNet; which of them inhibit the replication of HIV.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 1])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "ogbg-molhiv"
+
+
+class OGBGMolPCBA(BuiltDataset):
+    """ogbg-molpcba (OGB), molecular graphs.
+
+    437,929 molecules of MoleculeNet; in which of 128 assays of PubChem they were active, where
+    that was tested.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 128])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "ogbg-molpcba"
+
+
+class PeptidesFunc(BuiltDataset):
+    """Peptides-func (LRGB), molecular graphs.
+
+    15,535 peptides as graphs of heavy atoms; ten functions, several of which may hold.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 10])``.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "peptides-func"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        on_error: Literal["stop", "skip"] = "stop",
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, on_error=on_error)
+
+
+class PeptidesStruct(BuiltDataset):
+    """Peptides-struct (LRGB), molecular graphs.
+
+    15,535 peptides as graphs of heavy atoms; eleven properties of their 3D structure.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 11])``.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    target_scaling
+        none: the targets as published, standardised over all rows, test rows among them; train:
+        standardised with mean and deviation of the train rows alone.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "peptides-struct"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        on_error: Literal["stop", "skip"] = "stop",
+        target_scaling: Literal["none", "train"] = "none",
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, on_error=on_error, target_scaling=target_scaling)
+
+
+class PCQM4Mv2(BuiltDataset):
+    """PCQM4Mv2 (OGB-LSC), molecules.
+
+    3,746,620 molecules of PubChemQC from SMILES; the gap between two orbitals, by density
+    functional theory.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1])``.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    split_rule
+        graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in
+        GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
+        drawn anew (at random: there are no classes).
+    split_seed
+        Seed of the rule, where it draws.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, split,
+        transform, backend, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "pcqm4mv2"
+
+    @pyg_order("root", "split", "transform", "backend", "from_smiles")
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *pyg: Any,
+        on_error: Literal["stop", "skip"] = "stop",
+        split_rule: Literal["graphgps", "upstream", "stratified"] = "graphgps",
+        split_seed: int = 0,
+        **arguments: Unpack[PartArguments],
+    ) -> None:
+        self._open(root, arguments, on_error=on_error, split_rule=split_rule, split_seed=split_seed)
+
+
+class PCQM4Mv2Subset(PCQM4Mv2):
+    """PCQM4Mv2-subset (OGB-LSC, GraphGPS), molecules.
+
+    446,405 molecules of PCQM4Mv2, as GraphGPS takes them: a tenth of its train molecules, a
+    third of those for validation, all for the test.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1])``.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    split_rule
+        graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in
+        GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
+        drawn anew (at random: there are no classes).
+    split_seed
+        Seed of the rule, where it draws.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "pcqm4mv2-subset"
+
+
+class PCQMContact(BuiltDataset):
+    """PCQM-Contact (LRGB), molecules with contacts.
+
+    529,434 molecules with hydrogens; which atoms, five bonds or more apart, are within 3.5 Å.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], edge_label_index=[2, L],
+    edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the
+    contacts, which are targets rather than edges, in both directions and sorted, with labels of 1
+    (int32). All other pairs are negative.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    split_rule
+        shuffle: at random; num-atoms: the largest molecules validate and test; stratified:
+        drawn anew (at random: the graphs have no classes).
+    split_seed
+        Seed of the rule, where it draws.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "pcqm-contact"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        on_error: Literal["stop", "skip"] = "stop",
+        split_rule: Literal["shuffle", "num-atoms", "stratified"] = "shuffle",
+        split_seed: int = 0,
+        **arguments: Unpack[PartArguments],
+    ) -> None:
+        self._open(root, arguments, on_error=on_error, split_rule=split_rule, split_seed=split_seed)
+
+    def get(self, idx: int) -> Data:
+        """Return record ``idx`` of the part, without the transform; contacts as pairs of atoms."""
+        data = super().get(idx)
+        if "contact" not in data:
+            return data
+        # The number of the record in the shards: an error names it.
+        record = idx % self.len() if self._records is None else int(self._records[idx])
+        if self.schema.links is None:
+            shape = str(data.contact.shape)
+            raise self._store.damaged_record(
+                record, "contacts are not rows of bits", "uint8 (N, W)", shape
+            )
+        # A matrix of bits becomes pairs; bits behind the last atom would be contacts with nothing.
+        touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
+        if touching[:, data.num_nodes :].any():
+            nodes = f"nodes below {data.num_nodes}"
+            raise self._store.damaged_record(
+                record, "a contact leads out of its graph", nodes, "another node"
+            )
+        # Sorted by first, then second atom, as the nonzero entries of a matrix are.
+        del data.contact
+        data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))
+        data.edge_label = torch.ones(data.edge_label_index.size(1), dtype=torch.int32)
+        return data

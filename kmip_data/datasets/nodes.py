@@ -1,0 +1,257 @@
+"""One graph with a class for each node: web pages, papers, products."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Unpack
+
+from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, RuleArguments, names_of
+from kmip_data.datasets.pyg_calls import pyg_order
+from kmip_data.manifest import unknown_name
+
+
+class GeomGCN(BuiltDataset):
+    """Six graphs of Geom-GCN, each of pages or actors that link to each other, with a class for each node.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``: edges in one direction, as published; the masks are those of one of the ten
+    published splits.
+
+    Parameters
+    ----------
+    name
+        ``"actor"``, ``"cornell"``, ``"texas"``, ``"wisconsin"``, ``"chameleon"`` or ``"squirrel"``, in
+        any case.
+    split_rule
+        upstream: the published masks; stratified: drawn anew in parts of the same sizes, with
+        equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    fold
+        Number of the published split, from 0.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "actor"
+    has_parts = False
+
+    def __init__(
+        self,
+        name: str,
+        root: Folder | None = None,
+        *,
+        split_rule: Literal["upstream", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
+    ) -> None:
+        self._open(
+            root,
+            arguments,
+            name=_known(name, GeomGCN),
+            split_rule=split_rule,
+            split_seed=split_seed,
+            fold=fold,
+        )
+
+
+class HeterophilousGraphDataset(BuiltDataset):
+    """Seven node benchmarks of Platonov et al., each one graph with a class for each node.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``: both directions of each edge; the masks are those of one of the ten published
+    splits, ``fold``.
+
+    Parameters
+    ----------
+    name
+        ``"minesweeper"``, ``"tolokers"``, ``"roman-empire"``, ``"amazon-ratings"``, ``"questions"``,
+        ``"chameleon-filtered"`` or ``"squirrel-filtered"``, in any case.
+    split_rule
+        upstream: the published masks; stratified: drawn anew in parts of the same sizes, with
+        equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    fold
+        Number of the published split, from 0.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, name,
+        transform, pre_transform, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "minesweeper"
+    has_parts = False
+
+    @pyg_order("root", "name", "transform", "pre_transform", "force_reload")
+    def __init__(
+        self,
+        name: str,
+        *pyg: Any,
+        root: Folder | None = None,
+        split_rule: Literal["upstream", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
+    ) -> None:
+        self._open(
+            root,
+            arguments,
+            name=_known(name, HeterophilousGraphDataset),
+            split_rule=split_rule,
+            split_seed=split_seed,
+            fold=fold,
+        )
+
+
+class Planetoid(BuiltDataset):
+    """Cora, CiteSeer and PubMed: papers and their citations, with a subject for each paper.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``; the masks are those of the public split.
+
+    Parameters
+    ----------
+    name
+        ``"cora"``, ``"citeseer"`` or ``"pubmed"``, in any case.
+    split_rule
+        upstream: the public split; per-class: 20 nodes of each class drawn to train, 500 of the
+        others to val, 1,000 to test, as tunedGNN draws them; stratified: the public split's
+        sizes with equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    fold
+        Number of the published split, from 0.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, name,
+        split, num_train_per_class, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "cora"
+    has_parts = False
+
+    @pyg_order(
+        *("root", "name", "split", "num_train_per_class", "num_val", "num_test"),
+        *("transform", "pre_transform", "force_reload"),
+    )
+    def __init__(
+        self,
+        name: str,
+        *pyg: Any,
+        root: Folder | None = None,
+        split_rule: Literal["upstream", "per-class", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
+    ) -> None:
+        self._open(
+            root,
+            arguments,
+            name=_known(name, Planetoid),
+            split_rule=split_rule,
+            split_seed=split_seed,
+            fold=fold,
+        )
+
+
+class OGBNArxiv(BuiltDataset):
+    """ogbn-arxiv (OGB), citations of papers.
+
+    169,343 papers of computer science on arXiv and their citations; the subject of each, 40
+    classes.
+
+    Items are ``Data(x=[N, 128], edge_index=[2, E], y=[N], node_year=[N, 1])``.
+
+    Parameters
+    ----------
+    edges
+        published: as OGB's class has them, citations one way, links of products there and, next
+        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "ogbn-arxiv"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, edges=edges)
+
+
+class OGBNProducts(BuiltDataset):
+    """ogbn-products (OGB), products bought together.
+
+    2,449,029 products of Amazon, linked where they were bought together; the category of each,
+    47 classes.
+
+    Items are ``Data(x=[N, 100], edge_index=[2, E], y=[N])``.
+
+    Parameters
+    ----------
+    edges
+        published: as OGB's class has them, citations one way, links of products there and, next
+        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "ogbn-products"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, edges=edges)
+
+
+class OGBNPapers100M(BuiltDataset):
+    """ogbn-papers100M (OGB), citations of papers.
+
+    111,059,956 papers and 1,615,685,872 citations; the subject of the 1.4 % on arXiv, 172
+    classes.
+
+    Items are ``Data(x=[N, 128], edge_index=[2, E], y=[N], node_year=[N, 1])``.
+
+    Parameters
+    ----------
+    edges
+        published: as OGB's class has them, citations one way, links of products there and, next
+        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+    features
+        Dtype of the stored features; float16: half the bytes, values change by at most 1/2048
+        of themselves, or 3e-8 below 6e-5; refused where one is beyond 65,504.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "ogbn-papers100m"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        features: Literal["float32", "float16"] = "float32",
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, edges=edges, features=features)
+
+
+def _known(name: str, dataset_class: type[BuiltDataset]) -> str:
+    """Return the name of a dataset of a class, given in any case and with ``_`` for ``-``."""
+    known = names_of(dataset_class)
+    wanted = name.lower().replace("_", "-")
+    if wanted not in known:
+        raise unknown_name("graph", name, known)
+    return wanted

@@ -1,0 +1,74 @@
+"""Dropout on a CPU in one pass: a hash of seed and position decides, so that no mask is kept.
+
+PyTorch draws a float64 number for each element on one core and keeps a float32 mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from kmip_data.arrays import F32
+from kmip_data.runtime.threads import for_ranges, njit_nogil
+
+#: Elements that are worth handing to a thread.
+GRAIN = 1 << 20
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Set elements of float32 ``x`` to zero with probability ``p`` and multiply the others by 1 / (1 - p)."""
+    return _Dropout.apply(x, p, drawn_seed())  # type: ignore[no-any-return, no-untyped-call]
+
+
+def drawn_seed() -> int:
+    """Draw 64 bits from torch's global generator."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
+        ctx.p = p
+        ctx.seed = seed
+        return dropped(x, p, seed)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return dropped(grad, ctx.p, ctx.seed), None, None
+
+
+def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
+    """Apply the mask of ``seed`` from its element ``first`` on."""
+    x = x.detach().contiguous()
+    out = torch.empty_like(x)
+    values = x.view(-1).numpy()
+    results = out.view(-1).numpy()
+    limit = round(p * 2**32)
+    scale = np.float32(1 / (1 - p))
+
+    def work(start: int, stop: int) -> None:
+        _drop(values[start:stop], seed, first + start, limit, scale, results[start:stop])
+
+    for_ranges(work, len(results), grain=GRAIN)
+    return out
+
+
+@njit_nogil()
+def _drop(x: F32, seed: int, first: int, limit: int, scale: float, out: F32) -> None:
+    """Drop the elements whose hash (Wellons' "triple32", half of the seed inside) is below ``limit``."""
+    low = np.uint32(seed)
+    high = np.uint32(seed >> 32)
+    least = np.uint32(limit)
+    for i in range(len(out)):
+        h = np.uint32(first + i) ^ low
+        h = np.uint32((h ^ (h >> np.uint32(17))) * np.uint32(0xED5AD4BB))
+        h = np.uint32(h ^ high)
+        h = np.uint32((h ^ (h >> np.uint32(11))) * np.uint32(0xAC4C1B51))
+        h = np.uint32((h ^ (h >> np.uint32(15))) * np.uint32(0x31848BAB))
+        h = np.uint32(h ^ (h >> np.uint32(14)))
+        out[i] = x[i] * scale if h >= least else np.float32(0)

@@ -1,0 +1,65 @@
+"""Keys of one graph by length, shifted by their mean: that changes no ranking, and lets a scan end early."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kmip_data.arrays import F32, F64, I64
+from kmip_data.runtime.threads import njit_nogil
+
+LEAF = 16  #: keys of one SIMD register
+
+
+class ByLength(NamedTuple):
+    """Order of keys by length, once shifted, and how they are scaled."""
+
+    order: I64  #: (M,) rows, the longest key first
+    length: F64  #: (M,) of each row
+    centre: F64  #: (d,) mean of the keys
+    scale: float  #: a shifted key has at most this length
+    longest: float  #: length of the longest key as it was given
+
+    @property
+    def factor(self) -> float:
+        """Factor that scales the longest key to length 1."""
+        return 1 / self.scale if self.scale else 0.0
+
+    @property
+    def reach(self) -> F32:
+        """Bound on the scaled lengths of each 16 keys and of all behind, (M / 16,)."""
+        first = self.length[self.order[::LEAF]] * self.factor
+        return (first * (1 + 1e-6)).astype(np.float32)  # 1e-6: more than the rounding
+
+
+def by_length(keys: F32) -> ByLength:
+    """Sort (M, d) keys by length, M ≥ 1. Takes about 8 · M bytes besides the result."""
+    centre = np.zeros(keys.shape[1])
+    length = np.empty(len(keys))
+    longest = _measure(keys, centre, length)
+    order = np.argsort(-length)
+    return ByLength(order, length, centre, float(length[order[0]]), longest)
+
+
+@njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
+def _measure(keys: F32, centre: F64, length: F64) -> float:
+    """Set the mean of the keys and their lengths once shifted; return that of the longest as given."""
+    count, dim = keys.shape
+    for row in range(count):
+        for c in range(dim):
+            centre[c] += np.float64(keys[row, c])
+    for c in range(dim):
+        centre[c] /= count
+
+    longest = 0.0
+    for row in range(count):
+        total = 0.0
+        square = 0.0
+        for c in range(dim):
+            value = np.float64(keys[row, c])
+            total += value * value
+            square += (value - centre[c]) ** 2
+        longest = max(longest, total)
+        length[row] = np.sqrt(square)
+    return float(np.sqrt(longest))
