@@ -33,7 +33,7 @@ class _Target(Name):
         value: Any,
         param: click.Parameter | None,
         ctx: click.Context | None,
-    ) -> str | Path:
+    ) -> Any:
         from kmip_data.builds.home import Home
 
         try:

@@ -322,3 +322,25 @@ def test_a_removal_that_was_stopped_resumes(
         assert content_of(build) is not None
         done("remove", build.name, "--yes")
         assert not build.exists()
+
+
+def test_an_address_is_no_path(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No folder ``s3:`` is made, and no password of an address is shown."""
+    monkeypatch.chdir(tmp_path)
+    commands: tuple[tuple[Any, ...], ...] = (
+        (*BUILD, "--output"),
+        ("pull", world.pushed, "--to"),
+        ("export", world.build, "--to", "pt", "--output"),
+        ("preview", world.build, "--output"),
+        ("report", "--output"),
+    )
+    with Cases() as cases:
+        for command in commands:
+            for address in ("hf://datasets/me/x", "s3://key:Xq7-s3cr3t@bucket/x.png"):
+                with cases(f"{command[0]} {address}"):
+                    message = refused(*command, address)
+                    assert "address" in message
+                    assert "Xq7-s3cr3t" not in message
+                    assert not list(tmp_path.iterdir())

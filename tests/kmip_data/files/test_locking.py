@@ -134,3 +134,19 @@ def test_four_processes_build_once_and_agree(tmp_path: Path) -> None:
     assert sum("built toy" in err for _, err in ends) == 1
     path = Path(ends[0][0].strip())
     assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
+
+
+def test_the_lock_of_a_folder_is_ours_alone(tmp_path: Path) -> None:
+    """An empty lock of a killed process is taken; ``.locks`` goes with the last of ours."""
+    (tmp_path / ".locks").mkdir()
+    (tmp_path / ".locks/x.lock").touch()
+    with build_lock(tmp_path / "x"):
+        pass
+    assert list(tmp_path.iterdir()) == [tmp_path / ".locks"]  # made by the user
+    with build_lock(tmp_path / "sub/x"), build_lock(tmp_path / "sub" / ("y" * 255)):
+        pass
+    assert list((tmp_path / "sub").iterdir()) == []
+    (tmp_path / ".locks/x.lock").write_text("mine")
+    with pytest.raises(UsageError, match="is not a lock"), build_lock(tmp_path / "x"):
+        pass
+    assert (tmp_path / ".locks/x.lock").read_text() == "mine"
