@@ -1,4 +1,4 @@
-"""Folders of a home that can be removed: found by name, adopted, and the names in them that are ours."""
+"""Folders of a home that can be removed: found by name, and the names in them that are ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmip_data.files.changes import build_lock
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME
 from kmip_data.models.training.run.folder import RUN, files_of_run, read_result
-from kmip_data.pipelines.raw.copies import RAW, files_of_raw, list_copies, problems
+from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
@@ -137,7 +137,9 @@ def remove(items: Sequence[Belonging]) -> None:
         for item in items:
             files.refuse_links_below(item.top, item.path)
             names = sorted(path.name for path in item.path.iterdir())
-            if names and files.content_of(item.path) is None:
+            # Raw files have receipts: archives of the user's may lie between them.
+            marked = item.kind == "raw files" or files.content_of(item.path) is not None
+            if names and not marked:
                 raise files.in_the_way(item.path, names[:SHOWN])
             locks.enter_context(build_lock(item.path, quiet=True, wait=False))
 
@@ -178,24 +180,15 @@ def _folders_of(item: Belonging) -> list[str]:
     return names
 
 
-def adopt(item: Belonging) -> list[str]:
-    """Put a marker into a folder of raw files or a run of an earlier version that is sound.
+def adopt(run: Path) -> list[str]:
+    """Put a marker into the folder of a finished run of an earlier version that is sound.
 
     Returns what is wrong with it.
     """
-    faults = []
-    content = RAW
-    if item.kind == "run":
-        content = RUN
-        for name, digest in read_result(item.path).files.items():
-            if not (item.path / name).is_file() or sha256_file(item.path / name)[0] != digest:
-                faults.append(f"{name}: another content")
-    else:
-        copies = list_copies(item.path)
-        if not copies:
-            faults.append("no copy with a receipt")
-        for copy in copies:
-            faults += [f"{copy.path.name}/{fault}" for fault in problems(copy)]
-    if not faults and files.content_of(item.path) is None:
-        files.mark(item.path, content)
-    return faults
+    problems = []
+    for name, digest in read_result(run).files.items():
+        if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
+            problems.append(f"{name}: another content")
+    if not problems:
+        files.mark(run, RUN)
+    return problems

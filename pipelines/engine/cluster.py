@@ -132,7 +132,7 @@ class DaskWorkers(Executor):
         """Return how many calls to submit at a time, which the cluster decides (:class:`Executor`)."""
         # One more per worker than it runs at a time: it never waits for the next to arrive.
         with _connected():
-            ready = self._client.nthreads()
+            ready: dict[str, int] = self._client.nthreads()
         return max(1, sum(ready.values()) + len(ready))
 
     def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:

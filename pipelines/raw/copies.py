@@ -27,7 +27,6 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.extract import is_clean, recognise, write_members
 from kmip_data.wording import timestamp
 
-RAW = "raw files"  #: what the marker of a folder of downloads and copies says
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt
 _PREFIX = "members-"
@@ -103,9 +102,8 @@ def list_copies(folder: Path) -> list[RawFolder]:
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
     with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     with files.build_lock(folder, quiet=quiet):
-        files.begin_folder(folder, RAW)
         try:
             yield
         finally:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.cli import done, refused
 
-from kmip_data.files.changes import begin_folder, build_lock, mark
+from kmip_data.files.changes import build_lock, mark
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.raw.copies import RAW, store
+from kmip_data.pipelines.raw.copies import store
 
 MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"}  # of "a"
 
@@ -19,7 +19,7 @@ MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afe
 def raw(home: Path, tmp_path: Path) -> Path:
     """``raw/s3dis`` with a copy of one member, a part of a download, and the pin of a first one."""
     folder, stage = home / "raw/s3dis", tmp_path / "stage"
-    begin_folder(folder, RAW)
+    folder.mkdir(parents=True)
     stage.mkdir()
     (stage / "a.txt").write_text("a")
     store(folder, RawFolder(stage, MEMBERS, ()))

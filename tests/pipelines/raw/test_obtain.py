@@ -20,7 +20,6 @@ from support.builds.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import MARKER, begin_folder
 from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import (
     Content,
@@ -34,7 +33,7 @@ from kmip_data.manifest import (
 )
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
 from kmip_data.pipelines.raw import obtain as obtain_module
-from kmip_data.pipelines.raw.copies import RAW, list_copies, problems
+from kmip_data.pipelines.raw.copies import list_copies, problems
 from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
 
 
@@ -115,7 +114,7 @@ def other_archive(path: Path) -> Path:
 
 def left_in(home: Home) -> set[str]:
     folder = home.raw / "toy"
-    return {path.name for path in folder.iterdir()} - {MARKER} if folder.exists() else set()
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
 # --- local archives ---------------------------------------------------------------------------------
@@ -298,12 +297,12 @@ def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
 
 def test_only_folders_of_killed_runs_are_cleared_away(home, archive):
     folder = home.raw / "toy"
-    begin_folder(folder, RAW)
+    folder.mkdir(parents=True)
     for name in (".unpacking-0123abcd", ".unpacking-mine"):
         (folder / name).mkdir()
         (folder / name / "notes").write_text("half")
     obtain(toy(), home, archives=[archive])
-    assert {path.name for path in folder.glob(".*")} == {MARKER, ".unpacking-mine"}
+    assert {path.name for path in folder.glob(".*")} == {".unpacking-mine"}
     assert (folder / ".unpacking-mine/notes").exists()
 
 
@@ -328,13 +327,13 @@ def test_a_download_is_kept_and_enough_for_another_machine(home, server, tmp_pat
     assert len(server.requests) == 1
     second = Home(tmp_path / "second")
     (second.raw / "toy").mkdir(parents=True)
-    for name in (MARKER, "toy.zip", "toy.zip.receipt.json"):
+    for name in ("toy.zip", "toy.zip.receipt.json"):
         shutil.copy(home.raw / "toy" / name, second.raw / "toy" / name)
     assert_right(obtain(mirrored, second, offline=True), server.url("/toy.zip"))
 
 
 def test_an_archive_put_in_place_by_hand_is_used(home, archive):
-    begin_folder(home.raw / "toy", RAW)
+    (home.raw / "toy").mkdir(parents=True)
     archive.rename(home.raw / "toy" / "toy.zip")
     assert_right(obtain(toy(), home, offline=True), "toy.zip")
 
@@ -553,4 +552,4 @@ def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     assert all(problems(copy) == [] for copy in list_copies(folder))  # what is visible is whole
     fetch_dataset(load_manifest("s3dis"), home, archives=[archive], quiet=True)
     (copy,) = list_copies(folder)
-    assert {path.name for path in folder.iterdir()} == {MARKER, copy.path.name}
+    assert {path.name for path in folder.iterdir()} == {copy.path.name}
