@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import Facts, check_prefix, csv_of, show, table, with_ending
+from kmip_data.cli.shared.output import (
+    Facts,
+    check_output,
+    csv_of,
+    default_output,
+    show,
+    table,
+    with_ending,
+)
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -21,10 +29,13 @@ if TYPE_CHECKING:
 
 GRAPHS = 50  #: of the test part, at most
 
-save_option = click.option(
-    "--save", metavar="PREFIX",
-    help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
-    "  [default: the analysis, in the folder of RUN]",
+save_option = shared.several(
+    click.option(
+        "--save", metavar="PREFIX",
+        help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
+        "  [default: the analysis, in the folder of RUN]",
+    ),
+    shared.force_option,
 )  # fmt: skip
 
 
@@ -110,12 +121,9 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     from kmip_data.models.analysis.study import run_study
 
     # What is wrong with the line ends the command before the work.
-    saved = _save_paths(name, options["save"], options["run"], options["home"])
-    if saved and saved[1].exists():
-        raise UsageError(
-            f"{saved[1]} exists already, and stays.",
-            next="--save PREFIX with another name, or move this file elsewhere",
-        )
+    saved = _save_paths(
+        name, options["save"], options["run"], options["home"], force=options["force"]
+    )
     ks = None
     if options["ks"] is not None:
         ks = sorted(set(shared.number_list("--k", options["ks"])))
@@ -127,9 +135,8 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     source = _source(projections.about)
     if saved:
         picture, figures = saved
-        named = _named(options["save"])
-        write_output(figures, study.to_csv(), named=figures == named)
-        draw_study(study, picture, name=name, subtitle=source, named=picture == named)
+        write_output(figures, study.to_csv())
+        draw_study(study, picture, name=name, subtitle=source)
 
     # Every layer is measured on every graph.
     layers = len({layer for layer, *_ in study.samples})
@@ -186,11 +193,11 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
 
 def _save_paths(
-    name: str, save: str | None, run: str | None = None, home: Any = None
+    name: str, save: str | None, run: str | None = None, home: Any = None, *, force: bool
 ) -> tuple[Path, Path] | None:
     """Return the paths of picture and figures, None where neither ``save`` nor a run names a folder.
 
-    Raises UsageError if their folder does not exist.
+    Raises UsageError if one cannot be written, or exists.
     """
     from kmip_data.models.training.run.folder import find_run
 
@@ -200,18 +207,18 @@ def _save_paths(
         prefix = find_run(run, home) / name
     else:
         return None
-    check_prefix(prefix)
-    return with_ending(prefix, ".png"), with_ending(prefix, ".csv")
+    paths = with_ending(prefix, ".png"), with_ending(prefix, ".csv")
+    for path in paths:
+        if save is None:
+            default_output(path, force=force)
+        else:
+            check_output(path, "--save", force=force)
+    return paths
 
 
 def _saved(paths: tuple[Path, Path] | None) -> list[str]:
     """Return the line of the output on files that were written."""
     return [f"saved  {paths[0]}  {paths[1]}"] if paths else []
-
-
-def _named(save: str | None) -> Path | None:
-    """Return the path that the user typed: only a file of this very name may be replaced."""
-    return None if save is None else located(save)
 
 
 def _source(about: Mapping[str, Any]) -> str:
@@ -236,6 +243,7 @@ def _source(about: Mapping[str, Any]) -> str:
 def influence_of_k(
     names: tuple[str, ...],
     save: str | None,
+    force: bool,
     home: Home,
     as_json: bool,
 ) -> None:
@@ -249,7 +257,7 @@ def influence_of_k(
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.running import folders_of
 
-    saved = _save_paths("influence-of-k", save)
+    saved = _save_paths("influence-of-k", save, force=force)
     runs, notes = read_runs(folders_of(names, home))
     tables, others = tables_of(runs)
     curves = []
@@ -271,9 +279,8 @@ def influence_of_k(
 
     if saved:
         picture, figures = saved
-        named = _named(save)
-        write_output(figures, csv_of(rows), named=figures == named)
-        draw_over_k(curves, picture, named=picture == named)
+        write_output(figures, csv_of(rows))
+        draw_over_k(curves, picture)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []
     for row in rows:

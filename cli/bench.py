@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import check_prefix, csv_of, show, table, with_ending
+from kmip_data.cli.shared.output import check_output, csv_of, show, table, with_ending
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -63,10 +63,11 @@ def command() -> None:
     help="Time each stage at 31,622 nodes (or --max-n): projections, search, softmax, weighted sum, backward.",
 )  # fmt: skip
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
+@shared.force_option
 @shared.json_option
 @shared.quiet_option
 def attention(
-    methods: str | None, max_n: float, device: str | None, breakdown: bool, save: str | None,
+    methods: str | None, max_n: float, device: str | None, breakdown: bool, save: str | None, force: bool,
     as_json: bool, quiet: bool, **shapes: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
@@ -84,9 +85,12 @@ def attention(
     from kmip_data.runtime.memory import free_host_memory
 
     # 1. Where results go, and what is measured: wrong options end here.
-    prefix = None if save is None else Path(save).expanduser()
-    if prefix is not None:
-        check_prefix(prefix)
+    saved = []
+    if save is not None:
+        prefix = Path(save).expanduser()
+        saved = [with_ending(prefix, ".csv"), with_ending(prefix, ".png")]
+    for path in saved:
+        check_output(path, "--save", force=force)
     kind = choose_device(device or "auto").kind
     names = _chosen(methods, kind, breakdown=breakdown)
     settings: Any = SETTINGS
@@ -136,9 +140,9 @@ def attention(
             measured = [cell for cell in cells if cell.setting == setting]
             text.append(f"{_table(setting, measured, paper)}\n")
 
-    if prefix is not None:
-        write_output(with_ending(prefix, ".csv"), csv_of(rows))
-        picture = with_ending(prefix, ".png")
+    if saved:
+        figures, picture = saved
+        write_output(figures, csv_of(rows))
         draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
 
     # 4. Why cells are empty; larger sizes of the same method are not tried, which says nothing new.

@@ -11,7 +11,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.output import Facts, check_prefix, default_output, show
+from kmip_data.cli.shared.output import Facts, check_output, default_output, show
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,13 +39,14 @@ MOST_EDGES = 1_000_000  #: of all records of a page but the first
     "Count positions in this part.  [default: test for a run, else the whole build]"
 )
 @shared.path_option("--output", help="Output file.  [default: explore.html in the run or build]")
+@shared.force_option
 @click.option("--no-open", is_flag=True, help="Write the page without opening a browser.")
 @shared.device_option("as the run was trained")
 @shared.plugin_option
 @shared.look_options
 def command(
-    targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,
-    device: str | None, sample: bool, home: Home, as_json: bool,
+    targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, force: bool,
+    no_open: bool, device: str | None, sample: bool, home: Home, as_json: bool,
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
@@ -58,7 +59,7 @@ def command(
     from kmip_data.drawing.page import PAGE, draw_explorer
 
     if output is not None:
-        check_prefix(output, "--output")
+        check_output(output, force=force)
     if not targets:
         raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
 
@@ -106,7 +107,7 @@ def command(
             if edges > MOST_EDGES:
                 break
             following.append((other, other_answer))
-    page = output or default_output(folder / PAGE)
+    page = output or default_output(folder / PAGE, force=force)
     draw_explorer(graph, answer, curves, page, following)
     result = {
         "path": build.path,

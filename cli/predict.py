@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import check_prefix, show
+from kmip_data.cli.shared.output import check_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
@@ -16,12 +16,14 @@ from kmip_data.wording import counted
 @click.command(cls=shared.Command)
 @click.argument("run", type=shared.RUN)
 @shared.path_option("--output", required=True, help="Output file, FILE.npz.")
+@shared.force_option
 @shared.part_option("Part of the split.", "test")
 @shared.trained_options
 @shared.look_options
 def command(
     run: str,
     output: Path,
+    force: bool,
     part: str,
     as_json: bool,
     **data: Any,
@@ -36,7 +38,7 @@ def command(
         raise UsageError(
             f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}"
         )
-    check_prefix(output, "--output")
+    check_output(output, force=force)
     # The path was checked above, before PyTorch is imported, which takes seconds.
     from kmip_data.models.training.run.predictions import predict, write_predictions
 

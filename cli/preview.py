@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import TARGET, look_options, part_option, path_option
+from kmip_data.cli.shared.commands import (
+    TARGET,
+    force_option,
+    look_options,
+    part_option,
+    path_option,
+)
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.output import Facts, default_output, show
+from kmip_data.cli.shared.output import Facts, check_output, default_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values
 
@@ -43,14 +49,15 @@ Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 @path_option(
     "--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]"
 )
+@force_option
 @click.option(
     "--style", type=click.Choice(["light", "dark", "paper"]), default="light", show_default=True,
     help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
 )  # fmt: skip
 @look_options
 def command(
-    target: str, records: str | None, part: str | None, output: Path | None, style: str, sample: bool,
-    home: Home, as_json: bool,
+    target: str, records: str | None, part: str | None, output: Path | None, force: bool, style: str,
+    sample: bool, home: Home, as_json: bool,
 ) -> None:  # fmt: skip
     """Draw records of a build, or the map of a city.
 
@@ -63,12 +70,13 @@ def command(
 
     if output is not None:
         check_kind(output)
+        check_output(output, force=force)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
     with chosen(style):
         draw, facts = view_of(
             build, records=records, part=part, pictures=partial(pictures_of, build, home)
         )
-        picture = output or default_output(build.path / "preview.png")
+        picture = output or default_output(build.path / "preview.png", force=force)
         draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}", as_json=as_json)

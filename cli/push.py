@@ -18,12 +18,14 @@ from kmip_data.wording import counted, shown_address
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.RUN_OR_TARGET)
 @click.argument("address")
+@click.option("--page", is_flag=True, help="Replace a README.md that exists at the address.")
 @shared.plugin_option
 @shared.sample_option
 @shared.work_options
 def command(
     target: str,
     address: str,
+    page: bool,
     sample: bool,
     home: shared.Home,
     as_json: bool,
@@ -32,21 +34,21 @@ def command(
     """Share a build or a run at any address.
 
     TARGET is a build or a finished run; ADDRESS is a folder or an address of fsspec (hf://, s3://,
-    gs://). Every byte is checked first. Only files of an earlier push of the same build or run are
-    replaced. A build gets Parquet files next to its shards if pyarrow is installed. Data that may
-    not be redistributed are refused.
+    gs://), empty or with an earlier push of the same build or run. Every byte is checked first. A
+    README.md that exists stays. A build gets Parquet files next to its shards if pyarrow is
+    installed. Data that may not be redistributed are refused.
     """
     source = build_or_run(target, home, sample=sample)
     if isinstance(source, Path):
         from kmip_data.models.training.sharing import push_run
 
-        share = push_run(source, address, quiet=quiet)
+        share = push_run(source, address, page=page, quiet=quiet)
     else:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
         view = functools.partial(parquet_view, quiet=quiet)
-        share = push_build(source, address, view=view, quiet=quiet)
+        share = push_build(source, address, view=view, page=page, quiet=quiet)
     where = shown_address(address)
     result = {"address": where, **share_facts(share, share.files)}
     content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"

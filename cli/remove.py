@@ -25,8 +25,8 @@ def command(
     """Remove builds, raw files and runs.
 
     TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data
-    list` shows it; raw files are raw/NAME. Only files whose bytes kmip-data wrote are removed;
-    yours stay. A folder that another process builds or trains into is refused. A process that only
+    list` shows it; raw files are raw/NAME. Only files of the names that kmip-data gives are
+    removed; others stay. A folder that another process builds or trains into is refused. A process that only
     reads it is not noticed: end it first.
     """
     from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
@@ -48,7 +48,7 @@ def command(
             raise click.exceptions.Exit(1)
     remove(folders)
 
-    # 2. Files that are not of kmip-data stay, and are reported.
+    # 2. Files of other names stay, and are reported.
     removed = []
     notes = []
     for folder, size in zip(folders, sizes, strict=True):

@@ -13,11 +13,12 @@ import click
 from kmip_data.cli.shared.commands import (
     SWEEP_OR_RUN,
     Command,
+    force_option,
     home_option,
     path_option,
     plugin_option,
 )
-from kmip_data.cli.shared.output import annotated, csv_of, table
+from kmip_data.cli.shared.output import annotated, check_output, csv_of, table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -43,6 +44,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
     help="[default: text]",
 )
 @path_option("--output", help="Write to FILE instead of stdout.")
+@force_option
 @plugin_option
 @home_option
 def command(
@@ -50,6 +52,7 @@ def command(
     against: str | None,
     form: str,
     output: Path | None,
+    force: bool,
     home: Home,
 ) -> None:
     """Tabulate results of runs next to the paper's figures.
@@ -60,6 +63,8 @@ def command(
     """
     from kmip_data.models.sweeps.running import folders_of
 
+    if output is not None:
+        check_output(output, force=force)
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import readable_json

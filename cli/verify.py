@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,28 +23,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kmip_data.builds.home import Home
+    from kmip_data.cli.shared.belongings import Belonging
 
 
 class _Target(Name):
-    """A build, or a folder that lost its card."""
+    """A build, a folder that lost its card, or raw files or a run, which become a Belonging."""
 
     def convert(
         self,
         value: Any,
         param: click.Parameter | None,
         ctx: click.Context | None,
-    ) -> str:
+    ) -> Any:
         from kmip_data.builds.home import Home
 
         try:
             return super().convert(value, param, ctx)
         except UsageError:
+            from kmip_data.cli.shared.belongings import find
             from kmip_data.pipelines.lost import find_lost
 
             home = Home.locate(ctx.params.get("home") if ctx is not None else None)
-            if find_lost(str(value), home) is None:
-                raise
-            return str(value)
+            if find_lost(str(value), home) is not None:
+                return str(value)
+            with contextlib.suppress(UsageError):
+                item = find(str(value), home)
+                if item.kind in {"raw files", "run"}:
+                    return item
+            raise
 
 
 @click.command(cls=DatasetCommand)
@@ -55,7 +62,7 @@ class _Target(Name):
 @jobs_option
 @work_options
 def command(
-    target: str,
+    target: str | Belonging,
     repair: bool,
     published: bool,
     sample: bool,
@@ -63,13 +70,18 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Check every byte of a build, and repair a damaged one.
+    """Check every byte of a build, of raw files or of a run, and repair a damaged build.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
-    ranges. Ends with exit code 1 and names each broken shard if something is wrong.
+    ranges. Ends with exit code 1 and names each broken shard if something is wrong. A sound folder
+    of an earlier version gets the marker of kmip-data, without which it is not changed.
     """
     from kmip_data.builds.verify import verify_build
     from kmip_data.format.card import read_card
+
+    if not isinstance(target, str):
+        _verify_belonging(target, as_json=as_json)
+        return
 
     path, rebuilt = _located(target, home, repair=repair, sample=sample, **options)
     report = verify_build(path)
@@ -79,6 +91,8 @@ def command(
 
         rebuilt += repair_build(path, home=home, **options)
         report = verify_build(path)
+    if report.ok:
+        _adopt(path)
     # Digests of a damaged build differ anyway: the damage is reported.
     compared = published and report.ok
     if compared:
@@ -132,6 +146,33 @@ def command(
         state += f": {', '.join(report.broken_shards)}"
     problems = "".join(f"\n    {problem}" for problem in report.problems)
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
+
+
+def _adopt(path: Path) -> None:
+    """Put a marker into a sound build of an earlier version, if its folder can be written to."""
+    from kmip_data.files.changes import build_content, content_of, mark
+    from kmip_data.format.card import read_card
+
+    if content_of(path) is None:
+        with contextlib.suppress(UsageError):
+            mark(path, build_content(read_card(path).key))
+
+
+def _verify_belonging(item: Belonging, *, as_json: bool) -> None:
+    """Check raw files by their receipts, or a run by its result."""
+    from kmip_data.cli.shared.belongings import adopt
+
+    problems = adopt(item)
+    if as_json:
+        print_json({"path": item.path, "ok": not problems, "problems": problems})
+    elif not problems:
+        click.echo(f"{item.path} is sound.")
+    if problems:
+        raise CheckFailed(
+            f"{item.path} is broken.",
+            found="".join(f"\n    {problem}" for problem in problems),
+            next=f"kmip-data remove {item.name}, and bring it in or train it again",
+        )
 
 
 def _located(

@@ -18,7 +18,13 @@ from kmip_data.errors import (
     occupied,
     require_extra,
 )
-from kmip_data.files.changes import build_lock, refuse_links, remove_empty
+from kmip_data.files.changes import (
+    build_content,
+    build_lock,
+    refuse_links,
+    refuse_taken,
+    remove_empty,
+)
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
@@ -300,6 +306,7 @@ def _add_split(
         card = build.read_again()
         name = _find_split(card, asked)
         if name is None:
+            refuse_taken(build.path, build_content(card.key))
             records = read_records(
                 build.path,
                 [shard.file for shard in card.shards],

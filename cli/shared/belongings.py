@@ -1,33 +1,27 @@
-"""Folders of a home that can be removed: found by name, and the files in them that kmip-data wrote."""
+"""Folders of a home that can be removed: found by name, adopted, and the names in them that are ours."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tomllib
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from kmip_data.builds.columns import files_of_build
-from kmip_data.builds.home import COLUMNS, Build, Home
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
-from kmip_data.files.reading import read_json, read_small
-from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, files_of_run
-from kmip_data.pipelines.engine.journal import files_of_unfinished
-from kmip_data.pipelines.raw.copies import files_of_raw
+from kmip_data.files.reading import sha256_file
+from kmip_data.format.card import CARD_NAME
+from kmip_data.models.training.run.folder import RUN, files_of_run, read_result
+from kmip_data.pipelines.raw.copies import RAW, files_of_raw, list_copies
 from kmip_data.wording import nearest
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
-#: Kinds that a folder outside of the home is looked through for.
-OUTSIDE: tuple[Kind, ...] = ("build", "unfinished build", "run")
 SHOWN = 5  #: names that a message lists
-_WRONG = (OSError, ValueError, zipfile.BadZipFile)  #: reading a file that is not what its name says
 
 
 @dataclass(frozen=True)
@@ -107,21 +101,10 @@ def find(target: str, home: Home) -> Belonging:
 
 
 def _outside(folder: Path, home: Home) -> UsageError:
-    """Return the error for a folder outside of the home's: it names the files that kmip-data wrote there."""
-    names = []
-    for kind in OUTSIDE:
-        with contextlib.suppress(KmipDataError, OSError):
-            written = _files_of(Belonging(kind, folder, "", folder))
-            names += [name for name in written if (folder / name).is_file()]
-    listed = "no file of kmip-data"
-    step = "kmip-data list lists the folders"
-    if names:
-        listed = f"files of kmip-data: {some(names)}"
-        step = "delete these yourself"
+    """Return the error for a folder outside of the home's."""
     return UsageError(
         f"{folder} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
-        found=listed,
-        next=step,
+        next="kmip-data list lists the folders; delete this one yourself",
     )
 
 
@@ -146,37 +129,31 @@ def bytes_below(folder: Path) -> int:
 def remove(items: Sequence[Belonging]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
-    Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in
-    it is known to be of kmip-data; ``DamagedInput`` where the card that lists the files of a build
-    is damaged; ``OutOfResources`` where a file cannot be removed: the proof of the rest stays.
+    Raises ``UsageError`` where one lies behind a link, has no marker, or another process works in
+    it; ``OutOfResources`` where a file cannot be removed: the same call goes on.
     """
     with contextlib.ExitStack() as locks:
-        # 1. Lock every folder, and list what may go, before anything does.
+        # 1. Lock every folder before anything is removed.
         for item in items:
             files.refuse_links_below(item.top, item.path)
+            names = sorted(path.name for path in item.path.iterdir())
+            if names and files.content_of(item.path) is None:
+                raise files.in_the_way(item.path, names[:SHOWN])
             locks.enter_context(build_lock(item.path, quiet=True, wait=False))
-        files_of = [(item, _files_of(item)) for item in items]
-        for item, names in files_of:
-            if not names and any(not path.is_dir() for path in item.path.rglob("*")):
-                raise UsageError(
-                    f"Nothing in {item.path} proves that kmip-data wrote it, so nothing in it is removed.",
-                    next="delete what you do not need yourself",
-                )
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
         #    was put in since the question leads nowhere.
-        for item, names in files_of:
+        for item in items:
             below = item.path.relative_to(item.top).as_posix()
             files.refuse_links_below(item.top, item.path)
-            for folder in {"", *(str(PurePosixPath(name).parent) for name in names)}:
+            paths = [PurePosixPath(below, name) for name in _files_of(item)]
+            for folder in {PurePosixPath(below), *(path.parent for path in paths)}:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
-                    files.remove_partials(item.path / folder, root=item.top)
-            # The proof goes last, after the folders, so that a removal that was stopped can be
-            # resumed.
+                    files.remove_partials(item.top / folder, root=item.top)
             folders = [f"{below}/{name}" for name in _folders_of(item)]
-            paths = [f"{below}/{name}" for name in names]
-            files.remove_files(item.top, paths[:-1], folders=folders, strict=True)
-            files.remove_files(item.top, paths[-1:], strict=True)
+            files.remove_files(item.top, map(str, paths), folders=folders, strict=True)
+            # The marker goes last, so that a removal that was stopped can be resumed.
+            files.remove_files(item.top, [f"{below}/{files.MARKER}"], strict=True)
 
     # 3. Without the locks, which lie in the folders: the folders themselves, where they are empty.
     for item in items:
@@ -185,53 +162,40 @@ def remove(items: Sequence[Belonging]) -> None:
 
 
 def _files_of(item: Belonging) -> list[str]:
-    """Names of the files below it that kmip-data wrote.
-
-    The proof comes last, so that it can be resumed.
-    """
+    """Names of the files below it that commands write."""
     if item.kind == "raw files":
         return files_of_raw(item.path)
     if item.kind == "run":
-        return files_of_run(item.path) if _is_run(item.path) else []
-    if item.kind == "unfinished build":
-        return files_of_unfinished(item.path) or []
-    build = Build(item.path, read_card(item.path))
-    return files_of_build(build)
+        return files_of_run(item.path)
+    return files_of_build(item.path)
 
 
 def _folders_of(item: Belonging) -> list[str]:
-    """Names of the folders that kmip-data makes in it, which go where they are empty."""
-    if item.kind == "run":
-        return ["checkpoints"]
-    prepared = [path for path in (item.path / "work").glob("prepared*") if path.is_dir()]
-    columns = (item.path / COLUMNS).glob("*")
-    inner = [path.relative_to(item.path).as_posix() for path in (*prepared, *columns)]
-    return [*inner, "work", "shards", "splits", COLUMNS]
+    """Names of the folders in it, which go where they are empty."""
+    names = []
+    for parent, folders, _ in os.walk(item.path):
+        names += [Path(parent, name).relative_to(item.path).as_posix() for name in folders]
+    return names
 
 
-def _is_run(folder: Path) -> bool:
-    """True if a folder is proven to be a run: by its result, or a checkpoint with its configuration.
+def adopt(item: Belonging) -> list[str]:
+    """Put a marker into a folder of raw files or a run of an earlier version that is sound.
 
-    A run that was stopped before its first checkpoint has a configuration, and no file of another
-    name.
+    Returns what is wrong with it.
     """
-    with contextlib.suppress(*_WRONG):
-        result = read_json(folder / RESULT_NAME)
-        if isinstance(result, dict) and {"build_key", "config", "metrics"} <= result.keys():
-            return True
-    with contextlib.suppress(*_WRONG):
-        config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
-        if not {"data", "model", "training", "variant"} <= config.keys():
-            return False
-        with (
-            contextlib.suppress(*_WRONG),
-            zipfile.ZipFile(folder / "checkpoints/last.ckpt") as checkpoint,
-        ):
-            return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
-        # Nothing but what a run writes: a folder with another file is not proven to be one.
-        count = 0
-        for path in folder.rglob("*"):
-            if not path.is_dir() and not path.name.startswith(".lock"):
-                count += 1
-        return count == len(files_of_run(folder))
-    return False
+    problems = []
+    content = RAW
+    if item.kind == "run":
+        content = RUN
+        for name, digest in read_result(item.path).files.items():
+            if not (item.path / name).is_file() or sha256_file(item.path / name)[0] != digest:
+                problems.append(f"{name}: another content")
+    else:
+        copies = list_copies(item.path)
+        if not copies:
+            problems.append("no copy with a receipt")
+        for copy in copies:
+            problems += [f"{copy.path.name}/{problem}" for problem in copy.problems()]
+    if not problems and files.content_of(item.path) is None:
+        files.mark(item.path, content)
+    return problems

@@ -400,6 +400,9 @@ class LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
+
+
 def path_option(
     flag: str,
     *names: str,

@@ -187,23 +187,24 @@ def with_ending(prefix: Path, suffix: str) -> Path:
     return prefix.with_name(prefix.stem + suffix.replace(".png", ending))
 
 
-def check_prefix(prefix: Path, option: str = "--save") -> None:
-    """Raise UsageError before the work if files that begin with ``prefix`` cannot be written."""
-    if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
+def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
+    """Raise UsageError before the work if a file cannot be written, or exists and may not be replaced."""
+    if not path.name or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise UsageError(
-            f"Results cannot be saved there: {prefix}",
+            f"Results cannot be saved there: {path}",
             next=f"{option} FOLDER/NAME in a folder that exists and may be written to",
         )
+    if os.path.lexists(path) and not force:
+        raise UsageError(f"{path} exists already.", next=f"another {option}, or --force")
 
 
-def default_output(path: Path) -> Path:
-    """Return the default path of a picture or page.
+def default_output(path: Path, *, force: bool) -> Path:
+    """Return the default path of a picture or page, which is replaced in a folder of ours.
 
-    Raise UsageError if another file or a link is there.
+    Raise UsageError as :func:`check_output`, and if a link is there.
     """
-    from kmip_data.files.changes import refuse_links, refuse_others
+    from kmip_data.files.changes import content_of, refuse_link
 
-    refuse_links(path.parent)  # a path that the user named may be a link, this one may not
-    refuse_others(path.parent, {path.name: ()})
-    check_prefix(path, "--output")
+    refuse_link(path)  # a path that the user named may be one, this one may not
+    check_output(path, force=force or content_of(path.parent) is not None)
     return path

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,16 +13,17 @@ from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput
-from kmip_data.files.changes import has_size, is_ours
-from kmip_data.files.reading import json_digest, open_regular, read_model, read_small, sealed_json
-from kmip_data.format.build_files import card_files
+from kmip_data.files.reading import json_digest, read_model, read_small, sealed_json
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, Name
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"  #: first bytes of a file
-_ROOT = 2**17  #: bytes in which the attributes of the root lie, of at most 64 kB each
+#: Files that commands write into the folder of a build.
+_OWN = re.compile(
+    r"card\.json|README\.md|croissant\.json|preview\.png|explore\.html|(columns/)?work/.+"
+    r"|(shards|columns/[^/]+)/\d{5,}(-\d{5,})?\.h5|columns/[^/]+/card\.json|splits/[^/]+\.h5"
+)
 
 
 class ColumnsCard(Strict):
@@ -140,58 +140,14 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     return card
 
 
-def proven(
-    folder: Path,
-    card: Card | ColumnsCard,
-    *,
-    damaged: bool = False,
-) -> list[str]:
-    """Names of the files on a card, itself last, that are proven to be ours.
-
-    Returns ``None`` where the seal of the card is broken.
-
-    They have the size on the card: files of shards are large. With ``damaged`` also what a disk
-    leaves of one: nothing, or the beginning of an HDF5 file with our format.
-    """
-    if not is_ours(folder / CARD_NAME, card.to_json().encode()):
-        return []
-    parts = card.files if isinstance(card, Card) else card.parts
+def files_of_build(folder: Path) -> list[str]:
+    """Names of the files of a build, finished or not, in its folder; the card, if any, is the last."""
     names = []
-    for name in card.digests:
-        path = folder / name
-        complete = name in parts and has_size(path, parts[name].bytes)
-        if complete or (damaged and _is_remnant(path)):
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if _OWN.fullmatch(name) and not path.is_dir():
             names.append(name)
-    return [*names, CARD_NAME]
-
-
-def _is_remnant(path: Path) -> bool:
-    """True if a file is missing, empty, or begins like HDF5 whose root names a format of ours."""
-    with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
-        start = file.read(_ROOT)
-        return not start or (start.startswith(_HDF5) and b"kmip-data" in start)
-    return not os.path.lexists(path)
-
-
-def files_of_build(build: Build) -> list[str]:
-    """Names of the files that are proven to be of a build and its columns; the card is last."""
-    card = build.card
-    folder = build.path
-    names = []
-    for column in added_names(folder):
-        with contextlib.suppress(DamagedInput):  # of somebody else, then
-            inside = proven(folder / COLUMNS / column, read_columns(build, column))
-            names += [f"{COLUMNS}/{column}/{name}" for name in inside]
-    shards = proven(folder, card)
-    if not shards:
-        return []
-
-    names += shards[:-1]
-    texts = {entry.file: entry.sha256 for entry in card.splits.values()}
-    for name, proof in (texts | card_files(card)).items():
-        if is_ours(folder / name, proof):
-            names.append(name)
-    return names
+    return sorted(names, key=lambda name: (name == CARD_NAME, name))
 
 
 def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Facts, Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
-from kmip_data.files.changes import sealed, write_output
+from kmip_data.files.changes import write_output
 
 PAGE = "explore.html"  #: in the folder of a build or run
 DECADES = 4  #: distinguished below the strongest influence, also in ``influence.js``
@@ -138,7 +138,7 @@ def draw_explorer(
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    write_output(path, sealed(filled("page.html", fields).encode()))
+    write_output(path, filled("page.html", fields).encode())
 
 
 def _header(graph: Graph) -> str:

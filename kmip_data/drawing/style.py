@@ -16,7 +16,7 @@ from typing import Any, Literal, ParamSpec, TypeAlias
 import numpy as np
 
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import sealed, write_output
+from kmip_data.files.changes import write_output
 
 #: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened
 #: where they were paler, and differ for colour-blind eyes too. The first twelve have one blue.
@@ -154,11 +154,8 @@ def new_figure(
     return figure
 
 
-def save(figure: Figure, path: Path, *, named: bool = True, **options: object) -> None:
-    """Write a figure as the ending of ``path`` says; equal figures give equal bytes.
-
-    ``named`` is that of :func:`~kmip_data.files.changes.write_output`.
-    """
+def save(figure: Figure, path: Path, **options: object) -> None:
+    """Write a figure as the ending of ``path`` says; equal figures give equal bytes."""
     ending = check_kind(path)
     picture = io.BytesIO()
     figure.savefig(
@@ -167,10 +164,7 @@ def save(figure: Figure, path: Path, *, named: bool = True, **options: object) -
         metadata=KINDS[ending],
         **options,
     )
-    data = picture.getvalue()
-    if ending == ".png":
-        data = sealed(data)
-    write_output(path, data, named=named)
+    write_output(path, picture.getvalue())
 
 
 def check_kind(path: Path) -> str:

@@ -1,9 +1,9 @@
 """Write, replace, remove and lock files: completely, never through a link. No other module does.
 
-**Proof is bytes, not names.** An existing file is replaced or removed only if it has the bytes that
-this package wrote (a digest on a sealed card, in a result, in ``push.json`` or a receipt, a text
-that can be made again, a picture or page that carries its own digest), or if the journal of an
-unfinished build lists it. Every other file is in the way: named, left alone, ``UsageError``.
+**Ours by folder.** A folder that this package makes is missing or empty before, else it is refused,
+and holds a marker that says what it is for. In it files are replaced by rename, and only names that
+its owner lists are removed: others stay, and are named. Elsewhere no file is replaced unless the
+user says ``--force``.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down
 through folders that may not, so that a link put in later leads nowhere. A file is written under a
@@ -30,20 +30,19 @@ import secrets
 import shutil
 import socket
 import stat
-import struct
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kmip_data.errors import OutOfResources, UsageError, writing
-from kmip_data.files.reading import read_small, readable_json, sha256_file
+from kmip_data.errors import OutOfResources, UsageError, occupied, writing
+from kmip_data.files.reading import read_small, readable_json
 from kmip_data.runtime.progress import say
 
 PARTIAL = ".partial"
 LOCKS = ".locks"  #: folder of lock files, next to the build folders
-BEGUN = ".begun"  #: ends the name of the mark of a scratch folder, next to it
+OWN_LOCK = ".lock"  #: lock of a folder next to which no folder of locks can be
+MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
 MESSAGE_SECONDS = 30.0
 _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
@@ -58,83 +57,66 @@ _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEX
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-Proof = bytes | str  #: text of a file, or its SHA-256 (hex)
-#: SHA-256 of all other bytes: a comment that ends a page, a text chunk before the last of a PNG.
-_SEAL = re.compile(
-    rb"(?:<!-- kmip-data .{64} -->\n|\0\0\0.tEXtkmip-data\0.{68}(?P<end>.{12}))\Z", re.DOTALL
-)
+def begin_folder(folder: Path, content: str) -> None:
+    """Make a folder with a marker that says what it is for, such as ``build 0123456789ab``.
+
+    Raises as :func:`refuse_taken`.
+    """
+    with writing(folder):
+        refuse_taken(folder, content)
+        folder.mkdir(parents=True, exist_ok=True)
+        mark(folder, content)
 
 
-def is_ours(path: Path, *proofs: Proof) -> bool:
-    """True if nothing lies at ``path``, or a regular file that is sealed or has the bytes of a proof."""
-    if not os.path.lexists(path):
-        return True
-    if path.is_symlink() or not path.is_file():
-        return False
-    digests = set()
-    for proof in proofs:
-        digests.add(proof if isinstance(proof, str) else hashlib.sha256(proof).hexdigest())
-    return sha256_file(path)[0] in digests or _is_sealed(path)
+def mark(folder: Path, content: str) -> None:
+    """Write the marker of a folder, unless it is there."""
+    if content_of(folder) != content:
+        write_file(folder / MARKER, f"kmip-data: {content}\n".encode(), root=folder)
 
 
-def sealed(data: bytes) -> bytes:
-    """Return a PNG or an HTML page with the digest of its bytes: later, it alone proves that they are ours."""
-    digest = hashlib.sha256(data).hexdigest().encode()
-    if not data.startswith(b"\x89PNG"):
-        return data + b"<!-- kmip-data " + digest + b" -->\n"
-    text = b"tEXtkmip-data\0" + digest
-    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
-    return data[:-12] + chunk + data[-12:]
-
-
-def _is_sealed(path: Path) -> bool:
-    """True if a file is a picture or page as :func:`sealed` returned it."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 128))  # longer than a seal
-        if _SEAL.search(file.read()) is None:
-            return False
-    data = path.read_bytes()
-    seal = _SEAL.search(data, len(data) - 128)
-    if seal is None:
-        return False
-    without_seal = data[: seal.start()] + (seal["end"] or b"")
-    return sealed(without_seal) == data
-
-
-def has_size(path: Path, size: int) -> bool:
-    """True if a regular file of this size lies at ``path``: proof enough of a large one on a sealed list."""
+def content_of(folder: Path) -> str | None:
+    """Return what a folder is for by its marker, ``None`` where it has none."""
     with contextlib.suppress(OSError, ValueError):
-        status = path.lstat()
-        return stat.S_ISREG(status.st_mode) and status.st_size == size
-    return False
+        name, _, content = read_small(folder / MARKER, 256).decode().partition(": ")
+        if name == "kmip-data" and not (folder / MARKER).is_symlink():
+            return content.strip()
+    return None
 
 
-def refuse_others(folder: Path, proofs: Mapping[str, Iterable[Proof]]) -> None:
-    """Raise UsageError, which names them, if files below ``folder`` have none of the bytes they may have."""
-    others = [name for name, known in proofs.items() if not is_ours(folder / name, *known)]
-    if others:
-        raise in_the_way(folder, others)
+def build_content(key: str) -> str:
+    """Return what the marker of a build says."""
+    return f"build {key}"
+
+
+def refuse_taken(folder: Path, content: str) -> None:
+    """Raise UsageError unless a folder is missing, empty or begun for this content already."""
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise occupied(folder, "a folder", "a file")
+    known = content_of(folder)
+    if known is not None and known != content:
+        raise occupied(folder, content, known)
+    if known is None:
+        others = (path.name for path in folder.iterdir() if not _is_begun(path.name))
+        names = sorted(itertools.islice(others, 5))  # it may hold a whole disk
+        if names:
+            raise in_the_way(folder, names)
+
+
+def _is_begun(name: str) -> bool:
+    """True if a file of this name is what a process leaves that was killed before the marker was there."""
+    return name == OWN_LOCK or written_name(name) == MARKER
 
 
 def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
-    """Return the error for files that this package did not write, or that were changed since."""
+    """Return the error for files in a folder that this package has not made."""
     return UsageError(
-        f"{folder} holds something else.",
-        expected="only files that kmip-data wrote, unchanged",
-        found=", ".join(itertools.islice(names, 5)),
-        next="move what was found elsewhere, or choose another folder or file",
+        f"{folder} is not empty, and kmip-data has not made it.",
+        expected=f"a new or empty folder, or one with {MARKER}",
+        found=", ".join(names),
+        next=f"another folder; if an earlier version made this one: kmip-data verify {folder}",
     )
-
-
-def write_new(path: Path, data: bytes, *known: Proof, root: Path | None = None) -> None:
-    """Write ``data`` as :func:`write_file` does.
-
-    Other bytes there than these or the ``known`` are in the way.
-    """
-    folder = path.parent if root is None else root
-    refuse_others(folder, {path.relative_to(folder).as_posix(): (data, *known)})
-    if not (path.is_file() and is_ours(path, data)):
-        write_file(path, data, root=root)
 
 
 def write_file(
@@ -252,24 +234,15 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_output(path: Path, data: bytes, *, named: bool = True) -> None:
-    """Write a file that a user ``named`` as :func:`write_file` does.
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user has named as :func:`write_file` does.
 
-    A link is followed, never replaced.
-
-    A file of that name is replaced and keeps its mode, unless it is read-only. One whose name the
-    user has not given stays, unless it has these bytes.
+    One that exists is replaced and keeps its mode; a link is followed.
     """
-    if not named:
-        write_new(path, data)
-        return
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
     mode = None
-    if path.is_file():
+    if path.exists():
+        path = Path(os.path.realpath(path))
         mode = stat.S_IMODE(path.stat().st_mode)
-        if not mode & 0o222:
-            raise UsageError(f"{path} is read-only.", next="another file, or chmod u+w of this one")
     write_file(path, data, mode=mode)
 
 
@@ -307,9 +280,8 @@ def remove_files(
 ) -> None:
     """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
 
-    What is not a regular file, lies behind a link or elsewhere was not written by this package: it
-    stays. With ``strict`` the first file that cannot be removed ends it as ``OutOfResources``;
-    those after it stay.
+    What is not a regular file, lies behind a link or elsewhere stays. With ``strict`` the first
+    file that cannot be removed ends it as ``OutOfResources``; those after it stay.
     """
     emptied = {path for path in map(PurePosixPath, folders) if ".." not in path.parts}
     for name in map(PurePosixPath, names):
@@ -323,7 +295,7 @@ def remove_files(
             if strict and error.errno not in _NO_FILE:
                 raise OutOfResources(
                     f"{root / name} cannot be removed: {error.strerror or error}.",
-                    left="this file, and those that prove what kmip-data wrote",
+                    left=f"this file, and {MARKER}",
                     next="mend its permissions or its folder's (chmod, chattr); then the same command again",
                 ) from error
         emptied.update(name.parents[:-1])
@@ -332,57 +304,35 @@ def remove_files(
 
 
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder if nothing is in it."""
+    """Remove a folder if nothing but its marker is in it."""
     with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
+        if [path.name for path in folder.iterdir()] == [MARKER]:
+            remove_file(folder / MARKER, root=root)
         os.rmdir(folder.name, dir_fd=parent)
 
 
-def begin_scratch(folder: Path) -> Path:
-    """Make a folder for files that come and go, and a mark next to it with its number on this disk."""
-    folder.mkdir()
-    write_file(mark_of(folder), f"{folder.stat().st_ino}\n".encode())
-    return folder
-
-
-def is_scratch(folder: Path) -> bool:
-    """True if the mark next to a folder says that this very folder is one of :func:`begin_scratch`."""
-    with contextlib.suppress(OSError, ValueError):
-        return int(read_small(mark_of(folder), 32)) == folder.lstat().st_ino
-    return False
-
-
-def remove_made(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder that this process has just made, with all in it, as :func:`remove_file` does."""
+def remove_tree(folder: Path, *, root: Path | None = None) -> None:
+    """Remove a folder of temporary files with all in it; links are neither followed nor removed."""
     with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
         shutil.rmtree(folder.name, dir_fd=parent)
 
 
-def remove_scratch(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder of :func:`begin_scratch` with all in it.
-
-    Any other folder of its name stays.
-    """
-    if is_scratch(folder):
-        remove_made(folder, root=root)
-    remove_empty(folder, root=root)  # killed before it had its mark
-    with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
-        if not os.path.lexists(folder) and read_small(mark_of(folder), 32).strip().isdigit():
-            os.unlink(mark_of(folder).name, dir_fd=parent)
-
-
 @contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
-    """Give a folder of :func:`begin_scratch`, which is gone afterwards, or was renamed."""
+def scratch(folder: Path, content: str) -> Iterator[Path]:
+    """Give a new folder with a marker, which is gone afterwards, or was renamed."""
     try:
-        begin_scratch(folder)
+        folder.mkdir()
+        mark(folder, content)
         yield folder
     finally:
         remove_scratch(folder)
 
 
-def mark_of(folder: Path) -> Path:
-    """Return the path of the mark of a scratch folder."""
-    return folder.with_name(fitting(folder.name, BEGUN))
+def remove_scratch(folder: Path) -> None:
+    """Remove a folder of :func:`scratch` with all in it; any other folder of its name stays."""
+    if content_of(folder) is not None:
+        remove_tree(folder)
+    remove_empty(folder)  # killed before it had its marker
 
 
 def remove_partials(folder: Path, *, root: Path) -> None:
@@ -555,7 +505,7 @@ def lock_path(folder: Path) -> Path:
                 if stat.S_ISDIR(locks.lstat().st_mode):
                     return locks / fitting(folder.name, ".lock")
                 break
-    return folder / ".lock"
+    return folder / OWN_LOCK
 
 
 def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
@@ -570,9 +520,9 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
             descriptor = open_partial(path)
         except FileNotFoundError:  # with the empty folder of locks
             continue
-        if os.fstat(descriptor).st_size:  # a lock of ours is empty
+        if os.fstat(descriptor).st_size:
             os.close(descriptor)
-            raise in_the_way(path.parent, [path.name])
+            raise UsageError(f"{path} is not a lock of kmip-data.", next=f"move {path} elsewhere")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink:

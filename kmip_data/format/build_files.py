@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, U8
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import is_ours, write_new
+from kmip_data.files.changes import build_content, mark, write_file
 from kmip_data.files.reading import readable_json
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart, read_card
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split, in_order
 from kmip_data.manifest import Responsible, dataset_names, load_manifest, read_shipped
-from kmip_data.runtime.progress import say
 from kmip_data.wording import without_controls
 
 PAGE_NAME = "README.md"
@@ -351,7 +349,7 @@ def write_split_file(
             part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in chosen.items()
         }
     file = f"splits/{name}.h5"
-    write_new(folder / file, data, root=folder)
+    write_file(folder / file, data, root=folder)
     parts = {
         part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
         for part, (graphs, nodes, edges) in counts.items()
@@ -389,22 +387,11 @@ def card_files(card: Card) -> dict[str, bytes]:
 def write_card(folder: Path, card: Card) -> None:
     """Write :func:`card_files`; the card, which is the last, finishes the build.
 
-    They replace those of the card that is there. A page, or metadata, of other bytes stays, and
-    that is logged.
+    They replace those that are there.
     """
-    # The card that is there proves the texts made from it, if it is what a build wrote.
-    earlier = {}
-    with contextlib.suppress(DamagedInput, UsageError):
-        old = read_card(folder)
-        if is_ours(folder / CARD_NAME, old.to_json().encode()):
-            earlier = card_files(old)
     # The card is the last of them: until then the folder is an unfinished build.
     for name, data in card_files(card).items():
-        proofs = [earlier[name]] if name in earlier else []
-        if name != CARD_NAME and not is_ours(folder / name, data, *proofs):
-            say(f"{folder / name} is not what kmip-data writes now: it stays as it is.")
-        else:
-            write_new(folder / name, data, *proofs)
+        write_file(folder / name, data, root=folder)
 
 
 def finish(
@@ -437,5 +424,6 @@ def finish(
     )
     for file in card.files:
         protect(folder / file)
+    mark(folder, build_content(card.key))
     write_card(folder, card)
     return card

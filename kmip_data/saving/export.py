@@ -321,7 +321,7 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
         # The lock is held: a hidden folder of this name belongs to no running export.
         for stale in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 32}.partial"):
             files.remove_scratch(stale)  # of an export that was killed
-        with files.scratch(scratch):
+        with files.scratch(scratch, "export"):
             written = _WRITERS[to](build, scratch, quiet=quiet)
             for path in scratch.rglob("*"):
                 files.fsync_path(path)

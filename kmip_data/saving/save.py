@@ -104,7 +104,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.scratch(partial):
+        with files.scratch(partial, "unfinished"):
             with tempfile.TemporaryFile(dir=partial) as spool:
                 survey, graphs = _survey(dataset, spool)
                 card = _write_build(partial, graphs, survey, split, compression, about)

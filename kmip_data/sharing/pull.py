@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
@@ -28,22 +26,21 @@ from kmip_data.errors import (
 )
 from kmip_data.files.changes import (
     PARTIAL,
+    begin_folder,
+    build_content,
     build_lock,
     continued_file,
-    has_size,
     refuse_link,
-    remove_file,
     write_all,
 )
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, sha256_file
-from kmip_data.format.build_files import PAGE_NAME, card_files, protect, write_card
+from kmip_data.format.build_files import card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
-from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
+from kmip_data.sharing.share import BLOCK, RUN_FILES, Share, SharedFile, damaged
 
-UNFINISHED = "a new folder, or the same pull unfinished"
 _TRIES = 5  #: tries for one file
 
 
@@ -125,31 +122,17 @@ def _pull_build(
             )
     wanted = [name for name in added if columns is None or name in columns]
 
-    # 2. Refuse a folder of something else. Without its card a folder is a copy if all data are
-    #    those of the push: it was stopped, or damaged there.
-    files = [entries[name] for name in card.digests]
+    # 2. Refuse a folder of something else. A copy may have other splits by now: they stay.
+    begin_folder(folder, build_content(card.key))
     present = _present_card(folder, card)
-    if present is not None:  # it may have other splits by now, which are left as they are
-        files = [entry for entry in files if present.digests.get(entry.file) == entry.sha256]
-    else:
-        complete = all((folder / entry.file).is_file() for entry in files)  # before hashing
-        complete = complete and all(is_whole(folder / entry.file, entry) for entry in files)
-        if not complete:
-            _refuse_others(folder, [*files, *itertools.chain(*added.values())])
-
-    # 3. A damaged file is replaced next to one that is whole: a card alone proves nothing.
-    groups = [files]
-    for name in wanted:
-        card_last = sorted(added[name], key=lambda entry: _is_column_card(entry.file))
-        groups.append(card_last)
-    ours = set()
+    files = [entries[name] for name in card.digests]
     if present is not None:
-        for group in groups:
-            ours |= _of_copy(folder, group)
-    files = list(itertools.chain(*groups))
-    received_files = received.take(files, folder, ours=ours, quiet=quiet)
+        files = [entry for entry in files if present.digests.get(entry.file) == entry.sha256]
+    for name in wanted:
+        files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
+    received_files = received.take(files, folder, quiet=quiet)
 
-    # 4. The card comes last.
+    # 3. The card comes last.
     for file in card.files:
         protect(folder / file)
     finished = _write_texts(folder, present or card)
@@ -164,58 +147,38 @@ def _pull_build(
     )
 
 
-def _of_copy(folder: Path, files: Sequence[SharedFile]) -> set[str]:
-    """Return the names of files that are mended together: all, if one of them has its size, else none."""
-    for entry in files:
-        path = folder / entry.file
-        if path.is_file() and path.stat().st_size == entry.bytes > 0:
-            return {entry.file for entry in files}
-    return set()
-
-
 def _is_column_card(file: str) -> bool:
     return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
 
 
 def _present_card(folder: Path, card: Card) -> Card | None:
-    """Return the card of a finished copy.
+    """Return the card of a finished copy, ``None`` without a whole one.
 
-    Returns ``None`` without one, or where it is not what was written.
-
-    Raises ``UsageError`` where it is that of another build.
+    Raises ``UsageError`` where it is that of other shards.
     """
-    if not os.path.lexists(folder / CARD_NAME):
+    if not (folder / CARD_NAME).is_file():
         return None
     try:
         present = read_card(folder)
-        sound = present.to_json().encode() == read_small(folder / CARD_NAME)
+        if present.to_json().encode() != read_small(folder / CARD_NAME):
+            return None
     except DamagedInput:
         return None
-    if not sound:
-        return None
-    if (present.key, shards_digest(present)) == (card.key, shards_digest(card)):
-        return present
-    raise occupied(
-        folder,
-        f"nothing, or the build of key {card.key}",
-        f"build key {present.key}",
-        "--to",
-    )
+    if shards_digest(present) != shards_digest(card):
+        raise occupied(folder, "the shards that were pushed", "others of the same key", "--to")
+    return present
 
 
 def _write_texts(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card where they are missing; return True if one was.
-
-    An empty card is replaced; one that was changed is in the way, and an edited text stays.
-    """
-    texts = card_files(card)
-    for name in texts:
+    """Write page, Croissant and card where one is missing or has other bytes; return True if so."""
+    for name, data in card_files(card).items():
         refuse_link(folder / name)
-    if has_size(folder / CARD_NAME, 0):
-        remove_file(folder / CARD_NAME)
-    complete = all(os.path.lexists(folder / name) for name in texts)
-    write_card(folder, card)
-    return not complete
+        with contextlib.suppress(OSError):
+            if (folder / name).read_bytes() == data:
+                continue
+        write_card(folder, card)
+        return True
+    return False
 
 
 def _card(received: Received) -> Card:
@@ -236,25 +199,6 @@ def _card(received: Received) -> Card:
     return card
 
 
-def _refuse_others(folder: Path, files: Collection[SharedFile]) -> None:
-    """Refuse a folder that holds more than an earlier pull of the same push left there."""
-    known = {PAGE_NAME}
-    for entry in files:
-        known.add(entry.file)
-        known.add(str(PurePosixPath(entry.file).with_name(partial_name(entry))))
-
-    others = []
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir() or name in known or name.startswith(".lock"):
-            continue
-        others.append(name)
-        if len(others) == 5:  # the folder may hold a whole disk
-            break
-    if others:
-        raise occupied(folder, UNFINISHED, ", ".join(sorted(others)), "--to")
-
-
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     entries = received.entries
     others = sorted(entries.keys() - set(RUN_FILES))
@@ -265,14 +209,8 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
             ", ".join(others[:5]),
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
-    proofs = [entry for entry in files if entry.file in RUN_PROOF]
-    ours = set()
-    # No other run has these weights or this result: the folder is a copy of the push.
-    if any(is_whole(folder / entry.file, entry) for entry in proofs):
-        ours = {entry.file for entry in files}
-    else:
-        _refuse_others(folder, files)
-    received_files = received.take(files, folder, ours=ours, quiet=quiet)
+    begin_folder(folder, f"run {received.share.digest[:12]}")
+    received_files = received.take(files, folder, quiet=quiet)
     return Pulled(
         path=folder,
         share=received.share,
@@ -289,8 +227,6 @@ class Received:
         self.remote = Remote(address)
         self.share, self.digests = read_share(self.remote)
         self.entries = {entry.file: entry for entry in self.share.files}
-        # Earlier pushes list their page, which may have been edited since.
-        self.entries.pop(PAGE_NAME, None)
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a small file."""
@@ -310,30 +246,16 @@ class Received:
         files: Sequence[SharedFile],
         folder: Path,
         *,
-        ours: Collection[str],
         quiet: bool,
     ) -> int:
         """Copy files into ``folder``, in this order, and return how many.
 
-        Complete ones stay as they are.
-
-        A file of the same name with other bytes is replaced if it is among ``ours``, files of a
-        copy of this push, and damaged rather than edited; else it is a ``UsageError``. What was
-        verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
-        in a push begins with a dot.
+        Complete ones stay as they are. What was verified stays on disk as ``.SHA-256.partial``,
+        and the next call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)
         missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
-        others = []
-        for entry in missing:
-            with contextlib.suppress(FileNotFoundError):
-                size = (folder / entry.file).lstat().st_size
-                if entry.file not in ours or not entry.is_damaged(size):
-                    others.append(entry.file)
-        if others:
-            raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
-
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"What is missing of {self.remote.address}")
         with Progress(

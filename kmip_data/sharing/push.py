@@ -1,7 +1,7 @@
-"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced.
+"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last.
 
 The page of a push has the YAML header that the Hugging Face hub reads. People edit it there:
-``share.json`` does not list it, and one whose digest is not in ``push.json`` stays.
+``share.json`` does not list it, and one that exists stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kmip_data.sharing.share import (
     MAX_FILES,
     PUSH_NAME,
     SHARE_NAME,
-    PushList,
+    PushMark,
     Share,
     SharedFile,
 )
@@ -59,6 +59,7 @@ def push_build(
     address: str,
     *,
     view: View | None = None,
+    page: bool = False,
     quiet: bool = False,
 ) -> Share:
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
@@ -91,6 +92,7 @@ def push_build(
             card.key,
             content,
             known=known,
+            page=page,
             quiet=quiet,
         )
 
@@ -120,21 +122,20 @@ def push(
     content: Mapping[str, Path | bytes],
     *,
     known: Mapping[str, str] | None = None,
+    page: bool = False,
     quiet: bool = False,
 ) -> Share:
     """Put the files of a build or run and, last, the manifest at an address.
 
-    1. ``push.json`` with ``key``, names and digests comes first. A file is replaced if it has the
-       digest in the list of the same key, or if it is data (HDF5, weights, Parquet) of the right
-       size, or empty, among others that are whole; any other is in the way. Files that change are
-       written before their new digests.
+    1. ``push.json`` with ``key`` comes first. An address without it must be empty but for a page;
+       with that of another build or run it is refused. Files of other names stay.
     2. Files that are missing, or whose bytes have another digest, are written; the rest is left as
        it is. While any is written there is no ``share.json``, so that nobody pulls half of it.
     3. ``blocks.sha256`` and ``share.json`` end it.
 
     So the same call resumes a push that was killed, and mends one that was damaged. ``source`` is
     the folder that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known``
-    maps a file to the SHA-256 (hex) that it must have.
+    maps a file to the SHA-256 (hex) that it must have. ``page`` replaces a page that exists.
 
     Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest;
     ``UsageError`` where the address holds another file, or cannot be written to;
@@ -145,21 +146,11 @@ def push(
     with contextlib.ExitStack() as locked:
         if remote.folder is not None:
             locked.enter_context(build_lock(remote.folder, quiet=quiet))
-        listed = _listed(remote, share, key)
-        digests = listed | {entry.file: entry.sha256 for entry in share.files}
-        if PAGE_NAME in content:
-            digests[PAGE_NAME] = _sha256(b"".join(blocks_of(content[PAGE_NAME])))
-
-        # Files that change come before their new digests: a killed push leaves bytes that its list
-        # has.
-        changed = [name for name in content if listed.get(name) not in {None, digests[name]}]
-        ordered = {name: content[name] for name in changed}
-        push_list = PushList(kind=kind, key=key, files=digests)
-        ordered[PUSH_NAME] = readable_json(push_list.model_dump(mode="json")).encode()
-        ordered.update(content)
-        ordered[BLOCKS_NAME] = blocks
-        ordered[SHARE_NAME] = share.to_json().encode()
-        _put(remote, share, ordered, listed, quiet=quiet)
+        mark = PushMark(kind=kind, key=key)
+        texts = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
+        texts[BLOCKS_NAME] = blocks
+        texts[SHARE_NAME] = share.to_json().encode()
+        _put(remote, share, mark, texts, page=page, quiet=quiet)
     return share
 
 
@@ -185,49 +176,33 @@ def _checked_address(address: str, kind: str, source: Path) -> Remote:
 def _put(
     remote: Remote,
     share: Share,
+    mark: PushMark,
     content: Mapping[str, Path | bytes],
-    listed: Mapping[str, str],
     *,
+    page: bool,
     quiet: bool,
 ) -> None:
     """Write those files of ``content`` that are missing or differ, in its order."""
-    allowed = {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set()
-    present = _present_files(remote, allowed, share)
+    present = _present_files(remote, share, mark, content)
 
     # 1. Digest and size that each file gets.
-    entries = {entry.file: entry for entry in share.files}
-    wanted = dict(entries)
+    wanted = {entry.file: entry for entry in share.files}
     for name, text in content.items():
         if name not in wanted and isinstance(text, bytes):
             wanted[name] = SharedFile(file=name, sha256=_sha256(text), bytes=len(text))
 
-    # 2. New files: missing there, or of other bytes. ``others`` have bytes that no push has
-    #    written.
+    # 2. New files: missing there, or of other bytes.
     new = set()
-    others = []
     for name, entry in wanted.items():
-        if name not in present:
+        if name not in present or _digest(remote, name, present[name]) != entry.sha256:
             new.add(name)
-            continue
-        digest = _digest(remote, name, present[name])
-        if digest != entry.sha256:
-            new.add(name)
-            if digest != listed.get(name):
-                others.append(name)
-    if PAGE_NAME in others:
-        say(f"{remote.address}/{PAGE_NAME} was edited: it stays as it is.")
+    if PAGE_NAME in new and PAGE_NAME in present and not page:
+        say(f"{remote.address}/{PAGE_NAME} exists: it stays (--page replaces it).")
         new.remove(PAGE_NAME)
-        others.remove(PAGE_NAME)
-
-    # 3. Damaged data are replaced where another file is complete; edited files never.
-    of_share = [entries[name] for name in others if name in entries]
-    edited = [entry.file for entry in of_share if not entry.is_damaged(present[entry.file])]
-    all_new = entries.keys() <= new
-    if edited or (others != [PUSH_NAME] and others and all_new):
-        raise _in_the_way(remote, share, ", ".join(sorted(edited or others)[:5]))
     if not new:
         return
 
+    # 3. Without a manifest while files change, so that nobody pulls half of it.
     total = sum(wanted[name].bytes for name in new)
     with (
         remote.at_once(f"kmip-data push {share.name}") as at_once,
@@ -246,44 +221,40 @@ def _put(
                 progress.update(wanted[name].bytes)
 
 
-def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
-    """Return the files there that a push of the same build or run has written, with their digests.
-
-    ``push.json`` lists them; where that is damaged, ``share.json`` does if it is the same to the
-    digest.
-    """
-    earlier = None
-    with contextlib.suppress(ValueError, RecursionError, DamagedInput):
-        earlier = PushList.model_validate_json(remote.read(PUSH_NAME) or b"")
-    if earlier is not None:
-        if (earlier.kind, earlier.key) == (share.kind, key):
-            return earlier.files
-        content = f"{PUSH_NAME} of the {earlier.kind} with key {earlier.key}"
-        raise _in_the_way(remote, share, content)
-
-    listed = {}
-    with contextlib.suppress(DamagedInput):
-        if remote.read(SHARE_NAME) == share.to_json().encode():
-            listed[PAGE_NAME] = ""
-            for entry in share.files:
-                listed[entry.file] = entry.sha256
-    return listed
-
-
 def _present_files(
     remote: Remote,
-    ours: Container[str],
     share: Share,
+    mark: PushMark,
+    content: Container[str],
 ) -> dict[str, int]:
-    """Return the files at an address with their sizes; UsageError where one is not ours."""
+    """Return the files of a push that are at an address already, with their sizes.
+
+    Raises ``UsageError`` where the address holds something else.
+    """
+    earlier = remote.read(PUSH_NAME)
+    if earlier is not None:
+        try:
+            known = PushMark.model_validate_json(earlier)
+        except (ValueError, RecursionError) as error:
+            raise _in_the_way(remote, share, f"a damaged {PUSH_NAME}") from error
+        if known != mark:
+            raise _in_the_way(
+                remote, share, f"{PUSH_NAME} of the {known.kind} with key {known.key}"
+            )
+
     sizes = {}
+    others = []
     for name, size in remote.files():
-        if name not in ours and written_name(name) not in ours:
-            raise _in_the_way(remote, share, name)
-        if remote.folder is not None and name not in ours:
+        if name in content:
+            sizes[name] = size
+        elif remote.folder is None or written_name(name) is None:
+            others.append(name)
+        else:
             remove_partials((remote.folder / name).parent, root=remote.folder)
-            continue
-        sizes[name] = size
+    if earlier is None and (others or sizes.keys() - {PAGE_NAME}):
+        raise _in_the_way(remote, share, ", ".join(sorted([*others, *sizes])[:5]))
+    if others:
+        say(f"{remote.address} also holds, and keeps: {', '.join(sorted(others)[:5])}")
     return sizes
 
 
@@ -301,6 +272,7 @@ def _in_the_way(remote: Remote, share: Share, content: str) -> UsageError:
         f"{remote.address} holds something else.",
         expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
         found=content,
+        next="another address, or remove what is there",
     )
 
 

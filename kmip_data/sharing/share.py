@@ -13,15 +13,13 @@ from kmip_data.files.reading import first_fault, sealed_json
 from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest, Strict
 
-PUSH_NAME = "push.json"  #: written first: the names that a push may write and replace
+PUSH_NAME = "push.json"  #: written first: marker of an address
 SHARE_NAME = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME = "blocks.sha256"
 MAX_FILES = 100_000  #: most files of one push
 #: Files of a shared run, in the order in which they are written: with its configuration it is a
-#: run. Its page is a text that people edit, so that no share lists it any more.
-RUN_FILES = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
-RUN_PROOF = {"model.safetensors", "result.json"}  #: files that differ between any two runs
-DATA = (".h5", ".safetensors", ".parquet")  #: endings of files that nobody edits
+#: run.
+RUN_FILES = ("metrics.csv", "model.safetensors", "result.json", "config.toml")
 BLOCK = 2**20  #: bytes of a file that are hashed together
 _DIGEST = hashlib.sha256().digest_size
 _MOST = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
@@ -34,26 +32,18 @@ class SharedFile(Strict):
     sha256: Digest
     bytes: Count
 
-    def is_damaged(self, size: int) -> bool:
-        """True if a file of other bytes and this size is a damaged one: empty, or data of the right size.
-
-        A text of other bytes was edited.
-        """
-        return size == 0 or (size == self.bytes and self.file.endswith(DATA))
-
     @property
     def blocks(self) -> int:
         """Number of blocks; the last one may be shorter, and an empty file has none."""
         return -(-self.bytes // BLOCK)
 
 
-class PushList(Strict):
-    """Content of ``push.json``: what one build or run has written, or is about to write, to an address."""
+class PushMark(Strict):
+    """Content of ``push.json``: the build or run whose files an address holds, now or soon."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     kind: Literal["build", "run"]
     key: Name  #: build key, or the first digits of the SHA-256 of a run's weights
-    files: Annotated[dict[RelativePath, Digest], Field(max_length=MAX_FILES)]
 
 
 class Share(Strict):

@@ -44,7 +44,6 @@ def draw_study(
     *,
     name: str,
     subtitle: str,
-    named: bool = True,
 ) -> None:
     """Draw the mean of each curve over k, with its deviation over graphs as a band."""
     title, ylabel, most, lines = STUDIES[name]
@@ -75,13 +74,11 @@ def draw_study(
     axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)
     axes.grid()
     axes.legend()
-    save(figure, path, named=named)
+    save(figure, path)
 
 
 @styled
-def draw_over_k(
-    curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path, *, named: bool = True
-) -> None:
+def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
     Rows are those of :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour
@@ -129,4 +126,4 @@ def draw_over_k(
                 plain_ticks(axes.yaxis)
             axes.grid()
     figure.legend([*legend.values()], [*legend], loc="outside lower center")
-    save(figure, path, named=named)
+    save(figure, path)

@@ -20,9 +20,9 @@ from kmip_data.errors import KmipDataError, UsageError, writing
 from kmip_data.files.changes import (
     LOCKS,
     FolderInUse,
+    begin_folder,
     build_lock,
     fitting,
-    in_the_way,
     make_folder,
     refuse_link,
     write_file,
@@ -43,7 +43,7 @@ from kmip_data.runtime.threads import begin_process
 from kmip_data.wording import counted, rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
-_LOG = b"Log of a run of kmip-data sweep\n"  #: first line, which proves that the log is ours
+SWEEP = "sweep"  #: what the marker of a folder of logs says
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
 _WRONG = (
     OSError,
@@ -290,14 +290,11 @@ def make_folders(
         with writing(path):  # sweeps/ and runs/ may lie on two disks
             home.root.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.root)
+    begin_folder(folder, SWEEP)
     for cell in cells:
         log = log_of(cell, folder)
         refuse_link(cell.folder)
         refuse_link(log)
-        if log.is_file() and not cell.done:
-            with open_regular(log) as file:
-                if file.read(len(_LOG)) not in {_LOG, b""}:
-                    raise in_the_way(folder, [log.name])
 
 
 def with_data(
@@ -325,7 +322,7 @@ def with_data(
             except KmipDataError as error:
                 faults[key] = str(error)
         if faults[key]:
-            write_file(log_of(cell, folder), _LOG + f"{ERROR}{faults[key]}\n".encode())
+            write_file(log_of(cell, folder), f"{ERROR}{faults[key]}\n".encode())
             say(_progress(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
@@ -368,7 +365,7 @@ def _start(
         command = cell.command
         if (cell.folder / CONFIG_NAME).is_file():
             command = ("train", "--resume", str(cell.folder), *command[-2:])
-        write_file(log, _LOG)  # a new file: what a hard link elsewhere leads to keeps its bytes
+        write_file(log, b"")  # a new file: what a hard link elsewhere leads to keeps its bytes
         with log.open("ab") as file:
             process = begin_process(command, file, share=share, **slots[0])
         held.callback(slots.append, slots.pop(0))

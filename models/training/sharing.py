@@ -22,19 +22,19 @@ from kmip_data.sharing.push import header, push
 from kmip_data.sharing.share import RUN_FILES, Share
 
 
-def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
+def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False) -> Share:
     """Push a finished run; raises as :func:`push`, and ``DamagedInput`` for a damaged or edited file."""
     result = read_result(run)
     refuse_edited(run)
     read_config(run / CONFIG_NAME)
     read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
     content: dict[str, Path | bytes] = {}
-    for name in RUN_FILES[1:]:
+    for name in RUN_FILES:
         if (run / name).is_file():
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS)[0][:12]
-    return push(address, "run", run, key, content, known=result.files, quiet=quiet)
+    return push(address, "run", run, key, content, known=result.files, page=page, quiet=quiet)
 
 
 def run_page(result: RunResult) -> str:

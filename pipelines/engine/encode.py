@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -19,7 +17,6 @@ from kmip_data.builds.columns import (
     ColumnsCard,
     columns_key,
     columns_schema,
-    proven,
     read_columns,
     shards_digest,
 )
@@ -51,8 +48,6 @@ from kmip_data.pipelines.engine.journal import (
     WORK,
     Journal,
     UnitResult,
-    key_of,
-    own_work,
     stored_key,
 )
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
@@ -132,8 +127,8 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     work = build.path / COLUMNS / WORK
     with writing(work):
         files.refuse_links(build.path)
+        files.refuse_taken(build.path, files.build_content(build.card.key))
         files.make_folder(work, root=build.path)
-        _refuse_columns(build, missing)
         for folder in folders:
             files.make_folder(folder, root=build.path)
             # Without its card a column is unfinished, whatever happens from here on.
@@ -159,32 +154,9 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         first = position * count
         _write_card(build, encoding, units[first : first + count])
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
-    for folder in (work, *folders):
+    for folder in folders:
         files.remove_partials(folder, root=build.path)
-    names = [*own_work(build.path / COLUMNS), f"{WORK}/{JOURNAL}"]
-    files.remove_files(build.path, [f"{COLUMNS}/{name}" for name in names])
-
-
-def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
-    """Refuse files where columns are written, except those of an earlier column, also half of it."""
-    names = [CARD_NAME, *(Path(name).name for name in build.card.files)]
-    others = set()
-    for encoding in encodings:
-        folder = build.path / COLUMNS / encoding.name
-        ours = {path.name for path in folder.glob("*.h5") if key_of(path)}  # as before a kill
-        with contextlib.suppress(OSError, ValueError):  # also the card of shards that are gone
-            card = ColumnsCard.model_validate_json(read_small(folder / CARD_NAME))
-            ours.update(proven(folder, card, damaged=True))
-        for name in names:
-            if name not in ours and os.path.lexists(folder / name):
-                others.add(f"{COLUMNS}/{encoding.name}/{name}")
-    if others:
-        error = files.in_the_way(build.path, sorted(others))
-        listed = " ".join(encoding.name for encoding in encodings)
-        error.parts["next"] = (
-            f"move these files elsewhere, then kmip-data encode {shlex.quote(str(build.path))} {listed}"
-        )
-        raise error
+    files.remove_tree(work, root=build.path)
 
 
 def _tasks(
@@ -394,9 +366,7 @@ def _renew_card(path: Path) -> None:
 def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     """Build every shard and split on the card, and then the card."""
     card = read_card(path)
-    others = {CARD_NAME, *card.digests}.difference(proven(path, card, damaged=True))
-    if others:
-        raise files.in_the_way(path, sorted(others))
+    files.refuse_taken(path, files.build_content(card.key))
 
     # The card has all that decides the bytes: parameters, compression, splits.
     pipeline = _pipeline_of(card, path)
@@ -428,12 +398,6 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             )
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
-            # Broken splits go first: a split file of other bytes would be in the way of its new one.
-            splits_there = {entry.file: entry.sha256 for entry in card.splits.values()}.items()
-            broken = [
-                name for name, digest in splits_there if not files.is_ours(path / name, digest)
-            ]
-            files.remove_files(path, broken)
             built = run_build(plan, splits, again=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))

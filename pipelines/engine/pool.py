@@ -228,7 +228,6 @@ class Executor(AbstractContextManager["Executor", None]):
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""
-        files.refuse_others(self.stop.parent, {self.stop.name: [b""]})
         files.remove_file(self.stop, root=self.stop.parent.parent)
         return self
 

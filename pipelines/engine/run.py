@@ -26,7 +26,6 @@ from kmip_data.pipelines.engine.journal import (
     UnitResult,
     finished_card,
     remove_half_done,
-    remove_pass,
     remove_work,
 )
 from kmip_data.pipelines.engine.pool import (
@@ -124,10 +123,10 @@ class _Run:
         folder = self.plan.folder
         work = self.plan.folder / WORK
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            files.begin_folder(folder, files.build_content(self.plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 files.make_folder(inside, root=folder)
-            remove_half_done(folder, self.plan.key)
+            remove_half_done(folder)
         options = self.plan.options
         pipeline = self.plan.pipeline
         raw = self.plan.raw
@@ -147,7 +146,7 @@ class _Run:
                 yield
         finally:
             # Of workers that died or were ended while they wrote.
-            remove_half_done(folder, self.plan.key)
+            remove_half_done(folder)
 
     def prepare(self) -> Prepared:
         """Run the pipeline's ``prepare`` and the passes after it, each once for all runs, in a worker."""
@@ -164,19 +163,17 @@ class _Run:
             prepared = Prepared(path, result["plan"])
             if number:
                 # Runs on disk go as soon as what is made of them is there.
-                remove_pass(folder, finished[number - 1])
+                files.remove_tree(folder / WORK / _pass_name(number - 1), root=folder)
         return prepared
 
     def _run_pass(self, name: str, given: RawFolder | Prepared, number: int) -> dict[str, Any]:
         """Run one pass in a worker, the ``number``-th; return its line in the journal."""
         plan = self.plan
         work = plan.folder / WORK
-        with writing(work):
-            # An earlier one is still there where files of the user's lie in it.
-            earlier = [path for path in work.iterdir() if path.name.startswith(PREPARED)]
-            count = number + len(earlier)
-            pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
-            files.begin_scratch(pieces)
+        pieces = work / _pass_name(number)
+        with writing(pieces):
+            files.remove_tree(pieces, root=plan.folder)  # of a run that was killed
+            files.make_folder(pieces, root=plan.folder)
         # A second process costs no time here, and many builds need no more than these two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
         prepared = self.executor.prepare(
@@ -191,15 +188,8 @@ class _Run:
         inside = None
         if prepared.path != plan.raw.path:
             inside = prepared.path.relative_to(work).as_posix()
-        written = [path for path in sorted(pieces.rglob("*")) if path.is_file()]
-        result = {
-            "inside": inside,
-            "plan": dict(prepared.plan),
-            "folder": pieces.name,
-            "files": [path.relative_to(pieces).as_posix() for path in written],
-        }
+        result = {"inside": inside, "plan": dict(prepared.plan)}
         self.journal.append({"prepared": result})
-        files.remove_file(files.mark_of(pieces), root=plan.folder)
         return result
 
     def build(self, prepared: Prepared) -> list[UnitResult]:
@@ -240,6 +230,11 @@ class _Run:
             name=f"build {plan.pipeline.manifest.name}",
             quiet=plan.options.quiet,
         )
+
+
+def _pass_name(number: int) -> str:
+    """Return the folder in ``work/`` that a pass writes into."""
+    return f"{PREPARED}-{number}"
 
 
 def _finished_units(

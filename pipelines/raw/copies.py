@@ -30,6 +30,7 @@ from kmip_data.pipelines.raw.archives import Archive, check_name
 from kmip_data.pipelines.raw.extract import recognise, write_members
 from kmip_data.wording import shown_address, timestamp
 
+RAW = "raw files"  #: what the marker of a folder of downloads and copies says
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt
 _PREFIX = "members-"
@@ -196,8 +197,9 @@ def list_copies(folder: Path) -> list[RawCopy]:
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
     with files.build_lock(folder, quiet=quiet):
+        files.begin_folder(folder, RAW)
         yield
 
 
@@ -209,10 +211,9 @@ def staging(folder: Path) -> Iterator[Path]:
     with writing(folder):
         # What an import that was killed left behind goes first: the lock proves that none runs.
         for stale in folder.iterdir():
-            name = stale.name.removesuffix(files.BEGUN)
-            if _STAGES.fullmatch(name):
-                files.remove_scratch(stale.with_name(name))
-    with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}") as stage:
+            if _STAGES.fullmatch(stale.name):
+                files.remove_tree(stale, root=folder)
+    with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}", RAW) as stage:
         yield stage
 
 
@@ -413,19 +414,9 @@ def files_of_raw(folder: Path) -> list[str]:
     """Names of copies, downloads and parts of downloads in ``raw/<dataset>``, receipts after their files."""
     names = []
     for copy in list_copies(folder):
-        receipt = CopyReceipt.model_validate_json(read_small(copy.path / RECEIPT_NAME))
-        sizes = {name: member.bytes for name, member in receipt.members.items()}
-        whole = [name for name, size in sizes.items() if files.has_size(copy.path / name, size)]
-        names += [f"{copy.path.name}/{name}" for name in (*whole, RECEIPT_NAME)]
-    # Downloads of their whole size; a receipt comes after its file, so that it goes last.
+        names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for path in folder.glob(f"*{_DOWNLOADED}"):
-        target = path.with_name(path.name.removesuffix(_DOWNLOADED))
-        known = read_receipt(target)
-        if known is not None:
-            names += [target.name] if files.has_size(target, known.bytes) else []
-            names.append(path.name)
-    # Beginnings of downloads, where the side file proves that they are ours.
-    for state_path in folder.glob("*.partial.json"):
-        if read_state(state_path.with_name(state_path.name.removesuffix(".partial.json"))):
-            names += [state_path.stem, state_path.name]
+        names += [path.name.removesuffix(_DOWNLOADED), path.name]
+    for path in folder.glob("*.partial.json"):
+        names += [path.stem, path.name]
     return names

@@ -108,10 +108,7 @@ class _Download:
     def __post_init__(self) -> None:
         self.path, self.state_path = partial_paths(self.target)
         self.state = read_state(self.target)
-        others = [path.name for path in (self.path, self.state_path) if os.path.lexists(path)]
-        if self.state is None and others:
-            raise files.in_the_way(self.target.parent, others)
-        if self.state is not None and os.path.lexists(self.path):
+        if os.path.lexists(self.path):
             with writing(self.path):
                 descriptor = files.open_partial(self.path)  # no link, nor anything not ours
                 os.close(descriptor)

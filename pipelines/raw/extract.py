@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
-from kmip_data.files.changes import remove_made
+from kmip_data.files.changes import remove_tree
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import (
@@ -266,7 +266,7 @@ def write_members(
                     progress,
                 )
     except BaseException:
-        remove_made(target)
+        remove_tree(target)
         raise
     return dict(sorted(digests.items()))
 

@@ -18,8 +18,8 @@ from kmip_data.errors import (
     require_extra,
     writing,
 )
-from kmip_data.files.changes import refuse_others, write_json
-from kmip_data.files.reading import read_json, readable_json, sha256_file
+from kmip_data.files.changes import write_json
+from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
@@ -96,7 +96,6 @@ def require_agreement(
     with writing(home.root):
         home.root.mkdir(parents=True, exist_ok=True)
     record = accepted_licenses(home)
-    refuse_others(home.root, {RECORD_NAME: [readable_json(record).encode()]})
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
     write_json(home.root / RECORD_NAME, {**record, manifest.name: entry})
 

@@ -11,10 +11,10 @@ import platform
 import re
 import shlex
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, located, writing
-from kmip_data.files.changes import build_lock, is_ours, refuse_links_below, written_name
+from kmip_data.files.changes import begin_folder, build_lock, refuse_link, refuse_links_below
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-_PAGE = "explore.html"  # carries its own digest
-_LAST = "checkpoints/last.ckpt"
-#: Files that a training writes into its folder.
+#: Files that commands write into the folder of a run.
 _OWN = re.compile(
-    r"(config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors"
-    r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
+    r"config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors|explore\.html"
+    r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
+    r"|(approximation|cumulative-weight)\.(csv|png)"
 )
+RUN = "run"  #: what the marker of a run's folder says
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 #: Part -> name -> value.
@@ -68,15 +68,14 @@ def new_run(
     name: str,
     *,
     exact: bool,
-    first: Mapping[str, bytes] | None = None,
 ) -> Iterator[Path]:
     """Make a new run folder and hold its lock.
 
     Unless ``exact``, a name that is taken gets a number.
 
-    A folder that has at most some of the ``first`` files, with these bytes, is the rest of a run
-    that was killed early, and is reused. Raises ``UsageError`` if the name is ``exact`` and taken,
-    or a folder on the way is a link; ``OutOfResources`` without room for a folder.
+    A folder without a configuration is the rest of a run that was killed early, and is reused.
+    Raises ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link;
+    ``OutOfResources`` without room for a folder.
     """
     parent = home.runs / dataset / model
     folder = parent / name
@@ -90,63 +89,25 @@ def new_run(
             if exact:
                 break
             folder = parent / f"{name}-{number}"
-    _refuse_taken(folder, first or {})
+    refuse_link(folder)
     with build_lock(folder, wait=False):
-        _refuse_taken(folder, first or {})  # again: by a process that had the lock until now
+        if (folder / CONFIG_NAME).exists():
+            raise UsageError(
+                f"A run called {folder.name!r} already exists: {folder}",
+                next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
+            )
+        begin_folder(folder, RUN)
         yield folder
 
 
-def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
-    reusable = folder.is_dir() and not folder.is_symlink()
-    if reusable:
-        inner = {PurePosixPath(name).parent.as_posix() for name in first}
-        for path in folder.rglob("*"):
-            name = path.relative_to(folder).as_posix()
-            if name in inner and path.is_dir() and not path.is_symlink():
-                continue
-            remains = name == ".lock" or written_name(path.name) is not None
-            proofs = [first[name]] if name in first else []
-            reusable = reusable and (remains or is_ours(path, *proofs))
-    if not reusable:
-        raise UsageError(
-            f"A run called {folder.name!r} already exists: {folder}",
-            next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
-        )
-
-
 def files_of_run(folder: Path) -> list[str]:
-    """Names, relative to its folder, of files that are proven to be a run's.
-
-    The proof is the last one.
-
-    A result lists the digests of a run's files. Without one (an earlier version's, an unfinished
-    run, one that was resumed since) there are only the names.
-    """
-    # 1. Files with names of a run, and a page that carries its digest.
+    """Names of the files of a run in its folder; the configuration, if any, is the last."""
     names = []
-    for parent in (folder, folder / "checkpoints"):
-        for path in parent.glob("*"):
-            name = path.relative_to(folder).as_posix()
-            if path.is_file() and _OWN.fullmatch(name):
-                names.append(name)
-    names.sort(key=lambda name: (name == RESULT_NAME, name == CONFIG_NAME, name))
-    if (folder / _PAGE).is_file() and is_ours(folder / _PAGE):
-        names = [_PAGE, *names]
-
-    # 2. With the result of this checkpoint, only those with its digests.
-    result = None
-    with contextlib.suppress(DamagedInput, UsageError):
-        result = read_result(folder)
-    if result is None or not is_ours(folder / _LAST, result.files.get(_LAST, "")):
-        return names
-    proofs: dict[str, bytes | str] = {**result.files, RESULT_NAME: result.to_json().encode()}
-    if result.files:
-        names = [name for name in names if is_ours(folder / name, proofs.get(name, ""))]
-    if names[-1:] != [RESULT_NAME]:
-        return []
-    # Without its result, a configuration would count as an unfinished run's, whoever edited it.
-    edited = (folder / CONFIG_NAME).exists() and CONFIG_NAME not in names
-    return names[:-1] if edited else names
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if _OWN.fullmatch(name) and not path.is_dir():
+            names.append(name)
+    return sorted(names, key=lambda name: (name == CONFIG_NAME, name))
 
 
 def home_option(run: Path) -> str:

@@ -207,7 +207,6 @@ class _NewRun:
                 config.model.name,
                 self.name,
                 exact=self.exact,
-                first=first,
             )
         with opened as folder:
             if folder is not None:
