@@ -21,7 +21,8 @@ from kmip_data.manifest import Strict, unknown_name
 
 #: Files that commands write into the folder of a build.
 _OWN = re.compile(
-    r"card\.json|README\.md|croissant\.json|preview\.png|explore\.html|(columns/)?work/.+"
+    r"card\.json|README\.md|croissant\.json|preview\.png|explore\.html"
+    r"|(columns/)?work/(stop|token|(units|prepared-\d+|(.+-)?\d{5,})\.json|prepared-\d+/.+)"
     r"|(shards|columns/[^/]+)/\d{5,}(-\d{5,})?\.h5|columns/[^/]+/card\.json|splits/[^/]+\.h5"
 )
 

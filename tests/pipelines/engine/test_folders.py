@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from support.builds.toy_pipeline import (
     toy_pipeline,
     write_raw,
 )
-from support.cases import Cases
 
 from kmip_data.builds.home import Build, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
@@ -22,7 +20,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
-from kmip_data.pipelines.engine.journal import check_folder, remove_work
+from kmip_data.pipelines.engine.unfinished import remove_work
 
 GRAPHS = 12
 MINE = "years of work"
@@ -144,19 +142,6 @@ def test_a_folder_of_somebody_else_is_refused(
         assert digests(place) == before
 
 
-def test_a_journal_of_somebody_else_makes_no_folder_ours(tmp_path: Path, place: Path) -> None:
-    (place / "work").mkdir(parents=True)
-    for text in (
-        '{"journal": "of my travels"}\n',
-        "Monday\n",
-        json.dumps({"journal": 1, "key": 5}) + "\n",
-    ):
-        (place / "work/journal.jsonl").write_text(text)
-        with pytest.raises(UsageError, match="something else"):
-            _build(tmp_path, place, pipeline=_Failing(toy_pipeline().manifest))
-        assert (place / "work/journal.jsonl").read_text() == text
-
-
 def test_a_finished_build_keeps_files_and_its_own_work_folder(tmp_path: Path, place: Path) -> None:
     build = _build(tmp_path, place)
     (place / "work").mkdir()
@@ -167,43 +152,3 @@ def test_a_finished_build_keeps_files_and_its_own_work_folder(tmp_path: Path, pl
     assert (place / "work/notes").read_text() == MINE
     assert (place / "draft.partial").read_text() == MINE
     assert verify_build(place).ok
-
-
-def test_names_of_a_journal_lead_nowhere_else(tmp_path: Path, place: Path) -> None:
-    """A journal that was handed over names files elsewhere."""
-    _interrupted(tmp_path, place, after=True)
-    (tmp_path / "mine.txt").write_text(MINE)
-    journal = place / "work/journal.jsonl"
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    names = ["../../../mine.txt", str(tmp_path / "mine.txt")]
-    for entry in lines:
-        if "prepared" in entry:
-            entry["prepared"]["files"] += names
-            entry["prepared"]["folder"] = "../.."
-    journal.write_text("".join(json.dumps(entry) + "\n" for entry in lines))
-    remove_work(place)
-    assert (tmp_path / "mine.txt").read_text() == MINE
-    assert (tmp_path / "raw").is_dir()
-
-
-def test_a_torn_journal_takes_no_folder(tmp_path: Path) -> None:
-    """Earlier versions left some; the first line is written at once today."""
-    names = ("notes.txt", "shards/00000.h5", "splits/mine.h5", "work/mine", "README.md")
-    with Cases() as cases:
-        for text in ("", '{"jour', '{"journal":1,"key":"0123456789ab"'):
-            for name in names:
-                with cases(f"{text!r} and {name}"):
-                    folder = tmp_path / f"{len(text)}-{name.replace('/', '-')}"
-                    for each, content in (
-                        ("work/journal.jsonl", text),
-                        (name, "a file of the user"),
-                    ):
-                        (folder / each).parent.mkdir(parents=True, exist_ok=True)
-                        (folder / each).write_text(content)
-                    with pytest.raises(UsageError):
-                        check_folder(folder, "0123456789ab")
-    with cases("folders alone"):
-        folder = tmp_path / "begun"
-        for inner in ("work", "shards", "splits"):
-            (folder / inner).mkdir(parents=True)
-        check_folder(folder, "0123456789ab")
