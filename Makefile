@@ -12,7 +12,7 @@ NEEDED ?= 3.11 3.12 3.13
 LIMIT = ulimit -S -d 12582912;
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo check test test-pythons lint bench gpu real figures torture docs wheel clean
+.PHONY: help venv demo check test test-pythons lint bench gpu real figures torture docs docs-tables wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -53,21 +53,21 @@ bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in o
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(TOPIC)
 
 gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of one; DRY=1 tries it on a CPU
-	$(BIN)/python -m tests.gpu --out build/gpu
+	$(BIN)/python -m tools.gpu --out build/gpu
 
 real: $(STAMP)  ## every dataset from its real mirrors, to one epoch; NAMES="paris …"; resumable; DRY=1 needs no network
-	$(BIN)/python -m tests.real --out build/real$(if $(DRY),-dry) $(NAMES)
+	$(BIN)/python -m tools.real --out build/real$(if $(DRY),-dry) $(NAMES)
 
 lint: $(STAMP)  ## ruff, structure, mypy strict, the layering, codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PYTHONPATH=tests $(BIN)/python -m support.structure
+	$(BIN)/python -m tools.structure
 	$(BIN)/mypy -p kmip_data
 	PYTHONPATH=. $(BIN)/lint-imports --no-cache
-	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs kmip_data pipelines models cli manifests tests setup.py
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs kmip_data pipelines models cli manifests tests benchmarks tools setup.py
 
 figures: $(STAMP)  ## files of ours that a training step, a training and a build execute
-	$(BIN)/python tests/support/journeys.py
+	$(BIN)/python tools/journeys.py
 
 $(VENV)/.installed-docs: $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
@@ -77,6 +77,11 @@ docs: $(VENV)/.installed-docs  ## draw the pictures of docs/ again, run its note
 	$(BIN)/python docs/site/pictures.py
 	$(BIN)/python docs/site/notebooks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+WRITERS = $(shell grep -rl KMIP_DATA_WRITE_DOCS tests --include='test_*.py' | grep -v four_trials)
+
+docs-tables: $(STAMP)  ## write the tables, stubs and records that tests compare with the code
+	KMIP_DATA_WRITE_DOCS=1 $(BIN)/python -m pytest -q $(WRITERS)
 
 wheel: $(STAMP)  ## wheel and sdist into dist/, the same bytes wherever it is run
 	$(BIN)/python -m build --no-isolation --outdir dist .

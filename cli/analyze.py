@@ -41,7 +41,7 @@ save_option = shared.several(
 
 def _pair(separator: str) -> Callable[..., Any]:
     """Return the callback of an option whose value is two whole numbers, such as ``2500x16`` or ``1..9``."""
-    # At most nine digits: a longer number is none that any data have.
+    # At most nine digits: no dataset has more nodes.
     number = r"0*([1-9]\d{0,8})"
     pattern = re.compile(number + re.escape(separator) + number)
 

@@ -157,7 +157,7 @@ def attention(
 
 
 def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
-    """Return the methods of the line, or those that the experiment compares on this kind of device."""
+    """Return the methods given, or the experiment's default methods on this device."""
     from kmip_data.models.profiling.breakdown import METHODS
     from kmip_data.models.profiling.methods import default_methods, method_names
 
@@ -201,7 +201,7 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
 
 
 def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
-    """Return the growth with the nodes and the bytes per node of the largest size, where measured."""
+    """Return the growth exponent, and the bytes per node at the largest measured size."""
     shown_growth = None if growth is None else f"n^{growth:.2f}"
     return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
 
@@ -219,7 +219,7 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
     columns = {cell.method: median_stages(cell) for cell in cells}
     for method, passes in paper_passes(paper).items():
         columns[f"A100: {method}"] = passes
-    # The passes of the paper have no stages: sums and shares are of what there is.
+    # The paper's passes have no stages: sums and shares cover those it reports.
     for seconds in columns.values():
         if seconds:
             seconds["sum"] = sum(seconds.values())
@@ -234,7 +234,7 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
 
 
 def _with_share(times: Mapping[str, float], stage: str) -> str | None:
-    """Write the time of a stage and its share of the step; the step without a share."""
+    """Format the time of a stage with its share of the step, and the step without one."""
     seconds = times.get(stage)
     total = times.get("sum")
     if seconds is None or total is None:
@@ -245,7 +245,7 @@ def _with_share(times: Mapping[str, float], stage: str) -> str | None:
 
 
 def _time(cell: Measurement) -> str:
-    """Return the seconds of a cell, or why there are none."""
+    """Format the seconds of a cell, or the reason why it has none."""
     from kmip_data.models.profiling.breakdown import median_stages
 
     if cell.seconds is None:

@@ -181,7 +181,7 @@ def _build_class(
 
 
 def _city_source(path: Path) -> str:
-    """Return the source of a city that ``--archive`` means: maps and street graphs by their content."""
+    """Return the source of a city given by ``--archive``: a map or a street graph, by its content."""
     head = b""
     with contextlib.suppress(OSError, ValueError):  # refused by name later; a pipe is never read
         if path.expanduser().is_file():  # else a folder of tensors
@@ -243,7 +243,7 @@ Next: kmip-data {step}""".rstrip()
 
 
 def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
-    """Yield the summary of the files of your own graphs, a label and a value each."""
+    """Yield the summary of your own files as pairs of label and value."""
     files = card.statistics.get("files")
     if files is None:
         return
@@ -269,7 +269,7 @@ def _has_targets(build: Build, *, features: bool = True) -> bool:
 
 
 def _target(build: Build) -> str:
-    """Return the words that mean a build: its name where that is enough, else its folder."""
+    """Return the target that selects a build: its name if unambiguous, else its folder."""
     from kmip_data.builds.home import Home, list_builds
 
     card = build.card

@@ -1,4 +1,4 @@
-"""``kmip-data doctor``: facts of this machine, and what is not usable and why."""
+"""``kmip-data doctor``: what works on this machine, and why the rest does not."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _version(package: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, which compare as versions do: 2.10 is above 2.9."""
+    """Return the leading numbers of a version, so that 2.10 compares above 2.9."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in leading[0].split(".")) if leading else ()
 

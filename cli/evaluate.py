@@ -34,7 +34,7 @@ def command(run: str, by_class: bool, as_json: bool, **data: Any) -> None:
     if by_class:
         from kmip_data.models.analysis.answers import by_distance, class_accuracy
 
-        # A task whose answer lies at a known distance is told apart by that, not by its classes.
+        # If the distance to the answer is known, group by distance instead of class.
         bands = by_distance(run, **data)
         if bands is None:
             result["classes"] = class_accuracy(run, **data)
@@ -51,7 +51,7 @@ def command(run: str, by_class: bool, as_json: bool, **data: Any) -> None:
 def _class_table(
     names: Sequence[str], rows: Mapping[str, Sequence[int]], right: Mapping[str, Sequence[int]]
 ) -> str:
-    """Return a line a class: its rows and the share that is right, in each part."""
+    """Return one line per class: rows and accuracy in each part."""
     header = ["class"]
     cells: list[list[object]] = [[name] for name in names]
     for part, counts in rows.items():

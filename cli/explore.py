@@ -121,7 +121,7 @@ def command(
 
 
 def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Facts:
-    """Return the curves of a run, under its path below ``runs/``: by epoch, and by distance.
+    """Return the curves of a run by epoch and by distance, keyed by its path below ``runs/``.
 
     The influence of every node is kept where the run is of the data of the ``first``.
     """
@@ -164,7 +164,7 @@ def _graph(
     part: str | None,
     home: Home,
 ) -> tuple[Graph, ShardedDataset | None]:
-    """Return the graph to draw, and the dataset of the records that follow it; None for a city."""
+    """Return the graph to draw, and the dataset of further records (None for a city)."""
     from kmip_data.drawing.graphs import city_graph
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
@@ -193,7 +193,7 @@ def _record(
     answer: Answer | None,
     home: Home,
 ) -> Graph:
-    """Return a record with its picture, with the answer of a run."""
+    """Return a record with its picture and a run's predictions."""
     from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import record_graph
 

@@ -269,7 +269,7 @@ def _tables(build: Build, added: Sequence[Facts]) -> str:
 
 
 def _added_row(column: Facts, build: Build) -> list[object]:
-    """Return the row of an added column, or of one that is damaged and the command that repairs it."""
+    """Return the row of an added column; a damaged one names the command that repairs it."""
     if "damaged" in column:
         repair = f"kmip-data verify {build.path} --repair"
         return [column["name"], None, None, f"damaged: {column['damaged']} {repair}"]

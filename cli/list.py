@@ -100,7 +100,7 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
 
 
 def builds_table(builds: list[Build]) -> str:
-    """Return one line per build, and one of its parameters."""
+    """Return two lines per build: its facts, and its parameters."""
     from kmip_data.format.card import COUNTED
 
     rows = []

@@ -61,7 +61,7 @@ class LazyGroup(Group):
     """The group of all commands, each the ``command`` of a module in ``kmip_data.cli``, imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of use, not of the alphabet."""
+        """Names in order of use, not alphabetical."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -77,7 +77,7 @@ class LazyGroup(Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the commands of the list; a Tab imports none of them."""
+        """Complete command names without importing any command."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(n, help=h) for n, h in COMMANDS.items() if n.startswith(incomplete)]
@@ -129,7 +129,7 @@ def run(args: list[str]) -> int:
 
 
 def _run(args: list[str]) -> int:
-    """Run one command line; every way in which it can end has one exit code."""
+    """Run one command line; each kind of ending has its own exit code."""
     meta = {}
     try:
         if os.environ.get("KMIP_DATA_PLUGINS"):
@@ -175,7 +175,7 @@ def _run(args: list[str]) -> int:
 
 
 def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError | None:
-    """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
+    """Return ``error`` as one of the classes shown to users, or ``None`` if it is a bug."""
     if isinstance(error, errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
@@ -216,7 +216,7 @@ def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError 
 
 
 def _unknown(error: Exception) -> errors.KmipDataError:
-    """Keep the traceback in a file: the command may have run for hours before."""
+    """Save the traceback to a file: the command may have run for hours."""
     import tempfile
     import traceback
 

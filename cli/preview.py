@@ -89,7 +89,7 @@ def view_of(
     part: str | None = None,
     pictures: Pictures | None = None,
 ) -> tuple[Callable[[Path], None], Facts]:
-    """Return a function that writes a picture to a path, and what is on it, as JSON.
+    """Return a function that draws to a path, and the JSON description of the picture.
 
     The picture is the map of a city, or chosen records of any other build: ``records`` are
     positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by
@@ -184,7 +184,7 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
 
 
 def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
-    """Return the pictures that the records were made from, where they are still here."""
+    """Return the source pictures of the records, as far as they still exist."""
     from kmip_data.manifest import dataset_names
     from kmip_data.pipelines.base import pipeline_of
     from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline

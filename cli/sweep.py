@@ -99,7 +99,7 @@ def command(
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    """Return a plan with the datasets, models, seeds, epochs and keys of the line."""
+    """Return a plan with the datasets, models, seeds, epochs and keys given as options."""
     update: dict[str, Any] = {
         "epochs": chosen["epochs"] or plan.epochs,
         "set": (*plan.set, *chosen["overrides"]),

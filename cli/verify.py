@@ -96,14 +96,7 @@ def command(
     # Digests of a damaged build differ anyway: the damage is reported.
     compared = published and report.ok
     if compared:
-        from kmip_data.builds.verify import unlike_published
-
-        unlike = unlike_published(read_card(path))
-        if unlike:
-            raise CheckFailed(
-                f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-                next="compare the versions of numpy, h5py and scipy with those of the constraints file",
-            )
+        _refuse_unlike_published(path)
 
     if as_json:
         result = {
@@ -148,6 +141,18 @@ def command(
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
 
 
+def _refuse_unlike_published(path: Path) -> None:
+    from kmip_data.builds.verify import unlike_published
+    from kmip_data.format.card import read_card
+
+    unlike = unlike_published(read_card(path))
+    if unlike:
+        raise CheckFailed(
+            f"{path} is sound, but not the published build: {', '.join(unlike)}.",
+            next="compare the versions of numpy, h5py and scipy with those of the constraints file",
+        )
+
+
 def _adopt(path: Path) -> None:
     """Put a marker into a sound build of an earlier version, if its folder can be written to."""
     from kmip_data.files.changes import build_content, content_of, mark
@@ -178,7 +183,7 @@ def _verify_belonging(item: Belonging, *, as_json: bool) -> None:
 def _located(
     target: str, home: Home, *, repair: bool, sample: bool, **options: Any
 ) -> tuple[Path, list[str]]:
-    """Return the folder that is meant, and the card if that had to be made again."""
+    """Return the folder to verify, and its card if that had to be rebuilt."""
     try:
         return resolve(target, home, sample=sample).path, []
     except UsageError:

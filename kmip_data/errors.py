@@ -92,7 +92,7 @@ class SourceUnavailable(KmipDataError):
 
 
 class NotReproduced(KmipDataError):
-    """A result of ours, trained again, is another one (exit code 3)."""
+    """A repeated training differs from its published row (exit code 3)."""
 
     exit_code = 3
 
@@ -207,7 +207,7 @@ def occupied(
     found: str,
     option: str = "--output",
 ) -> UsageError:
-    """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
+    """Return the error for a folder, given by ``option``, that already holds something else."""
     return UsageError(
         f"{folder} holds something else.",
         expected=expected,

@@ -359,7 +359,7 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
         for fault in error.errors():
             field = ".".join(map(str, fault["loc"]))
             why = fault["msg"].removeprefix("Value error, ")
-            # An unknown name is told apart from a bad value: the list of names helps only there.
+            # Only an unknown name gets the list of names, not a bad value.
             if fault["type"] == "extra_forbidden":
                 unknown = True
                 close = nearest(field, model.model_fields)

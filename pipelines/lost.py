@@ -105,7 +105,7 @@ def rebuild_lost(path: Path, home: Home, **options: Unpack[BuildArguments]) -> B
 
 
 def _dataset(path: Path) -> str:
-    """Return the dataset that the first readable shard of a folder names; empty where there is none."""
+    """Return the dataset that the first readable shard of a folder names; empty if none."""
     for shard in sorted((path / "shards").glob("*.h5")):
         with contextlib.suppress(DamagedInput):
             return Shard(shard).dataset

@@ -13,9 +13,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from support import structure
 from support.cli import python
 from support.shared import ROOT
+
+from tools import structure
 
 FOLDERS = ("kmip_data", "pipelines", "models", "cli", "manifests", "tests", "docs")
 
@@ -225,7 +226,7 @@ TRIALS: dict[str, dict[str, str]] = {
     "a metric": {"models/training/metrics.py": METRIC},
     "an encoding": {"kmip_data/graphs/encodings/waves.py": ENCODING},
 }
-#: Tests that write keys and stubs with ``KMIP_DATA_WRITE_DOCS=1``.
+#: Tests that write keys and stubs with ``make docs-tables``.
 WRITE = (
     "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
     "tests/kmip_data/datasets/test_shipped.py::test_the_stubs_are_those_of_the_classes",

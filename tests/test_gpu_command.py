@@ -9,12 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-import gpu.__main__ as command
 import pytest
-from gpu.page import DRY, page, summary
-from gpu.results import FILE, Recorder, append, read
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
+
+import tools.gpu.__main__ as command
+from tools.gpu.page import DRY, page, summary
+from tools.gpu.results import FILE, Recorder, append, read
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.slow
 def test_a_dry_run_of_all_sections(tmp_path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu", "--out", str(tmp_path), "--minutes", "200"],
+        [sys.executable, "-m", "tools.gpu", "--out", str(tmp_path), "--minutes", "200"],
         cwd=ROOT, env={**os.environ, "DRY": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -43,7 +44,7 @@ def test_a_dry_run_of_all_sections(tmp_path) -> None:
 
 def recorded(tmp_path, monkeypatch, function, limit: float) -> str:
     monkeypatch.setattr(command, "SECTIONS", (command.Section("a section", "page", "it", 1.0),))
-    monkeypatch.setattr(sys.modules["gpu.page"], "it", function, raising=False)
+    monkeypatch.setattr(sys.modules["tools.gpu.page"], "it", function, raising=False)
     return command._run(0, tmp_path, limit, dry=True)
 
 

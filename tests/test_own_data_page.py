@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "own-data.md"
 SHARED = ROOT.parent / "shared" / "data"
 _START, _END = (
-    "<!-- Below: written by KMIP_DATA_WRITE_DOCS=1 pytest tests/test_own_data_page.py -->\n",
+    "<!-- Below: written by `make docs-tables` -->\n",
     "<!-- Above: written -->\n",
 )
 
@@ -219,4 +219,4 @@ def test_the_table_of_keys_is_up_to_date():
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         PAGE.write_text(expected, "utf-8")
         page = expected
-    assert page == expected, "KMIP_DATA_WRITE_DOCS=1 pytest tests/test_own_data_page.py"
+    assert page == expected, "run make docs-tables"

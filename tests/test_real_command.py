@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-import real.__main__ as command
 from click.testing import CliRunner
-from real import dry, results, steps
 from support.attacks.http_server import status
+
+import tools.real.__main__ as command
+from tools.real import dry, results, steps
 
 ROOT = Path(__file__).parents[1]
 NAME = "peptides-struct"
@@ -134,6 +135,6 @@ def test_a_dry_run(tmp_path) -> None:
 
 
 def test_it_starts_from_the_clone_as_make_does() -> None:
-    words = [sys.executable, "-m", "tests.real"]
+    words = [sys.executable, "-m", "tools.real"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, "Missing option '--out'" in done.stderr) == (2, True)

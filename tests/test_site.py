@@ -81,7 +81,7 @@ def test_figures_are_drawn_by_their_code(monkeypatch, tmp_path):
         figures.draw(pictures)
     for drawn in figures.draw(folder):
         same = drawn.read_bytes() == (pictures / drawn.name).read_bytes()
-        assert same, f"{drawn.name}: KMIP_DATA_WRITE_DOCS=1 pytest tests/test_site.py draws it anew"
+        assert same, f"{drawn.name}: make docs-tables draws it anew"
     table = (ROOT / "docs" / "site" / "growth.txt").read_text("utf-8")
     sizes, costs = figures.growth_table(table)
     assert sizes == [10_694, 100_838, 1_001_506, 9_994_570, 1_000_000_000]

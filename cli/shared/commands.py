@@ -317,7 +317,7 @@ plugin_option = click.option(
 
 
 def seek_names(dataset: str | None = None, model: str | None = None) -> None:
-    """Import the installed plugins that have these names, which were typed and are none of ours."""
+    """Import the installed plugins with these names, which the user typed and no built-in part has."""
     from kmip_data.manifest import dataset_names, shipped_names
 
     wanted = []

@@ -1,4 +1,4 @@
-"""Commands about one dataset: parameters that are typed often are options, ``build --set`` takes all."""
+"""Commands about one dataset: frequent parameters are options, ``build --set`` takes all of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DatasetCommand(Command):
 
 
 def _kept(store: str, name: str) -> click.Option:
-    """Make an option whose given value is kept in ``ctx.meta[store][parameter]``."""
+    """Make an option that stores its value in ``ctx.meta[store][parameter]``."""
     kind, text = TYPED[store][name]
     parameter = name.removeprefix("recipe_")
 
@@ -101,12 +101,12 @@ def _kept(store: str, name: str) -> click.Option:
 
 
 def given(store: str) -> dict[str, Any]:
-    """Return what was given on the line of one of the stores, such as :data:`RECORDS`."""
+    """Return the values given for one of the stores, such as :data:`RECORDS`."""
     return dict(click.get_current_context().meta.get(store, {}))
 
 
 def keep_settings(dataset: str, settings: Sequence[str]) -> None:
-    """Keep each KEY=VALUE in the store that has this parameter of a dataset; tuples may be repeated.
+    """Put each KEY=VALUE into the store of this parameter; tuples may be repeated.
 
     Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
     used.
@@ -145,14 +145,14 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
 
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
-    """Find the finished build that TARGET and the options on the line mean."""
+    """Find the finished build that TARGET and the options select."""
     from kmip_data.pipelines.find import find
 
     return find(target, given(RECORDS), home=home, sample=sample)
 
 
 def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
-    """Return the build that TARGET means, else the folder of the run."""
+    """Return the build that TARGET selects, else the folder of the run."""
     from kmip_data.models.training.run.folder import find_run
 
     try:

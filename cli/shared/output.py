@@ -26,7 +26,7 @@ _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
 class _Filtered:
-    """A text stream without control characters, which would move the cursor, and without passwords.
+    """A text stream that drops control characters, which would move the cursor, and passwords.
 
     Whatever path or address a command prints, also in its JSON object, goes through here.
     """
@@ -74,7 +74,7 @@ def show(result: Mapping[str, object], text: str, *, as_json: bool) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a value as the JSON of the standard library takes it."""
+    """Convert a value to types that the standard library's JSON accepts."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):  # an array, or a number of numpy's
@@ -109,7 +109,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
 
 
 def _is_number(cell: str) -> bool:
-    """True for a number, also with a unit or as a range; not for a sentence that begins so."""
+    """True for a number, with or without a unit, or a range; false for a sentence that starts with one."""
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
@@ -147,7 +147,7 @@ def _cell(value: object) -> str:
 
 
 def build_facts(build: Build) -> Facts:
-    """Return the facts about a build that lists and scripts want."""
+    """Return the facts about a build, for lists and scripts."""
     card = build.card
     names = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
     return {
@@ -160,7 +160,7 @@ def build_facts(build: Build) -> Facts:
 
 
 def share_facts(share: Share, files: Sequence[SharedFile]) -> Facts:
-    """Return the facts about a push or a pull that scripts want, with the files that it has."""
+    """Return the facts about a push or pull, with its files, for scripts."""
     return {
         "kind": share.kind,
         "name": share.name,
@@ -178,7 +178,7 @@ def csv_of(rows: Sequence[Facts]) -> bytes:
 
 
 def with_ending(prefix: Path, suffix: str) -> Path:
-    """Return ``prefix`` with a suffix; the format of ``prefix`` wins: ``a.svg`` for ``.png``."""
+    """Return ``prefix`` with a suffix, unless it already ends in a format: ``a.svg`` stays."""
     from kmip_data.drawing.style import KINDS
 
     ending = prefix.suffix.lower()

@@ -21,8 +21,7 @@ from kmip_data.manifest import Strict, unknown_name
 
 #: Files that commands write into the folder of a build.
 _OWN = re.compile(
-    r"card\.json|README\.md|croissant\.json|preview\.png|explore\.html"
-    r"|(columns/)?work/(stop|token|(units|prepared-\d+|(.+-)?\d{5,})\.json|prepared-\d+/.+)"
+    r"card\.json|README\.md|croissant\.json|preview\.png|explore\.html|(columns/)?work/.+"
     r"|(shards|columns/[^/]+)/\d{5,}(-\d{5,})?\.h5|columns/[^/]+/card\.json|splits/[^/]+\.h5"
 )
 
@@ -111,7 +110,7 @@ def columns_key(encoding: Encoding, card: Card) -> str:
 def read_columns(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
-    Raises ``UsageError``, which names the command that adds it, where there is none;
+    Raises ``UsageError``, which names the command that adds it, if none exists;
     ``DamagedInput`` where its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME

@@ -104,7 +104,7 @@ class Build:
         return Shard(self.path / file, entry=entry, receipts=receipts)
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
-        """Have these rows (shard, key, first, end) at hand together."""
+        """Fetch these rows (shard, key, first, end) in one go."""
 
     def read_again(self) -> Card:
         """Return the current card, after waiting for the lock of the folder.
@@ -131,7 +131,7 @@ def list_builds(home: Home) -> list[Build]:
 
 
 def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
-    """Return the build in the folder ``target``, or called so below ``home``.
+    """Return the build in the folder ``target``, or of that name below ``home``.
 
     Returns ``None`` for the name of a dataset.
 
@@ -160,7 +160,7 @@ def named_build(
     defaults: Mapping[str, Any] | None = None,
     sample: bool = False,
 ) -> Build:
-    """Return what :func:`find_build` finds; that there is none is a UsageError, too.
+    """Return what :func:`find_build` finds; raise UsageError if it finds nothing.
 
     ``defaults`` stand for parameters not given, and the error leaves them out.
     """
@@ -198,7 +198,7 @@ def named_build(
 
 
 def own_command(builds: Sequence[Build], dataset: str) -> str:
-    """Return the command that builds a dataset of your own again; it needs the source again."""
+    """Return the command that rebuilds a dataset of your own from its source."""
     manifests = [build.card.manifest for build in builds if build.card.dataset == dataset]
     manifest = manifests[0] if manifests else ""
     if manifest == dataset:
@@ -220,7 +220,7 @@ def find_build(
     *,
     sample: bool = False,
 ) -> Build | None:
-    """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
+    """Return the one finished build of ``dataset`` with ``parameters``, or ``None``.
 
     A build matches when it is of that dataset and has the values in ``parameters``. Samples and
     builds with a ``limit`` match only when asked for. A complete build goes before part of the
@@ -302,7 +302,7 @@ class BuildOptions:
 
     @classmethod
     def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
-        """Return keyword arguments as one object, before anything is read or written.
+        """Collect and check keyword arguments before anything is read or written.
 
         Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is
         wrong, or what the engine needs is not installed.

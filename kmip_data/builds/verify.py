@@ -72,7 +72,7 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
 
 
 def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
-    """Yield a problem for each fact of a file, as expected and as it is, whose two values differ."""
+    """Yield a problem for each property of a file that differs from the expected value."""
     for name, (expected, actual) in facts.items():
         if expected != actual:
             problem = f"has another {name.replace('_', ' ')}"
@@ -135,7 +135,7 @@ class VerifyReport:
 
 
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
-    """Check everything in a build folder that its card vouches for.
+    """Check everything in a build folder that its card lists.
 
     The card is what the build wrote, to the bit; its shards and splits are there and have its
     digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the

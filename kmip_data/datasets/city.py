@@ -66,7 +66,7 @@ class CityNetwork(BuiltDataset):
                 get_args(Coordinates),
                 command="help(kmip_data.CityNetwork), in Python",
             )
-        # Shipped names in any case; a city of one's own as it was named.
+        # Shipped names match in any case, your own city exactly.
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:

@@ -23,7 +23,7 @@ from kmip_data.manifest import Standardisation, unknown_name
 
 
 class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Transform that appends the local degree profile to ``x``, or makes it ``x``.
+    """Append the local degree profile to ``x``, or replace ``x`` by it.
 
     ``rule`` is the version of PyTorch Geometric to follow, ``"2.0"`` or ``"2.8"``: see
     :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.

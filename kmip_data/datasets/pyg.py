@@ -1,4 +1,4 @@
-"""Classes of PyTorch Geometric that are several of ours, or have another name: called as there."""
+"""PyTorch Geometric's classes that cover several of ours or differ in name, with its call signatures."""
 
 from __future__ import annotations
 

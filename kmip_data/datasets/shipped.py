@@ -1,7 +1,7 @@
 """Classes of the shipped datasets, made on first use from the parameters of their pipelines.
 
 ``shipped.pyi``, which type checkers and editors read, is written from them:
-``KMIP_DATA_WRITE_DOCS=1 pytest tests/kmip_data/datasets/test_shipped.py``.
+``make docs-tables``.
 """
 
 from __future__ import annotations

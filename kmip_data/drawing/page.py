@@ -32,7 +32,7 @@ class ChosenKeys:
     """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`Answer.nodes`."""
 
     indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
-    weights: F32  #: (H, S, k) of the softmax, 0 where there is none
+    weights: F32  #: (H, S, k) of the softmax, 0 if none
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
     The metadata depend on the card and its manifest alone; without a day of publication there, on
     today's date.
     """
-    # A saved dataset has no manifest: what it does not state is said to be unknown.
+    # A saved dataset has no manifest: fields that it does not state are marked unknown.
     manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
     constants = read_shipped("tables", "croissant")
     known = Responsible() if manifest is None else manifest.responsible

@@ -50,7 +50,7 @@ class Neighborhoods:
         self._free: list[Integers] = []  #: arrays of numbers that no draw uses, −1 for every node
 
     def most(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
-        """Return upper bounds of the nodes and the edges of a draw around so many seeds."""
+        """Return upper bounds of nodes and edges of a sample around ``seeds`` nodes."""
         # Nodes of each degree, from the highest: a sorted list of all would take 8 bytes a node.
         nodes_of_degree = np.bincount(np.diff(self._start))[::-1]
         degrees = np.arange(len(nodes_of_degree))[::-1]

@@ -166,7 +166,7 @@ _most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """Return an uninitialised array, from a buffer that was used before where there is one.
+    """Return an uninitialised array, reusing a free buffer if possible.
 
     ``torch.from_numpy`` of the array itself (not of a view of it) holds the buffer for the life of
     the tensor's storage, whatever views are taken of the tensor.
@@ -190,12 +190,12 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
 
 def kept_bytes() -> int:
-    """Return the bytes of free buffers that wait to be used again."""
+    """Return the bytes of free buffers kept for reuse."""
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
 def keep_what_is_used() -> None:
-    """Let as much wait to be used again, from now until :func:`release`, as is in use now.
+    """Keep as much free memory for reuse as is in use now, until :func:`release`.
 
     Called where a training step has the most, it makes later steps find all of it mapped.
     """
@@ -288,7 +288,7 @@ def _give_back(reference: weakref.ref[Array]) -> None:
 
 
 def _trim(more: int = 0) -> None:
-    """Give free buffers up until few enough are left, with ``more`` bytes about to be used."""
+    """Release free buffers until ``more`` bytes fit below the limit."""
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
     if excess <= 0:
         return

@@ -19,7 +19,7 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 
 class Progress:
-    """Count work done on stderr: what is being done, such as ``build s3dis``, and how much, if that is known.
+    """Show progress on stderr: a title, such as ``build s3dis``, and the total if known.
 
     ``unit`` ``B`` scales to kB, MB …; ``initial`` is the work already done by an earlier run.
     """

@@ -27,7 +27,7 @@ _USUAL: dict[int, Any] = {
 
 
 class Ended(SystemExit):
-    """Exit because of a signal, which whoever catches ``SystemExit`` of other code must pass on."""
+    """Exit because of a signal; code that catches ``SystemExit`` must re-raise it."""
 
 
 def end(number: int, _frame: FrameType | None) -> NoReturn:

@@ -126,7 +126,7 @@ def for_ranges(
 
 
 def _on_threads(work: Callable[..., None], threads: int) -> None:
-    """Call ``work`` in so many threads: the caller and those of PyTorch, or those of the pool."""
+    """Call ``work`` in ``count`` threads: the caller and PyTorch's, or those of the pool."""
     openmp = _torchs_openmp(threads)
     if openmp is None:
         pool = _get_pool()

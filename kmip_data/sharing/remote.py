@@ -95,7 +95,7 @@ class Remote:
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: files of one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
-        """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
+        """Return the bytes of a file of at most ``most`` bytes; ``None`` if none."""
 
         def read() -> bytes:
             with self._opened(name, 0) as file:

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-#: Median seconds of ours and of theirs, median ratio theirs / ours, and the least and the largest
+#: Median seconds of our side and theirs, median ratio theirs / ours, and the least and the largest
 #: ratio.
 Times = tuple[float, float, float, tuple[float, float]]
 

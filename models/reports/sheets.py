@@ -146,7 +146,7 @@ _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str
 def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     """Return a table of results for people, the best row first, without empty columns.
 
-    What all rows share is said once, above them.
+    Properties shared by all rows stand once, above them.
 
     ``narrow``: as fits a page on paper, which has room for one difference: to the model of
     ``--against``, else to the paper, else to the best.

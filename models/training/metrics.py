@@ -311,7 +311,7 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def is_share(name: str) -> bool:
-    """True for a metric that people read in percent; the loss is none."""
+    """True for a metric reported in percent; false for the loss."""
     metric = all_metrics().get(name)
     return metric is not None and metric.unit == "share"
 

@@ -45,13 +45,7 @@ from kmip_data.pipelines.base import M, Params, Pipeline, build_command, check_p
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
-from kmip_data.pipelines.engine.unfinished import (
-    WORK,
-    Steps,
-    UnitResult,
-    remove_work,
-    stored_key,
-)
+from kmip_data.pipelines.engine.unfinished import WORK, Steps, UnitResult, stored_key
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import require_memory
@@ -161,7 +155,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in folders:
         files.remove_partials(folder, root=build.path)
-    remove_work(build.path, f"{COLUMNS}/{WORK}")
+    files.remove_tree(work, root=build.path)
 
 
 def _tasks(

@@ -94,7 +94,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 
 def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+    """Return the card of a finished build; ``None`` if none, or one that is damaged.
 
     Raises ``UsageError`` where a newer kmip-data wrote the build.
     """
@@ -124,14 +124,10 @@ def stored_key(folder: Path) -> str | None:
     return None
 
 
-def remove_work(folder: Path, work: str = WORK) -> None:
-    """Remove the results of steps and what ``prepare`` wrote; other files stay."""
-    if files.content_of(folder) is None:
-        return
-    for prepared in (folder / work).glob("prepared-[0-9]*/"):
-        files.remove_tree(prepared, root=folder)
-    names = [name for name in files_of_build(folder) if name.startswith(f"{work}/")]
-    files.remove_files(folder, names, folders=[work])
+def remove_work(folder: Path) -> None:
+    """Remove the work folder of a build with all in it."""
+    if files.content_of(folder) is not None:
+        files.remove_tree(folder / WORK, root=folder)
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:

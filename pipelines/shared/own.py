@@ -175,7 +175,7 @@ def _located(path: Path) -> tuple[Path, str]:
 
 
 def given_file(path: Path, option: str) -> Path:
-    """Return the absolute path of the file that an option names; an error where there is none."""
+    """Return the absolute path of the file given by an option; raise if it is missing."""
     path, kind = _located(path)
     if kind != "a file":
         fault = f"is not a file: {kind}"
@@ -206,7 +206,7 @@ def files_below(
 
     existing_files = {}
     for parent, inner, files in os.walk(folder):
-        # In place: os.walk goes on with what is left in the list.
+        # In place: os.walk descends only into the folders left in the list.
         inner[:] = [name for name in inner if not name.startswith(".")]
         for name in files:
             path = Path(parent, name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
+
 from benchmarks import country, disk, reading
 from benchmarks.gated_gcn import DIM, ScatterGatedGCN
 from benchmarks.sizes import Learner
 from benchmarks.training import rivals
-from torch_geometric.data import Batch, Data
-
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN

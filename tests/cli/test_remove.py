@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.cli import done, refused
 
-from kmip_data.files.changes import build_lock
-from kmip_data.pipelines.raw.copies import local_source, store
+from kmip_data.files.changes import begin_folder, build_lock, mark
+from kmip_data.pipelines.raw.copies import RAW, local_source, store
 
 MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"}  # of "a"
 
@@ -19,7 +19,7 @@ MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afe
 def raw(home: Path, tmp_path: Path) -> Path:
     """``raw/s3dis`` with a copy of one member, a part of a download, and the pin of a first one."""
     folder, stage = home / "raw/s3dis", tmp_path / "stage"
-    folder.mkdir(parents=True)
+    begin_folder(folder, RAW)
     stage.mkdir()
     (stage / "a.txt").write_text("a")
     store(folder, stage, MEMBERS, [local_source("rooms", "here", MEMBERS, 1)], dataset="s3dis")
@@ -61,7 +61,7 @@ def test_sizes_by_folder(make_build, raw, home) -> None:
 def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     build, other = make_build(), make_build("s3dis-k8")
     mine = build.path / "shards/notes.txt"
-    picture = build.path / "preview.html"  # nothing proves that it is of kmip-data
+    picture = build.path / "preview.html"
     picture.write_text("a picture")
     mine.write_text("mine")
     size = size_of(build.path)
@@ -83,22 +83,23 @@ def test_raw_files_are_removed_by_their_receipts_and_the_pin_stays(raw) -> None:
     assert f"left in {raw}, not of kmip-data or pinned: pinned.json" in text
 
 
-def test_an_unfinished_build_is_removed_by_its_journal(home) -> None:
+def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
     folder = home / "built/s3dis-k32-0123456789ab"
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
-    header = {"journal": 1, "key": "0123456789ab", "number": (folder / "work").stat().st_ino}
-    (folder / "work/journal.jsonl").write_text(f'{json.dumps(header)}\n{{"units":2}}\n')
+    mark(folder, "build 0123456789ab")
+    (folder / "work/journal.jsonl").write_text("{}")
     (folder / "shards/00001.h5").write_bytes(b"x")
-    (folder / "shards/00007.h5").write_bytes(b"mine")
+    (folder / "shards/mine.h5").write_bytes(b"mine")
     done("remove", folder.name, "--yes")
-    assert [path.name for path in folder.rglob("*")] == ["shards", "00007.h5"]
+    assert [path.name for path in folder.rglob("*")] == ["shards", "mine.h5"]
 
 
 def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None:
     away = tmp_path / "disk/s3dis/gcn/one"
     away.mkdir(parents=True)
-    (away / "result.json").write_text('{"build_key": "", "config": {}, "metrics": {}}')
+    (away / "result.json").write_text("{}")
+    mark(away, "run")
     (home / "runs").mkdir(parents=True)
     (home / "runs/s3dis").symlink_to(tmp_path / "disk/s3dis")
     refused("remove", "s3dis/gcn/one", "--yes")
@@ -110,7 +111,7 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None
     home.mkdir()
     (home / "runs").symlink_to(tmp_path / "disk")
     folders = {entry["folder"]: entry["bytes"] for entry in done("list", "--json").json["folders"]}
-    assert folders["runs/s3dis/gcn"] == 46
+    assert folders["runs/s3dis/gcn"] == 2 + len("kmip-data: run\n")
     done("remove", "one", "--yes")
     assert not any((tmp_path / "disk").iterdir())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from kmip_data.manifest import Manifest, digests_of, load_manifest, shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = "<!-- datasets: written by KMIP_DATA_WRITE_DOCS=1 pytest tests/kmip_data/datasets/test_shipped.py -->\n"
+MARK = "<!-- datasets: written by `make docs-tables` -->\n"
 DIGESTS = MARK.replace("datasets:", "digests:", 1)
 
 

@@ -2,8 +2,7 @@
 
 ``python tests/support/published.py digests HOME`` writes the digests of every build of a home; ``…
 results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean
-checkout of the commit that trained. ``KMIP_DATA_WRITE_DOCS=1 pytest
-tests/models/reports/test_ours.py`` writes the tables of results and docs/leaderboard.md.
+checkout of the commit that trained. ``make docs-tables`` writes the tables of results and docs/leaderboard.md.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def walk(first: I64, targets: I64, reversible: Bools, out: F32, start: int, stop
     """
     nodes = len(first) - 1
     steps = out.shape[1]
-    # 1. Chance of each edge out of a node; 0 where there is none.
+    # 1. Chance of each edge out of a node; 0 if none.
     inverse = np.zeros(nodes)
     for i in range(nodes):
         degree = first[i + 1] - first[i]

@@ -169,7 +169,7 @@ def slope_rows(
 
 @triton.jit
 def _rows(source, row, stride, live, channel, width):
-    """Some channels of some rows: (BP, BC); zero where there is none."""
+    """Some channels of some rows: (BP, BC); zero if none."""
     address = source + row[:, None] * stride + channel[None, :]
     inside = live[:, None] & (channel < width)[None, :]
     return tl.load(address, inside, 0.0)

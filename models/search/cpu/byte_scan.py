@@ -50,7 +50,7 @@ class Codes(NamedTuple):
     """Keys as unsigned bytes, 128 for zero, the longest first."""
 
     quads: I32  #: (leaves + 1, d / 4, 16) flat: four coordinates of a key in each number
-    number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 where there is none
+    number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 if none
     reach: F32  #: (leaves,) bound on the scaled lengths of a leaf's keys and of all behind
     sorted_keys: ByLength
     shift: int  #: logarithm of the leaves of a band, whose keys of similar length share a step

@@ -28,7 +28,7 @@ class Tree(NamedTuple):
     """Keys and cones by leaves, twigs and branches; NaN behind the last key."""
 
     points: F32  #: (leaves, d, 16) flat: shifted and scaled keys
-    number: I32  #: (leaves, 16) flat: row of each key in its graph, −1 where there is none
+    number: I32  #: (leaves, 16) flat: row of each key in its graph, −1 if none
     leaf: F32  #: (twigs, d + 4, 16) flat: axis and :data:`CONE` numbers of each leaf
     twig: F32  #: (branches, d + 4, 16) flat: the same of each twig
     place: I32  #: (M,) position of each key in ``number``; empty unless requested

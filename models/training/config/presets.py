@@ -42,7 +42,7 @@ _PRESET_K = 10  #: k of the presets whose figure stands in the table of the infl
 
 
 class PaperResult(Strict):
-    """The result that the paper reports. Never one of ours."""
+    """The result that the paper reports, never a measurement of this package."""
 
     metric: str
     mean: float = Field(description="in percent")
@@ -334,7 +334,7 @@ def presets_of(dataset: str) -> list[str]:
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
 
-    Raises ``UsageError``, which names the nearest, where there is none; ``DamagedInput`` for an
+    Raises ``UsageError``, which names the nearest, if none exists; ``DamagedInput`` for an
     invalid file.
     """
     name = f"{dataset}/{model}"

@@ -298,7 +298,7 @@ class RunResult(Strict):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is
+    Raises ``UsageError`` if none exists (the run is unfinished); ``DamagedInput`` where it is
     not a result of version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"

@@ -326,7 +326,7 @@ def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
 
 
 def _column(table: pd.DataFrame, name: str, file: str) -> F32:
-    """Return the finite numbers of a column, float32 (N,), NaN where there is none."""
+    """Return the finite numbers of a column, float32 (N,), NaN if none."""
     if name not in table:
         raise DamagedInput(
             f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500]

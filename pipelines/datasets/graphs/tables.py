@@ -98,7 +98,7 @@ class Facts:
             )
 
     def label_of(self, names: Iterable[str], usual: Sequence[str], where: str) -> str:
-        """Return the name of the array of targets, nothing where there is none."""
+        """Return the name of the array of targets, nothing if none."""
         given = self.params.label
         if len(given) > 1 or self.params.feature:
             raise UsageError(
@@ -210,7 +210,7 @@ class Facts:
 
 
 def numbers(targets: Array, classes: Sequence[str]) -> Array:
-    """Return targets as numbers, those of ``classes`` for texts, NaN where there is none."""
+    """Return targets as numbers, those of ``classes`` for texts, NaN if none."""
     if targets.dtype == object and targets.ndim == 1:
         codes = {name: number for number, name in enumerate(classes)}
         return np.array([codes.get(str(text), np.nan) for text in targets], np.float64)
@@ -256,7 +256,7 @@ class Table:
         return self.column(name)
 
     def column(self, name: str) -> Array:
-        """Return a column: numbers, or texts as objects, empty where there is none."""
+        """Return a column: numbers, or texts as objects, empty if none."""
         values: pd.Series[Any] = self.frame[name]
         if values.dtype.kind in "iufb":
             return values.to_numpy()

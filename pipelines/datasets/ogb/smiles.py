@@ -109,7 +109,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
 
 
 def _smiles(path: Path, gaps: array[float]) -> Iterator[str]:
-    """Yield the SMILES of a table, and append the gaps, NaN where there is none."""
+    """Yield the SMILES of a table, and append the gaps, NaN if none."""
     table = read_columns(path, ("smiles", "homolumogap"), max_bytes=MAX_TABLE_BYTES)
     for row, (smiles, text) in enumerate(table):
         try:

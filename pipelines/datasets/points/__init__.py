@@ -53,7 +53,7 @@ class PointSource(Strict):
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy.
 
-        Raises ``UsageError`` where there is none, ``MissingExtra`` where a package for them is.
+        Raises ``UsageError`` if none exists, ``MissingExtra`` where a package for them is.
         """
         files = files_below(self.path, "--archive", READERS)
         if any(name.lower().endswith(LIDAR) for name in files):

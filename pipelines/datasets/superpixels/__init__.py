@@ -44,7 +44,7 @@ class SuperpixelSource(Strict):
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy.
 
-        Raises ``UsageError`` where there is none.
+        Raises ``UsageError`` if none exists.
         """
         files = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):

@@ -56,7 +56,7 @@ def read_mask(
     classes: int,
     void: int,
 ) -> U8:
-    """Return the class of each pixel, (H, W), :data:`VOID` where there is none.
+    """Return the class of each pixel, (H, W), :data:`VOID` if none.
 
     A mask of one channel has the class as its value, one with a palette as its index in the
     palette; in a colour mask each class is a colour of Pascal VOC's. ``void`` is the value of

@@ -16,7 +16,7 @@ from kmip_data.pipelines.base import load_pipeline
 def test_the_stubs_are_those_of_the_classes():
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         dataset_stub.write()
-    again = "run it with KMIP_DATA_WRITE_DOCS=1"
+    again = "run make docs-tables"
     assert dataset_stub.STUB.read_text("utf-8") == dataset_stub.stub(), again
     assert dataset_stub.PUBLIC.read_text("utf-8") == dataset_stub.public_stub(), again
 
@@ -25,7 +25,7 @@ def test_the_tables_of_datasets_are_those_of_the_manifests():
     for page, text in dataset_tables.pages().items():
         if os.environ.get("KMIP_DATA_WRITE_DOCS"):
             page.write_text(text, "utf-8")
-        assert page.read_text("utf-8") == text, "run it with KMIP_DATA_WRITE_DOCS=1"
+        assert page.read_text("utf-8") == text, "run make docs-tables"
 
 
 def test_every_dataset_is_in_a_family_of_the_readme():

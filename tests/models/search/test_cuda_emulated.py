@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gpu import fuzz
 from support.cases import check_each
 from support.kernels.cuda_emulator import COMPILER, EmulatedDevice
 from torch import Tensor
@@ -26,6 +25,7 @@ from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.search.gpu.launch import KERNELS, run
 from kmip_data.models.search.problem import NotFinite, check_problem
+from tools.gpu import fuzz
 
 needs_compiler = pytest.mark.skipif(
     COMPILER is None, reason="no g++: the kernels cannot be emulated"

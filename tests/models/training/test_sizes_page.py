@@ -1,6 +1,6 @@
 """Disk and memory of each dataset in docs/sizes.md: computed from manifests, schemas and the memory formula.
 
-``KMIP_DATA_WRITE_DOCS=1`` writes the table; that builds the sample of every dataset in it.
+``make docs-tables`` writes the table; that builds the sample of every dataset in it.
 """
 
 from __future__ import annotations

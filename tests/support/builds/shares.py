@@ -11,8 +11,8 @@ from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, Share, Share
 
 
 def share_folder(source: Path, target: Path, kind: Literal["build", "run"] = "build") -> Share:
-    """Copy a folder and put beside it what a push does."""
-    shutil.copytree(source, target)
+    """Copy a folder without its page and marker, and put next to it what a push does."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("README.md", ".*"))
     files, blocks = [], b""
     for path in sorted(path for path in target.rglob("*") if path.is_file()):
         data = path.read_bytes()

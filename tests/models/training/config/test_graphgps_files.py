@@ -31,10 +31,7 @@ REASONS = read_shipped("tables", "graphgps")["reasons"]
 IDLE = read_shipped("tables", "graphgps")["idle"]
 MAPPED = [name for name, entry in FILES.items() if "out" not in entry]
 PAGE = ROOT / "docs" / "graphgps.md"
-MARK = (
-    "<!-- files: written by tests/models/training/config/test_graphgps_files.py when run with"
-    " KMIP_DATA_WRITE_DOCS=1 -->\n"
-)
+MARK = "<!-- files: written by `make docs-tables` -->\n"
 #: Columns of nodes, outputs and columns of edges, as GraphGPS has them.
 SIZES = {
     "coco-sp": (14, 81, 2),

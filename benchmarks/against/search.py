@@ -1,0 +1,203 @@
+"""Exact search of inner products against FAISS, USearch and ScaNN, all cores on both sides.
+
+Keys change in every training step, so each side builds its index each time. An argument, such as
+"k = 100" or "one norm" or "trained", is in the names of the rows to measure.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import faiss
+import numpy as np
+import scann
+import torch
+from numpy.typing import NDArray
+from usearch.index import MetricKind
+from usearch.index import search as usearch_search
+
+from benchmarks.peers import print_rows
+from benchmarks.table import Row, in_turns, thread_count
+from kmip_data.models.profiling.methods import Shape, draw
+from kmip_data.models.profiling.turns import seconds
+from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.runtime.threads import available_cores
+
+Rows = NDArray[np.float32]  #: (N, d) queries or keys of one head
+Found = tuple[Rows, NDArray[np.int64]]  #: scores and keys, (N, k) each
+
+
+def faiss_knn(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by FAISS' function without an index."""
+    return faiss.knn(queries, keys, k, metric=faiss.METRIC_INNER_PRODUCT)
+
+
+def faiss_flat(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by FAISS' exact index."""
+    index = faiss.IndexFlatIP(keys.shape[1])
+    index.add(keys)
+    return index.search(queries, k)
+
+
+def faiss_panorama(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by FAISS' exact index that prunes by parts of the vectors, eight of them."""
+    index = faiss.IndexFlatIPPanorama(keys.shape[1], 8)
+    index.add(keys)
+    return index.search(queries, k)
+
+
+def usearch_exact(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by USearch's exact search, whose distance is 1 minus the inner product."""
+    options = {"exact": True, "threads": available_cores()}
+    matches = [usearch_search(keys, part, k, MetricKind.IP, **options) for part in blocks(queries)]
+    scores = [1 - part.distances for part in matches]
+    indices = [part.keys.astype(np.int64) for part in matches]
+    return np.concatenate(scores), np.concatenate(indices)
+
+
+def scann_brute_force(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by ScaNN without a tree or hashes."""
+    builder = scann.scann_ops_pybind.builder(keys, k, "dot_product")
+    searcher = builder.score_brute_force().build()
+    batches = [searcher.search_batched_parallel(part) for part in blocks(queries)]
+    indices, scores = map(np.concatenate, zip(*batches, strict=True))
+    return scores, indices.astype(np.int64)
+
+
+def blocks(queries: Rows) -> list[Rows]:
+    """Return queries in blocks of 4,096.
+
+    USearch and ScaNN hold all scores of a block: those of 100,000 queries would take 40 GB.
+    """
+    return np.array_split(queries, range(4_096, len(queries), 4_096))
+
+
+SIDES: dict[str, Callable[[Rows, Rows, int], Found]] = {
+    "FAISS knn": faiss_knn,
+    "FAISS IndexFlatIP": faiss_flat,
+    "FAISS IndexFlatIPPanorama": faiss_panorama,
+    "USearch exact": usearch_exact,
+    "ScaNN brute force": scann_brute_force,
+}
+#: Rows that a side takes; USearch needs 277 s for 100,000.
+LIMITS = {"USearch exact": 10_000}
+SLOW = 30.0  #: seconds from which a side is timed once, in the run that checks it
+PACKAGES = ("faiss-cpu", "usearch", "scann")
+
+
+def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
+    """Measure Gaussian rows, rows of one norm, and queries and keys of a trained network.
+
+    ``only`` is in the names of the rows that are measured.
+    """
+    nodes = 2_048 if quick else 100_000
+    repeats = 1 if quick else 3
+    epochs = 2 if quick else 30
+    with thread_count(available_cores()):
+        gaussian = draw(Shape(), nodes)
+        for k, target in ((10, 10), (100, 5)):
+            what = f"search, {nodes:,} nodes, d = 10, k = {k}, Gaussian"
+            if only in what:
+                yield from compared(
+                    what, gaussian.queries, gaussian.keys, k, repeats, target=target
+                )
+
+        what = f"search, {nodes:,} nodes of one norm, d = 64, k = 10"
+        if only in what:
+            sphere = draw(Shape(d=64, data="sphere"), nodes)
+            yield from compared(what, sphere.queries, sphere.keys, 10, repeats, target=2.5)
+
+        if only in "trained":
+            for name, operands in trained(epochs).items():
+                heads, count, width = operands[0].shape
+                what = f"search, {name}: {heads} head of {count:,} nodes, d = {width}, k = 10"
+                yield from compared(what, *operands, 10, 3 * repeats, target=2.5)
+
+
+def compared(
+    what: str,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    k: int,
+    repeats: int,
+    *,
+    target: float,
+) -> Iterator[Row]:
+    """Check that all sides reach the same scores, then time them in turn."""
+    sides = {
+        name: partial(search_heads, side, queries.numpy(), keys.numpy(), k)
+        for name, side in SIDES.items()
+        if not (name.endswith("Panorama") and queries.shape[2] % 8)
+        and queries.shape[1] <= LIMITS.get(name, queries.shape[1])
+    }
+    scores, _ = topk_inner_product(queries, keys, k)
+    tolerance = 1e-4 * float(scores.abs().max())
+    slow = {}
+    for name in list(sides):
+        started = time.perf_counter()
+        difference = np.abs(sides[name]() - scores.numpy()).max()
+        duration = time.perf_counter() - started
+        assert difference <= tolerance, f"{name} differs by {difference:.3g}"
+        if duration > SLOW:
+            slow[name] = duration
+            del sides[name]
+
+    ours = partial(topk_inner_product, queries, keys, k)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    options = {"target": target, "note": f"search: {versions}"}
+    for name, times in in_turns(ours, sides, repeats=repeats, warmup=0).items():
+        yield Row.compared(what, name, times, **options)
+    for name, duration in slow.items():
+        yield Row.of(what, f"{name}, once", seconds(ours), duration, "s", **options)
+
+
+def search_heads(
+    side: Callable[[Rows, Rows, int], Found], queries: Rows, keys: Rows, k: int
+) -> NDArray[np.float32]:
+    """Return the scores of all heads, (H, N, k), searched one after the other."""
+    return np.stack([side(*operands, k)[0] for operands in zip(queries, keys, strict=True)])
+
+
+def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Train one head of 64 dimensions on Helsinki; return queries and keys of first and last layer."""
+    from kmip_data.cli.main import run
+    from kmip_data.models.attention import kmip
+
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    search = kmip.search
+
+    def remembered(queries: torch.Tensor, keys: torch.Tensor, *rest: object) -> object:
+        seen.append((queries, keys))
+        del seen[:-4]  # a forward pass has four layers
+        return search(queries, keys, *rest)
+
+    settings = ("model.layers=4", "model.hidden_dim=64", "model.attention.heads=1")
+    settings += ("model.attention.key_dim=64", "model.attention.value_dim=64")
+    command = ["train", "--dataset", "helsinki", "--epochs", str(epochs), "--quiet"]
+    for setting in settings:
+        command += ["--set", setting]
+    kmip.search = remembered
+    try:
+        with tempfile.TemporaryDirectory() as home:
+            os.environ["KMIP_DATA_HOME"] = home
+            run(command)
+    finally:
+        kmip.search = search
+
+    names = {f"first layer after {epochs} epochs on Helsinki": 0, f"last after {epochs} epochs": -1}
+    layers = {}
+    for name, layer in names.items():
+        queries, keys = seen[layer]
+        layers[name] = (queries.detach().clone(), keys.detach().clone())
+    return layers
+
+
+if __name__ == "__main__":
+    only = [argument for argument in sys.argv[1:] if argument != "--quick"]
+    print_rows(rows(quick="--quick" in sys.argv, only=" ".join(only)))

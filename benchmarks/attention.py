@@ -1,0 +1,163 @@
+"""Search and attention against KeOps, FAISS and matrix products: the rows of the speed table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.table import Row, thread_count
+from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method, pad
+from kmip_data.models.profiling.turns import compare
+from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.runtime.threads import available_cores
+
+CPU = torch.device("cpu")
+FLAT = "FAISS IndexFlatIP, built each time"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the rows."""
+
+    nodes: int = 100_000
+    graphs: int = 2_000
+    repeats: int = 5
+
+
+FULL, QUICK = Sizes(), Sizes(nodes=2_048, graphs=50, repeats=1)
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure all rows on the CPU, KeOps, the slowest, last."""
+    sizes = QUICK if quick else FULL
+    with thread_count(available_cores()):
+        yield from _against_faiss(sizes)
+        yield _by_itself(sizes)
+        yield _on_the_sphere(sizes)
+        yield _ragged(sizes)
+        yield from _against_keops(sizes)
+
+
+def _search(work: Workload) -> Callable[[], object]:
+    return lambda: topk_inner_product(work.queries, work.keys, work.k, query_ptr=work.ptr)
+
+
+def peer(name: str, work: Workload) -> Callable[[], object]:
+    """Return the search of another method, ready to run."""
+    search = get_method(name).search
+    assert search is not None
+    return partial(search, pad(work), CHUNK["cpu"])
+
+
+def flat(work: Workload) -> Callable[[], object]:
+    """Return the search of FAISS' exact index, which is built each time, as keys change in every step."""
+    import faiss
+
+    def search() -> None:
+        for queries, keys in zip(work.queries.numpy(), work.keys.numpy(), strict=True):
+            index = faiss.IndexFlatIP(keys.shape[1])
+            index.add(keys)
+            index.search(queries, work.k)
+
+    return search
+
+
+def both_passes(
+    attend: Callable[[Workload, int], Tensor], work: Workload, chunk: int = CHUNK["cpu"]
+) -> Callable[[], object]:
+    """Return one forward and backward pass, ready to run."""
+    leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
+    ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
+
+    def step() -> None:
+        torch.autograd.grad(attend(ready, chunk).sum(), leaves)
+
+    return step
+
+
+def _row(
+    what: str,
+    against: str,
+    *sides: Callable[[], object],
+    target: float,
+    repeats: int,
+    warmup: int = 1,
+) -> Row:
+    return Row.compared(
+        what, against, compare(*sides, repeats=repeats, warmup=warmup), target=target
+    )
+
+
+def _against_keops(sizes: Sizes) -> Iterator[Row]:
+    """KeOps takes minutes: once, after a small run that compiles its kernel."""
+    work, small = (draw(Shape(), n) for n in (sizes.nodes, 200))
+    _search(work)()
+    peer("symbolic", small)()
+    what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
+    yield _row(
+        what, "KeOps argKmin", _search(work), peer("symbolic", work), target=40, repeats=1, warmup=0
+    )
+    ours = both_passes(get_method("auto").attend, work)
+    ours()
+    what = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10"
+    theirs = both_passes(get_method("symbolic").attend, pad(work))
+    yield _row(what, "the paper's path", ours, theirs, target=20, repeats=1, warmup=0)
+
+
+def _against_faiss(sizes: Sizes) -> Iterator[Row]:
+    for k, target in ((10, 5.0), (100, 2.0)):
+        work = draw(Shape(k=k), sizes.nodes)
+        what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
+        yield _row(what, FLAT, _search(work), flat(work), target=target, repeats=sizes.repeats)
+
+
+def _by_itself(sizes: Sizes) -> Row:
+    work = draw(Shape(), sizes.nodes)
+    hundred = replace(work, k=100)
+    _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
+    what = f"time at k = 100 over k = 10, {sizes.nodes:,} nodes (the paper's own: 22)"
+    return Row(
+        what=what,
+        against="itself",
+        ours=ratio,
+        unit="",
+        spread=spread,
+        target="≤ 4×",
+        met=ratio <= 4,
+    )
+
+
+def _on_the_sphere(sizes: Sizes) -> Row:
+    """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
+    work = draw(Shape(d=64, data="sphere"), sizes.nodes)
+    what, repeats = (
+        f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
+        max(1, sizes.repeats - 2),
+    )
+    found = [
+        _row(what, against, _search(work), other, target=0.8, repeats=repeats)
+        for other, against in (
+            (peer("naive", work), "matrix product + topk, in chunks"),
+            (flat(work), FLAT),
+        )
+    ]
+    return min(found, key=lambda row: row.ratio or 0.0)
+
+
+def _ragged(sizes: Sizes) -> Row:
+    """Graphs of one size, so that the padded form pads nothing: the case that suits it best."""
+    work = draw(Shape(k=15, graph_sizes=(150,) * sizes.graphs), 150 * sizes.graphs)
+    padded = pad(work)
+
+    def theirs() -> object:
+        return (padded.queries @ padded.keys.mT).topk(15, dim=-1)
+
+    what = f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15"
+    return _row(
+        what, "padded matrix product + topk", _search(work), theirs, target=5, repeats=sizes.repeats
+    )

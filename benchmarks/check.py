@@ -1,0 +1,84 @@
+"""First reading of shards with their CRC-32 compared, against shards that this process has compared before."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.readers import generated
+from benchmarks.table import Row, thread_count
+from kmip_data.builds.home import Home
+from kmip_data.format import checks
+from kmip_data.models.profiling.turns import compare
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+
+KNOWN = "the same files, compared before"
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure a first batch and a first epoch of the loader, then a first epoch of training, in CPU seconds."""
+    from kmip_data.pipelines.build import build_dataset
+    from kmip_data.saving.save import save
+
+    repeats = 2 if quick else 15
+    with tempfile.TemporaryDirectory() as name, thread_count(1):
+        folder = Path(name)
+        graphs = itertools.islice(generated(), 16 if quick else 192)
+        save(graphs, folder / "s3dis", name="generated")
+        limit = {"limit": 120 if quick else 4_000}
+        home = Home(folder / "home")
+        peptides = build_dataset(
+            "peptides-func", home=home, sample=True, parameters=limit, quiet=True
+        )
+
+        for path, batch, data in (
+            (folder / "s3dis", 8, "graphs of S3DIS size"),
+            (peptides.path, 128, "peptides"),
+        ):
+            for workers in (0, 4):
+                for batches, what in ((1, "first batch"), (None, "first epoch")):
+                    read = partial(_read, path, batch, workers, batches)
+                    yield _row(f"{what} of {data}, workers: {workers}", read, repeats)
+        train = _training(home, limit)
+        yield _row("first epoch of training, gcn on peptides", train, 1 if quick else 5)
+
+
+def _row(what: str, read: Callable[[], object], repeats: int) -> Row:
+    def first() -> None:
+        checks.sound.clear()
+        read()
+
+    times = compare(first, read, repeats=repeats, warmup=1, clock=time.process_time)
+    return Row.compared(what, KNOWN, times, note="check: generated or sample data, CPU seconds")
+
+
+def _read(path: Path, batch: int, workers: int, batches: int | None) -> None:
+    loader = GraphLoader(ShardedDataset(path), batch, num_workers=workers)
+    deque(itertools.islice(loader, batches), 0)
+
+
+def _training(home: Home, parameters: dict[str, int]) -> Callable[[], None]:
+    """Return what opens the sample and trains one epoch of a GCN on it."""
+    import torch
+
+    from kmip_data.models.training.config.overrides import apply_overrides
+    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.data.graphs import open_data
+    from kmip_data.models.training.run.loop import Loop
+    from kmip_data.models.training.run.module import TrainingModule
+
+    keys = ["data.sample=true", f"data.parameters.limit={parameters['limit']}", "system.device=cpu"]
+    config = apply_overrides(config_for("peptides-func", "gcn"), keys)
+
+    def train() -> None:
+        data = open_data(config, home=home, quiet=True)
+        loop = Loop(TrainingModule(config, data), data, torch.device("cpu"))
+        loop.train_epoch()
+
+    return train

@@ -1,0 +1,56 @@
+"""``dense``: a float32 filter, then float64 for the rows that it does not prove, against float64 alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from benchmarks.table import Row
+from kmip_data.models.profiling.turns import compare
+from kmip_data.models.search.backends import dense
+from kmip_data.models.search.problem import check_problem
+
+QUERIES = 400
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure Gaussian rows in processor seconds, with the share of rows that float32 does not prove."""
+    sizes = [(2_000, 16), (2_000, 1_024)]
+    if not quick:
+        sizes = [(keys, dim) for keys in (4_000, 20_000) for dim in (10, 64, 256, 1_024)]
+    return [_row(*size, repeats=3 if quick else 7) for size in sizes]
+
+
+def _row(count: int, dim: int, repeats: int) -> Row:
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.randn(2, count, dim, generator=generator)
+    queries = torch.randn(2, QUERIES, dim, generator=generator)
+    problem = check_problem(queries, keys, 10, None, None, None)
+    unproved = []
+
+    def counted(few: Tensor, all_keys: Tensor, wanted: int) -> Tensor:
+        unproved.append(few.shape[1])
+        return by_float64(few, all_keys, wanted)
+
+    def ours() -> Any:
+        return dense.search(problem)
+
+    def theirs() -> Any:
+        in_float64 = dense.Filter(by_float64, dense.float64_sum_error)
+        with mock.patch.object(dense, "Filter", return_value=in_float64):
+            return dense.search(problem)
+
+    by_float64 = dense._by_float64
+    with mock.patch.object(dense, "_by_float64", counted):
+        found = ours()
+    assert all(map(torch.equal, found, theirs())), "the two sides do not agree"
+    share = sum(unproved) / (2 * QUERIES)
+
+    times = compare(ours, theirs, repeats=repeats, clock=time.process_time)
+    what = f"{count:,} keys, d = {dim}: {share:.1%} of rows not proved in float32"
+    note = "dense: 2 × 400 Gaussian queries, k = 10; processor seconds of all threads"
+    return Row.compared(what, "float64 alone", times, target=1.0, note=note)

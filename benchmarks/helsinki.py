@@ -1,0 +1,112 @@
+"""Helsinki: from the extract to a finished build, against OSMnx and upstream's code on the same area."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support.maps.osm_maps import write_areas, write_streets
+
+from benchmarks.eccentricity import upstream
+from benchmarks.table import Row
+from kmip_data.builds.home import BuildOptions, Home
+from kmip_data.manifest import load_manifest
+from kmip_data.models.profiling.turns import seconds
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.raw.obtain import obtain_raw
+
+UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure one build from the extract, in this process, against OSMnx and upstream's code."""
+    from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
+
+    pipeline = load_pipeline(load_manifest("helsinki"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        params, quiet = OpenStreetMapParams(), BuildOptions(quiet=True)
+        raw = obtain_raw(pipeline, params, Home(folder / "home"), quiet, sample=False)
+        source = raw.path / pipeline.manifest.content.anchor
+        write_streets(source, folder / "streets.osm")
+        write_areas(source, folder / "areas.osm")
+        nodes = 5 if quick else UPSTREAM_NODES
+
+        def ours() -> None:
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                plan = BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet)
+                build_raw(plan, pipeline.SplitParams())
+
+        ours()  # compiles what no earlier run has compiled
+        mine = [seconds(ours) for _ in range(1 if quick else 5)]
+        made, labels, total = _upstream(folder, nodes)
+    note = (
+        f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
+        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files in it"
+    )
+    theirs = made + labels
+    spread = theirs / max(mine), theirs / min(mine)
+    what, against = "Helsinki: extract to finished build", "OSMnx + upstream's code"
+    return [
+        Row.of(
+            what,
+            against,
+            statistics.median(mine),
+            theirs,
+            "s",
+            target=20.0,
+            spread=spread,
+            note=note,
+        )
+    ]
+
+
+def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
+    """Return seconds for graph and features, seconds for all labels (extrapolated), and the nodes.
+
+    The steps of City-Networks' generator, with the names that functions have in OSMnx 2.
+    """
+    import geopandas
+    import osmnx
+    import torch
+    from torch_geometric.utils import remove_self_loops, scatter, to_undirected
+
+    start = time.perf_counter()
+    graph = osmnx.add_edge_speeds(osmnx.graph_from_xml(folder / "streets.osm"))
+    counts = osmnx.stats.count_streets_per_node(graph)
+    nodes, edges = osmnx.graph_to_gdfs(graph)
+    areas = osmnx.features_from_xml(folder / "areas.osm", tags={"landuse": True})[
+        ["landuse", "geometry"]
+    ]
+    joined = geopandas.sjoin_nearest(nodes, areas, how="inner")
+    nodes["landuse"] = joined[~joined.index.duplicated(keep="first")]["landuse"]
+    nodes["street_count"] = nodes.index.map(counts)
+    own = [nodes[["x", "y", "street_count"]].to_numpy(np.float32), _one_hot(nodes["landuse"])]
+    street = [edges[["length", "speed_kph"]].to_numpy(np.float32)]
+    street += [_one_hot(edges[name]) for name in ("oneway", "lanes", "reversed", "highway")]
+    position = {number: i for i, number in enumerate(nodes.index)}
+    index = torch.tensor([[position[u], position[v]] for u, v, _ in edges.index]).T
+    attr = torch.from_numpy(np.concatenate(street, axis=1))
+    index, attr = remove_self_loops(*to_undirected(index, attr, reduce="mean"))
+    mean = scatter(attr, index[1], dim=0, dim_size=len(nodes), reduce="mean")
+    np.concatenate([*own, mean.numpy()], axis=1)
+    made = time.perf_counter() - start
+    chosen = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
+    start = time.perf_counter()
+    for node in chosen:
+        upstream(node, index, attr[:, 0], len(nodes))
+    return made, (time.perf_counter() - start) / sample * len(nodes), len(nodes)
+
+
+def _one_hot(values: Any) -> Any:
+    text = values.astype(str)
+    kept = text.where(text.isin(text.value_counts().index[:8]), "others")
+    return np.stack(
+        [(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1
+    )

@@ -1,0 +1,132 @@
+"""k-NN: the exact order against scipy's tree with the order fixed up, one thread each."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.table import Row
+from kmip_data.models.profiling.turns import compare
+
+Clouds = list[NDArray[np.float32]]
+SHAPE = 2_616  #: points of an average shape of ShapeNet-Part
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure on sample rooms (many coincident points) and on uniform points."""
+    import h5py
+
+    from kmip_data.pipelines.datasets.s3dis.sample import write_sample
+    from kmip_data.runtime.threads import set_num_threads
+
+    count, repeats = (2, 3) if quick else (8, 15)
+    with tempfile.TemporaryDirectory() as folder:
+        write_sample(Path(folder), limit=count)
+        with h5py.File(Path(folder) / "ply_data_all_0.h5") as file:
+            rooms = [np.ascontiguousarray(block[:, :3]) for block in file["data"][...]]
+    rng = np.random.default_rng(0)
+    uniform = [rng.random((4_096, 3), dtype=np.float32) for _ in range(count)]
+    shapes = [room[np.sort(rng.choice(len(room), SHAPE, replace=False))] for room in rooms]
+    try:
+        set_num_threads(1)
+        return [
+            _row("4,096 points of a room, k = 32", rooms, 32, repeats, target=2.0),
+            _row("4,096 uniform points, k = 32", uniform, 32, repeats),
+            _row(f"{SHAPE:,} points of a room, k = 8", shapes, 8, repeats),
+            *_graph_rows(rng.random((20_000 if quick else 100_000, 3), dtype=np.float32), repeats),
+        ]
+    finally:
+        set_num_threads(None)
+
+
+def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | None = None) -> Row:
+    from kmip_data.graphs.knn import knn_table
+
+    for cloud in clouds:
+        assert np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k))
+    ours, theirs = (
+        lambda of=of: [of(cloud, k) for cloud in clouds] for of in (knn_table, ckdtree_in_order)
+    )
+    times = compare(ours, theirs, repeats=repeats)
+    what, against = (
+        f"k-NN of {what}, in the exact order",
+        "scipy cKDTree, one worker, order fixed up",
+    )
+    note = "k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides"
+    return Row.compared(what, against, times, per=len(clouds), target=target, note=note)
+
+
+def _graph_rows(cloud: NDArray[np.float32], repeats: int) -> list[Row]:
+    """``knn_graph`` against pykdtree (without it, SciPy's tree), its ties put in order or as they come."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from kmip_data.graphs import knn_graph
+
+    try:
+        from pykdtree.kdtree import KDTree
+
+        against = "pykdtree, one thread"
+    except ImportError:
+        from scipy.spatial import cKDTree as KDTree
+
+        against = "scipy cKDTree, one worker (pykdtree is not installed)"
+
+    def edges(table: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(
+            np.stack([table.ravel().astype(np.int64), np.repeat(np.arange(len(cloud)), 16)])
+        )
+
+    points, what = torch.from_numpy(cloud), f"knn_graph of {len(cloud):,} uniform points, k = 16"
+    sides = {
+        f"{against}, order fixed up": lambda: edges(in_order(cloud, 16, KDTree)),
+        f"{against}, ties in any order": lambda: edges(
+            KDTree(cloud).query(cloud, k=17)[1][:, 1:].astype(int)
+        ),
+    }
+    found = []
+    for name, theirs in sides.items():
+        exact = "fixed" in name
+        same = (knn_graph(points, 16) == theirs()).float().mean()
+        assert same == 1 if exact else same > 0.999, "the two sides do not agree"
+        with threadpool_limits(1):
+            times = compare(lambda: knn_graph(points, 16), theirs, repeats=min(repeats, 7))
+        found.append(Row.compared(what, name, times, target=2.0 if exact else None))
+    return found
+
+
+def ckdtree_in_order(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """k-NN by (float32 squared distance, index) on top of scipy's tree."""
+    from scipy.spatial import cKDTree
+
+    return in_order(pos, k, cKDTree)
+
+
+def in_order(pos: NDArray[np.float32], k: int, kind: type[Any]) -> NDArray[np.int64]:
+    """k-NN by (float32 squared distance, index) on top of a kind of tree whose ties come in any order.
+
+    The tree is asked for some neighbours more than k; a row is done when its last key lies surely
+    nearer than the farthest neighbour that the tree gave, else the tree is asked for twice as many.
+    """
+    n, asked = len(pos), k + 9
+    tree = kind(pos)
+    todo = np.arange(n)
+    table = np.empty((n, k), np.int64)
+    while len(todo):
+        asked = min(asked, n)
+        distance, index = tree.query(pos[todo], k=asked)
+        delta = pos[index] - pos[todo][:, None]
+        squares = delta * delta
+        exact = (squares[..., 0] + squares[..., 1]) + squares[..., 2]
+        keys = (exact.view(np.int32).astype(np.int64) << 32) | index
+        keys[index == todo[:, None]] = np.iinfo(np.int64).max
+        keys.sort(axis=1)
+        table[todo] = keys[:, :k] & 0xFFFFFFFF
+        last = (keys[:, k - 1] >> 32).astype(np.int32).view(np.float32)
+        done = (last < distance[:, -1] ** 2 * (1 - 1e-6)) | (asked == n)
+        todo, asked = todo[~done], asked * 2
+    return table

@@ -1,0 +1,79 @@
+"""Reading of S3DIS-size graphs and peptides, at random and in batches, against PyTorch Geometric."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.readers import (
+    BATCH,
+    Compared,
+    batches,
+    generated,
+    in_memory,
+    random_access,
+)
+from benchmarks.table import Row, thread_count
+from kmip_data.reading.loader import GraphLoader
+
+SMALL_BATCH = 128  #: peptides
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  #: of malloc.h
+LOADER = "PyG InMemoryDataset + DataLoader"
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure generated graphs of 4,096 nodes and k = 32, then sample peptides of about 160 atoms."""
+    from kmip_data.builds.home import Home
+    from kmip_data.pipelines.build import build_dataset
+    from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.saving.save import save
+
+    keep_freed_memory()
+    repeats = 3 if quick else 9
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        items = itertools.islice(generated(), 32 if quick else 256)
+        dataset = ShardedDataset(save(items, folder / "build", name="generated"))
+        yield row_of(
+            random_access(dataset, folder, repeats), "PyG OnDiskDataset (sqlite, schema)", 5
+        )
+        memory = in_memory(list(dataset))
+        for threads, compact in itertools.product((1, 2), (False, True)):
+            with thread_count(threads):
+                options = {"compact": compact, "num_threads": threads, "prefetch": 0}
+                loader = GraphLoader(dataset, BATCH, shuffle=True, **options)
+                what = f"batches of {BATCH}, shuffled{', compact' * compact}, threads: {threads}"
+                target = 12 if compact else 3 if threads == 1 else 5
+                yield row_of(batches(loader, memory, what, repeats), LOADER, target)
+    with tempfile.TemporaryDirectory() as place, thread_count(1):
+        folder, parameters = Path(place), {"limit": 256 if quick else 4_000}
+        options = {"sample": True, "parameters": parameters, "quiet": True}
+        dataset = ShardedDataset(build_dataset("peptides-func", home=Home(folder), **options))
+        found = random_access(dataset, folder, repeats)._replace(what="one peptide at random")
+        yield row_of(found, "PyG OnDiskDataset (sqlite, schema)", 3)
+        loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, num_threads=1, prefetch=0)
+        what = f"batches of {SMALL_BATCH} peptides, shuffled"
+        yield row_of(batches(loader, in_memory(list(dataset)), what, repeats), LOADER, 3)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what is freed, until the process ends, in favour of PyG's batches.
+
+    Without, earlier allocations decide whether it returns the memory of each batch to the kernel:
+    18 ms a batch of PyG with the page faults of that, 2.4 ms without.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        library.mallopt(M_MMAP_THRESHOLD, 2**25)
+
+
+def row_of(found: Compared, against: str, target: float | None) -> Row:
+    """Return the row of a comparison."""
+    times = found.ours, found.theirs, found.ratio, (found.least, found.most)
+    return Row.compared(
+        found.what, against, times, target=target, note="reading: generated or sample data"
+    )

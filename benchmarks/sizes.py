@@ -1,0 +1,174 @@
+"""k-MIP attention against full attention by the size of graphs: accuracy after equal seconds of training.
+
+The task is ``long-range``, whose answer is held by another node of the graph. Batches and epochs
+have the same number of nodes at each size. One thread; seconds are the processor's, evaluations not
+among them. ``PYTHONPATH=tests python -m benchmarks.sizes`` prints the curves of
+``docs/site/learning.toml``, which ``docs/site/figures.py`` draws.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import click
+import tomli_w
+import torch
+
+from benchmarks.table import Row, thread_count
+from kmip_data.builds.home import Home
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.run.loop import Loop
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+
+#: Processor seconds of training by size: where both have learnt the task, or (2,048) neither shows that it will.
+BUDGETS = {32: 10.0, 128: 20.0, 512: 40.0, 2048: 240.0}
+SEEDS = range(5)
+STEPS = 24  #: of the curves that are drawn
+DRAWN = (32, 128, 512)
+NODES = 192_000  #: of all graphs if each were as large as the largest
+BATCH_NODES = 2_048  #: likewise of a batch
+TURN = 15  #: batches between two evaluations, a fifth of an epoch
+NOTE = (
+    "sizes: retrieval, presets long-range/gps-kmip and long-range/gps-transformer, one thread; "
+    "processor seconds of training, the two in turns; accuracy on test where that on val was best, "
+    "mean of seeds 0 to 4"
+)
+
+#: Seconds, accuracy on val and on test after each turn, of each seed.
+Curves = Sequence[Sequence[tuple[float, float, float]]]
+
+
+class Learner:
+    """A network that trains in turns with another one."""
+
+    def __init__(self, model: str, nodes: int, home: Home, *, seed: int = 0) -> None:
+        config = apply_overrides(
+            config_for("long-range", model),
+            [
+                f"data.parameters.nodes={nodes}",
+                f"data.parameters.graphs={NODES // nodes}",
+                f"training.batch_size={BATCH_NODES // nodes}",
+                f"training.seed={seed}",
+                "system.device=cpu",
+            ],
+        )
+        data = open_data(config, home=home, quiet=True)
+        torch.manual_seed(config.training.seed)
+        self.module = TrainingModule(config, data)
+        self.loop = Loop(self.module, data, torch.device("cpu"))
+        self.seconds = 0.0
+        self.curve: list[tuple[float, float, float]] = []  #: seconds, accuracy on val and on test
+
+    def turn(self) -> None:
+        """Train on a few batches, then evaluate."""
+        loop = self.loop
+        begun = time.process_time()
+        loop.train_epoch(TURN)
+        self.seconds += time.process_time() - begun
+
+        if loop.batch == loop.count:
+            loop.epoch += 1
+            loop.batch = 0
+        self.module.metrics.reset()
+        metrics = evaluate_parts(self.module, loop.data, ("val", "test"), loop.device)
+        point = (self.seconds, metrics["val"]["accuracy"], metrics["test"]["accuracy"])
+        self.curve.append(point)
+
+    def accuracy(self, seconds: float) -> float:
+        """Return the accuracy after ``seconds`` of training."""
+        return accuracy(self.curve, seconds)
+
+
+def accuracy(curve: Sequence[Sequence[float]], seconds: float) -> float:
+    """Return the accuracy on test of the best evaluation on val within ``seconds``, or 0."""
+    points = [(val, test) for spent, val, test in curve if spent <= seconds]
+    return max(points, default=(0.0, 0.0))[1]
+
+
+def learning(nodes: int, seconds: float, curves: Mapping[str, Curves]) -> dict[str, Any]:
+    """Return accuracies over equal seconds as a table: mean, least and largest of the seeds."""
+    times = [seconds * step / STEPS for step in range(1, STEPS + 1)]
+    table: dict[str, Any] = {"nodes": nodes, "seconds": seconds}
+    for model, seeds in curves.items():
+        columns = [[accuracy(curve, time) for curve in seeds] for time in times]
+        table[model] = {
+            "mean": [round(fmean(column), 4) for column in columns],
+            "least": [round(min(column), 4) for column in columns],
+            "largest": [round(max(column), 4) for column in columns],
+        }
+    return table
+
+
+def compare_sizes(
+    nodes: int, seconds: float, home: Home, *, seed: int = 0
+) -> tuple[Learner, Learner]:
+    """Train k-MIP and full attention on graphs of up to ``nodes`` nodes for equal processor seconds."""
+    for model in ("gps-kmip", "gps-transformer"):
+        Learner(model, nodes, home).turn()  # the first one compiles
+    sparse = Learner("gps-kmip", nodes, home, seed=seed)
+    full = Learner("gps-transformer", nodes, home, seed=seed)
+    while min(sparse.seconds, full.seconds) < seconds:
+        # The one that trained less goes on, so that the load of the machine meets both.
+        learner = min(sparse, full, key=lambda each: each.seconds)
+        learner.turn()
+        _, val, test = learner.curve[-1]
+        model = learner.module.config.model.name
+        click.echo(
+            f"{model}, N = {nodes}: {learner.seconds:.1f} s, val {100 * val:.2f} %, test {100 * test:.2f} %",
+            err=True,
+        )
+    return sparse, full
+
+
+def compare_seeds(
+    nodes: int, seconds: float, home: Home, seeds: Sequence[int]
+) -> list[tuple[Learner, Learner]]:
+    """Compare the two with each seed."""
+    return [compare_sizes(nodes, seconds, home, seed=seed) for seed in seeds]
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure accuracy after equal seconds of training on graphs of 32 to 2,048 nodes."""
+    budgets = {32: 1.0} if quick else BUDGETS
+    seeds = SEEDS[:1] if quick else SEEDS
+    measured = []
+    with tempfile.TemporaryDirectory() as folder, thread_count(1):
+        for nodes, budget in budgets.items():
+            pairs = compare_seeds(nodes, budget, Home(Path(folder)), seeds)
+            for seconds in (budget / 8, budget / 4, budget / 2, budget):
+                measured.append(
+                    Row(
+                        what=f"retrieval, graphs of up to {nodes:,} nodes, after {seconds:g} s of training",
+                        against="full attention",
+                        ours=100 * fmean(sparse.accuracy(seconds) for sparse, _ in pairs),
+                        theirs=100 * fmean(full.accuracy(seconds) for _, full in pairs),
+                        unit="%",
+                        note=NOTE,
+                    )
+                )
+    return measured
+
+
+def main() -> None:
+    """Print the curves of the sizes that are drawn."""
+    tables = []
+    with tempfile.TemporaryDirectory() as folder, thread_count(1):
+        for nodes in DRAWN:
+            pairs = compare_seeds(nodes, BUDGETS[nodes], Home(Path(folder)), SEEDS)
+            curves = {
+                "gps-kmip": [sparse.curve for sparse, _ in pairs],
+                "gps-transformer": [full.curve for _, full in pairs],
+            }
+            tables.append(learning(nodes, BUDGETS[nodes], curves))
+    click.echo(tomli_w.dumps({"size": tables}))
+
+
+if __name__ == "__main__":
+    main()

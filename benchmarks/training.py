@@ -1,0 +1,298 @@
+"""Training steps against networks of the same width and depth with other people's layers.
+
+One at a time, as all together take half an hour::
+
+    PYTHONPATH=tests python -m benchmarks.training peptides-func/gcn/32    # part of dataset/model/batch
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.nn import GCNConv, GPSConv, ResGatedGraphConv
+
+from benchmarks.table import Row
+from kmip_data.models.attention.kmip import KMIPAttention
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.layers import linear
+from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.convolutions import GCN
+from kmip_data.models.network import GPSNetwork
+from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method, pad
+from kmip_data.models.profiling.turns import machine_line, seconds
+
+
+class PyGLayer(nn.Module):
+    """PyTorch Geometric's ``GPSConv`` around its gated convolution, called as the layers of our networks.
+
+    ``ResGatedGraphConv`` is the nearest it has to GatedGCN: gates from both ends and the edge, edge
+    features that stay what they are. Attention drops weights as ours does.
+    """
+
+    def __init__(self, config: ModelConfig, attention: str, *, reads_edges: bool) -> None:
+        super().__init__()
+        dim = config.hidden_dim
+        conv = ResGatedGraphConv(dim, dim, edge_dim=dim if reads_edges else None)
+        most = getattr(config.attention, "heads", 4)
+        heads = next(number for number in range(most, 0, -1) if dim % number == 0)
+        options = {"dropout": getattr(config.attention, "dropout", 0.0)}
+        self.layer = GPSConv(
+            dim,
+            conv,
+            heads=heads,
+            dropout=config.dropout,
+            attn_type=attention,
+            attn_kwargs=options,
+        )
+
+    def forward(
+        self, x: Tensor, e: Tensor | None, graphs: GraphBatch
+    ) -> tuple[Tensor, Tensor | None]:
+        """Nodes (N, dim) to the same; ``e`` are those of every edge, or one row for all."""
+        index = graphs.edges.index
+        features = (
+            {} if e is None else {"edge_attr": e.reshape(-1, x.shape[1]).expand(index.shape[1], -1)}
+        )
+        return self.layer(x, index, graphs.graph, **features), e
+
+
+class UpstreamAttention(nn.Module):
+    """k-MIP attention as the paper's code computes it, with the weights of ours.
+
+    Graphs are padded to the largest; a search without gradient, by KeOps' symbolic matrices
+    (``symbolic``) or by matrix product and ``topk`` (``naive``); then gather, softmax, multiply.
+    """
+
+    def __init__(self, ours: KMIPAttention, method: str) -> None:
+        super().__init__()
+        self.ours, self.method = ours, get_method(method)
+
+    def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
+        """Nodes (N, dim) to the same."""
+        work = pad(Workload(*self.ours.project(x), ptr=tuple(graphs.ptr.tolist()), k=self.ours.k))
+        assert self.method.search is not None
+        indices = self.method.search(work, CHUNK[x.device.type])
+        rows = attend_gathered(work, indices, CHUNK[x.device.type]).transpose(1, 2)  # (G, n, H, v)
+        rows = rows.flatten(0, 1) if work.real is None else rows[work.real]
+        return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
+
+
+def _in_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
+    def replace(network: GPSNetwork, config: ModelConfig) -> None:
+        reads_edges = network.reads_edges
+        layers = (PyGLayer(config, attention, reads_edges=reads_edges) for _ in network.layers)
+        network.layers = nn.ModuleList(layers)
+        network.begin = None
+
+    return replace
+
+
+class PyGGCN(nn.Module):
+    """PyTorch Geometric's ``GCNConv`` in the stack of our convolution, which has batch norm and so on."""
+
+    def __init__(self, ours: GCN) -> None:
+        super().__init__()
+        dim = ours.lin.weight.shape[0]
+        self.conv = GCNConv(dim, dim, bias=ours.biased)
+        self.ours = ours
+
+    def forward(
+        self, x: Tensor, e: Tensor | None, graphs: GraphBatch
+    ) -> tuple[Tensor, Tensor | None]:
+        """Nodes (N, dim) to the same."""
+        return self.ours.after(self.conv(x, graphs.edges.index), graphs), e
+
+
+def _pyg_gcn(network: GPSNetwork, _: ModelConfig) -> None:
+    for layer in network.layers:
+        assert isinstance(layer.local, GCN)
+        layer.local = PyGGCN(layer.local)
+
+
+def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
+    def replace(network: GPSNetwork, _: ModelConfig) -> None:
+        for layer in network.layers:
+            ours = layer.attention
+            assert isinstance(ours, KMIPAttention)
+            layer.attention = UpstreamAttention(ours, method)
+
+    return replace
+
+
+def rivals(
+    config: ModelConfig, device: str
+) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
+    """Names of a model's rivals, and the functions that turn its network into them."""
+    if config.name == "gcn":
+        return {"PyG GCNConv": _pyg_gcn}
+    if config.attention.kind == "transformer":
+        return {"PyG GPSConv, multihead": _in_pyg("multihead")}
+
+    symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None
+    if symbolic:
+        upstream = {"k-MIP as upstream (KeOps)": _as_upstream("symbolic")}
+    else:
+        upstream = {
+            "k-MIP as upstream (padded, matrix product and topk)": _as_upstream("naive"),
+        }
+    others = {f"PyG GPSConv, {kind}": _in_pyg(kind) for kind in ("multihead", "performer")}
+    return others | upstream
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A dataset to train on, and the least ratio aimed at of each model."""
+
+    dataset: str
+    targets: dict[str, float]
+    sample: dict[str, int] | None = None  #: parameters of the sample; None: the real dataset
+    batch: int | None = None  #: graphs of a step; None: as the preset has it
+    rounds: int = 3
+    without: tuple[str, ...] = ()  #: rivals whose step does not fit into 12 GiB
+
+
+MODELS = {"gps-kmip": 2.0, "gps-transformer": 2.0, "gcn": 1.5}
+#: PyG's gated convolution keeps several tensors of 1,048,576 edges in each of 8 layers.
+EDGES = ("PyG GPSConv, multihead", "PyG GPSConv, performer")
+WORKPLACES = (
+    Workplace("helsinki", MODELS),
+    Workplace("peptides-func", MODELS, {"limit": 600}, batch=32),
+    # The preset's 200 peptides take PyG's padded attention over 20 GiB.
+    Workplace(
+        "peptides-func",
+        {"gps-kmip": 2.0, "gcn": 1.5},
+        {"limit": 600},
+        batch=200,
+        rounds=2,
+        without=EDGES,
+    ),
+    # Upstream's search takes 20 s a step.
+    Workplace(
+        "s3dis",
+        {"gps-kmip": 2.0, "gcn": 1.5},
+        {"limit": 24},
+        rounds=2,
+        without=EDGES,
+    ),
+    # Of two rooms PyG's edges fit.
+    Workplace("s3dis", {"gps-transformer": 2.0}, {"limit": 24}, batch=2, rounds=2),
+)
+
+
+class Products(TorchDispatchMode):
+    """Record the shapes of all matrix products while inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operands: list[tuple[Any, tuple[Tensor, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the operator; keep what a product of it would need."""
+        aten = torch.ops.aten
+        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
+        if func in (aten.mm.default, aten.bmm.default):
+            self.operands.append((func, tensors))
+        elif func is aten.addmm.default:
+            self.operands.append((aten.mm.default, tensors[1:]))
+        elif func is torch.ops.mkldnn._linear_pointwise.default:
+            self.operands.append((linear.product, tensors))
+        return func(*args, **(kwargs or {}))
+
+    def seconds(self, repeats: int) -> float:
+        """Return the median seconds of all products alone, on their operands."""
+
+        def multiply() -> None:
+            for product, operands in self.operands:
+                product(*operands)
+
+        with torch.no_grad():
+            return statistics.median(seconds(multiply) for _ in range(repeats))
+
+
+def rows(*, quick: bool = False, only: str = "") -> Iterator[Row]:
+    """Measure steps of three models on three datasets, with PyG's layers and k-MIP as upstream.
+
+    ``only`` is a part of ``dataset/model/batch``.
+    """
+    for workplace in WORKPLACES[1:2] if quick else WORKPLACES:
+        with tempfile.TemporaryDirectory() as folder:
+            for model, target in workplace.targets.items():
+                if only in f"{workplace.dataset}/{model}/{workplace.batch}":
+                    yield from _steps(workplace, model, target, Path(folder), quick=quick)
+
+
+def _steps(
+    workplace: Workplace, model: str, target: float, folder: Path, *, quick: bool
+) -> Iterator[Row]:
+    """Measure steps of one model, in turn with those of its rivals."""
+    from kmip_data.builds.home import Home
+    from kmip_data.models.profiling.training import Contestant, compare_training
+    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.data.graphs import open_data
+    from kmip_data.models.training.machine import choose_device
+
+    device = choose_device()
+    config = config_for(workplace.dataset, model)
+    if workplace.sample is not None:
+        config = config.updated("data", sample=True, parameters=workplace.sample)
+    if workplace.batch is not None:
+        config = config.updated("training", batch_size=workplace.batch)
+    data = open_data(config, home=Home(folder), quiet=True)
+    other_layers = rivals(config.model, device.kind)
+    others = {name: other_layers[name] for name in other_layers if name not in workplace.without}
+
+    def contestant(name: str) -> Contestant:
+        made = Contestant(name, config, data, device)
+        if name in others:
+            others[name](made.module.model, made.config.model)
+        return made
+
+    rounds, most, duration = (1, 1, 1.0) if quick else (workplace.rounds, 5, 20.0)
+    paces = compare_training(
+        dict.fromkeys((model, *others), contestant),
+        rounds=rounds,
+        most=most,
+        seconds=duration,
+        log=partial(click.echo, err=True),
+    )
+    ours = paces[0]
+    assert ours.seconds is not None, ours.note
+    made = contestant(model)
+    # By oneDNN, gradients of weights too, whose compiled sums are no operator.
+    with Products() as products, patch.object(linear, "TALL", sys.maxsize):
+        made.run(1)
+    alone = products.seconds(1 if quick else 5) / 2  # the step that warms up, and one more
+
+    sample = "" if workplace.sample is None else ", sample"
+    batch = "" if workplace.batch is None else f", {workplace.batch} graphs"
+    what = f"a training step, {workplace.dataset}{sample}{batch}: {model}"
+    for pace in paces[1:]:
+        met = None if pace.ratio is None else pace.ratio >= target
+        yield Row(
+            what=what, against=f"{pace.name}{f': {pace.note}' if pace.note else ''}", unit="s",
+            ours=ours.seconds, theirs=pace.seconds, ratio=pace.ratio, spread=pace.spread,
+            target=f"≥ {target:g}×", met=met,
+        )  # fmt: skip
+    yield Row(
+        what=what, against="its matrix products alone", ours=ours.seconds, theirs=alone, unit="s",
+        ratio=alone / ours.seconds,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    for row in rows(only=sys.argv[1]):
+        click.echo(row.markdown("training"))
+    click.echo(machine_line())

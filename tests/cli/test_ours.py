@@ -1,0 +1,331 @@
+"""Rule: commands change folders of ours, and in them their own names; anything else stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builds.learnable import learnable_build, tiny_config
+from support.cases import Cases, contents, damage
+from support.cli import done, kmip, refused
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import MARKER, content_of
+from kmip_data.format.card import read_card
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.run.train import train
+from kmip_data.models.training.sharing import push_run
+
+MINE = b"years of work"
+BUILD = ("build", "long-range", "--limit", "4", "--jobs", "1", "-q")
+
+
+@dataclass
+class World:
+    """What cases copy: a build with an added column and a run, both pushed."""
+
+    build: Path
+    pushed: Path
+    run: Path
+    pushed_run: Path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("ours")
+    home = Home(folder / "home")
+    assert kmip(*BUILD, "--home", home.root).code == 0
+    (build,) = home.built.iterdir()
+    assert kmip("encode", build, "rwse4", "-q").code == 0
+    done("push", build, folder / "pushed", "-q")
+    config = tiny_config(learnable_build(folder / "data"), training={"epochs": 1})
+    run = train(config, home=home, name="one", quiet=True).runs[0]
+    push_run(run, str(folder / "pushed-run"), quiet=True)
+    return World(build, folder / "pushed", run, folder / "pushed-run")
+
+
+def copied(source: Path, target: Path, *, marked: bool = True) -> Path:
+    """Copy a folder, as an earlier version made it if it is not ``marked``."""
+    shutil.copytree(source, target)
+    if not marked:
+        (target / MARKER).unlink()
+    return target
+
+
+def plant(folder: Path, *names: str) -> dict[str, bytes]:
+    """Write files of the user's, and return them."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(MINE)
+    return dict.fromkeys(names, MINE)
+
+
+def test_folders_that_are_not_ours_are_refused_and_stay(
+    world: World, home: Path, tmp_path: Path
+) -> None:
+    """Anything in a folder without a marker, also names of ours or a card alone."""
+    commands: dict[str, tuple[Any, ...]] = {
+        "build": (*BUILD, "--output", "DIR"),
+        "pull": ("pull", world.pushed, "--to", "DIR", "-q"),
+        "pull run": ("pull", world.pushed_run, "--to", "DIR", "-q"),
+        "push": ("push", world.build, "DIR", "-q"),
+        "push run": ("push", world.run, "DIR", "-q", "--home", world.run.parents[3]),
+        "export": ("export", world.build, "--to", "pt", "--output", "DIR", "-q"),
+    }
+    with Cases() as cases:
+        for number, (name, command) in enumerate(commands.items()):
+            for file in ("thesis.tex", "shards/00000.h5", "work/journal.jsonl", "card.json"):
+                with cases(f"{name} onto {file}"):
+                    folder = tmp_path / f"{number}-{file.replace('/', '-')}"
+                    plant(folder, file)
+                    before = contents(folder)
+                    refused(*(folder if word == "DIR" else word for word in command))
+                    assert contents(folder) == before
+        with cases("build onto a copied card"):
+            plant(tmp_path / "bare", "README.md", "shards/00000.h5")
+            shutil.copy(world.build / "card.json", tmp_path / "bare")
+            before = contents(tmp_path / "bare")
+            for command in (
+                ("verify", tmp_path / "bare"),
+                ("verify", tmp_path / "bare", "--repair", "-q"),
+                ("encode", tmp_path / "bare", "rwse3", "-q"),
+                (*BUILD, "--output", tmp_path / "bare"),
+            ):
+                assert kmip(*command).code in {1, 2, 4}
+            assert contents(tmp_path / "bare") == before
+        for file in ("notes.txt", "model.safetensors", "config.toml"):
+            with cases(f"train onto {file}"):
+                shutil.rmtree(home, ignore_errors=True)
+                folder = home.joinpath("runs", *world.run.parts[-3:])
+                mine = plant(folder, file)
+                config = read_config(world.run / "config.toml")
+                with pytest.raises(UsageError):
+                    train(config, home=Home(home), name=folder.name, quiet=True)
+                assert contents(folder) == mine
+
+
+def test_a_folder_for_another_build_is_refused(world: World, tmp_path: Path) -> None:
+    folder = copied(world.build, tmp_path / "D")
+    before = contents(folder)
+    refused("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
+    (folder / "card.json").unlink()
+    refused("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
+    refused("pull", world.pushed_run, "--to", folder, "-q")
+    assert contents(folder) == {name: data for name, data in before.items() if name != "card.json"}
+    to = copied(world.pushed, tmp_path / "to")
+    before = contents(to)
+    refused("push", world.run, to, "-q", "--home", world.run.parents[3])
+    (to / "push.json").write_text("{}")
+    assert "damaged push.json" in refused("push", world.build, to, "-q")
+    assert contents(to).keys() == before.keys()
+
+
+def test_verify_adopts_a_sound_folder_of_before(world: World, home: Path, tmp_path: Path) -> None:
+    folder = copied(world.build, home / "built" / world.build.name, marked=False)
+    run = copied(world.run, home / "runs/x/gcn/one", marked=False)
+    for command in (("encode", folder, "rwse3", "-q"), ("remove", folder, "--yes")):
+        assert f"kmip-data verify {folder}" in refused(*command)
+    assert f"kmip-data verify {run}" in refused("remove", "gcn/one", "--yes")
+    whole = (folder / "shards/00000.h5").read_bytes()
+    for path in (folder / "shards/00000.h5", run / "model.safetensors"):
+        data = path.read_bytes()
+        damage(path, data, "flipped")
+        refused("verify", folder if path.is_relative_to(folder) else "gcn/one", code=1)
+        path.write_bytes(data)
+    assert content_of(folder) is content_of(run) is None
+    assert whole == (folder / "shards/00000.h5").read_bytes()
+    done("verify", folder)
+    assert done("verify", "gcn/one", "--json").json["ok"]
+    assert content_of(folder) == f"build {read_card(folder).key}"
+    assert content_of(run) == "run"
+    done("encode", folder, "rwse3", "-q")
+    done("remove", folder, "gcn/one", "--yes")
+    assert not folder.exists()
+    assert not run.exists()
+
+
+def test_raw_files_are_adopted_and_removed(home: Path) -> None:
+    done("build", "s3dis", "--sample", "--limit", "4", "--k", "4", "--jobs", "1", "-q")
+    folder = home / "raw/s3dis-sample"
+    (folder / MARKER).unlink()
+    refused("remove", "raw/s3dis-sample", "--yes")
+    done("verify", "raw/s3dis-sample")
+    mine = plant(folder, "notes.txt")
+    assert "notes.txt" in done("remove", "raw/s3dis-sample", "--yes").out
+    assert contents(folder) == mine
+    (folder / "notes.txt").unlink()
+    plant(home / "raw/mine", "thesis.tex")
+    refused("verify", "raw/mine", code=1)
+    assert content_of(home / "raw/mine") is None
+
+
+def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) -> None:
+    build = copied(world.build, home / "built" / world.build.name)
+    run = copied(world.run, home / "runs/x/gcn/one")
+    mine = plant(build, "notes.txt", "shards/notes", "splits/a.csv", "columns/b/c.txt", "x.partial")
+    mine_of_run = plant(run, "train.py", "checkpoints/mine.ckpt", "sub/config.toml")
+    text = done("remove", build, "gcn/one", "--yes").out
+    for name in ("notes.txt", "train.py"):
+        assert name in text
+    assert contents(build) == mine
+    assert contents(run) == mine_of_run
+
+
+def test_in_a_folder_of_ours_files_are_replaced(world: World, tmp_path: Path) -> None:
+    """Damaged ones by a repair; files of the user stay next to a push."""
+    whole = contents(world.build)
+    with Cases() as cases:
+        with cases("push next to a file of the user"):
+            to = copied(world.pushed, tmp_path / "to")
+            mine = plant(to, "notes.txt")
+            assert "notes.txt" in kmip("push", world.build, to, "-q").err
+            assert contents(to) == contents(world.pushed) | mine
+        for name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
+            with cases(f"repair of {name}"):
+                to = copied(world.build, tmp_path / f"repair-{name.replace('/', '-')}")
+                damage(to / name, whole[name], "cut")
+                done("verify", to, "--repair", "-q")
+                assert contents(to) == whole
+
+
+def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
+    for source, pushed in ((world.build, world.pushed), (world.run, world.pushed_run)):
+        to = tmp_path / pushed.name
+        plant(to, "README.md")  # of a new repository
+        command = ("push", source, to, "-q", "--home", world.run.parents[3])
+        for _ in range(2):
+            assert "README.md exists: it stays" in kmip(*command).err
+            assert (to / "README.md").read_bytes() == MINE
+        done(*command, "--page")
+        assert contents(to) == contents(pushed)
+
+
+def test_files_of_the_user_are_replaced_by_force_alone(world: World, tmp_path: Path) -> None:
+    home = ("--home", world.run.parents[3])
+    commands: dict[str, tuple[Any, ...]] = {
+        "x.png": ("preview", world.build, "--output", "FILE"),
+        "x.html": ("explore", world.build, "--no-open", "--output", "FILE"),
+        "x.csv": ("report", world.run, "--format", "csv", *home, "--output", "FILE"),
+        "x.npz": ("predict", world.run, *home, "--output", "FILE"),
+        "y.png": (
+            "analyze",
+            "approximation",
+            "--gaussian",
+            "20x4",
+            "--k",
+            "1",
+            "-q",
+            "--save",
+            "FILE",
+        ),
+    }
+    with Cases() as cases:
+        for name, command in commands.items():
+            with cases(command[0]):
+                path = tmp_path / name
+                words = [path if word == "FILE" else word for word in command]
+                plant(tmp_path, name)
+                path.chmod(0o600)
+                assert "--force" in refused(*words)
+                assert path.read_bytes() == MINE
+                done(*words, "--force")
+                assert path.read_bytes() != MINE
+                assert path.stat().st_mode & 0o777 == 0o600
+                path.unlink()
+        with cases("analyze: the figures next to the picture"):
+            plant(tmp_path, "z.csv")
+            words = [tmp_path / "z.png" if word == "FILE" else word for word in commands["y.png"]]
+            assert "z.csv exists already" in refused(*words)
+        with cases("a link is followed"):
+            (tmp_path / "link.png").symlink_to(tmp_path / "far.png")
+            plant(tmp_path, "far.png")
+            done("preview", world.build, "--output", tmp_path / "link.png", "--force")
+            assert (tmp_path / "link.png").is_symlink()
+            assert (tmp_path / "far.png").read_bytes() != MINE
+
+
+def test_a_default_picture_is_replaced_in_a_folder_of_ours(world: World, tmp_path: Path) -> None:
+    build = copied(world.build, tmp_path / "B")
+    plant(build, "preview.png")
+    for _ in range(2):
+        done("preview", build)
+    assert (build / "preview.png").read_bytes() != MINE
+    (build / "preview.png").unlink()
+    plant(tmp_path, "far.png")
+    (build / "preview.png").symlink_to(tmp_path / "far.png")
+    assert "link" in refused("preview", build)
+    assert (tmp_path / "far.png").read_bytes() == MINE
+    old = copied(world.build, tmp_path / "old", marked=False)
+    plant(old, "explore.html")
+    assert "--force" in refused("explore", old, "--no-open")
+
+
+def test_nothing_is_removed_through_a_link(
+    world: World, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder on the way becomes a link before, or after, the question."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    with Cases() as cases:
+        for name in ("build", "shards", "run", "model", "dataset"):
+            for late in (False, True):
+                with cases(f"{name}, late: {late}"):
+                    shutil.rmtree(home, ignore_errors=True)
+                    shutil.rmtree(tmp_path / "away", ignore_errors=True)
+                    build = copied(world.build, home / "built" / world.build.name)
+                    run = copied(world.run, home / "runs/x/gcn/one")
+                    link, target = {
+                        "build": (build, build),
+                        "shards": (build / "shards", build),
+                        "run": (run, run),
+                        "model": (run.parent, run),
+                        "dataset": (run.parents[1], run),
+                    }[name]
+                    before = contents(link)
+
+                    def swap(link: Path = link) -> bool:
+                        shutil.move(link, tmp_path / "away")
+                        link.symlink_to(tmp_path / "away")
+                        return True
+
+                    if not late:
+                        swap()
+                    answer = swap if late else lambda: True
+                    monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer())
+                    kmip("remove", target)
+                    assert contents(tmp_path / "away") == before
+
+
+def test_a_removal_that_was_stopped_resumes(
+    world: World, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a file that cannot be removed, or killed before any call."""
+    build = home / "built" / world.build.name
+    unlink = os.unlink
+    left = 0
+
+    def dying(path: Any, **options: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0 and not os.fspath(path).endswith(".lock"):
+            raise error
+        unlink(path, **options)
+
+    for number in range(len(contents(world.build))):
+        copied(world.build, build)
+        error = (KeyboardInterrupt(), PermissionError(1, "Operation not permitted"))[number % 2]
+        left = number
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", dying)
+            outcome = kmip("remove", build.name, "--yes")
+        assert outcome.code != 0
+        if number % 2:
+            assert outcome.code == 6
+            assert "cannot be removed" in outcome.err
+        assert content_of(build) is not None
+        done("remove", build.name, "--yes")
+        assert not build.exists()

@@ -1,0 +1,111 @@
+"""Rule: a folder of ours begins missing or empty, and has a marker; in another nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.cases import contents
+
+from kmip_data.errors import UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.changes import MARKER, begin_folder, content_of, refuse_taken
+
+MINE = "years of work"
+
+
+def test_a_missing_or_empty_folder_becomes_ours(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "a/b/c", "empty"):
+        folder = tmp_path / name
+        for _ in range(2):  # again: the same content
+            begin_folder(folder, "build 0123456789ab")
+        assert content_of(folder) == "build 0123456789ab"
+        assert contents(folder) == {MARKER: b"kmip-data: build 0123456789ab\n"}
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "card.json", "sub/.kmip-data", "x.partial"])
+def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(MINE)
+    with pytest.raises(UsageError) as caught:
+        begin_folder(tmp_path, "run")
+    assert Path(name).parts[0] in caught.value.parts["found"]
+    assert contents(tmp_path) == {name: MINE.encode()}
+
+
+def test_a_folder_for_something_else_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "D"
+    begin_folder(folder, "build 0123456789ab")
+    (tmp_path / "file").write_text(MINE)
+    for path, content in (
+        (folder, "build ba9876543210"),
+        (folder, "run"),
+        (tmp_path / "file", "run"),
+    ):
+        before = contents(tmp_path)
+        with pytest.raises(UsageError, match="holds something else"):
+            begin_folder(path, content)
+        assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])
+def test_a_file_of_the_name_of_a_marker_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / MARKER).write_text(text)
+    assert content_of(tmp_path) is None
+    with pytest.raises(UsageError):
+        refuse_taken(tmp_path, "run")
+
+
+def test_a_marker_that_is_a_link_is_none(tmp_path: Path) -> None:
+    begin_folder(tmp_path / "ours", "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / MARKER).symlink_to(tmp_path / "ours" / MARKER)
+    with pytest.raises(UsageError):
+        begin_folder(tmp_path / "mine", "run")
+
+
+def test_killed_before_the_marker_is_there_it_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "D"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", _killed)
+        patch.setattr(os, "unlink", _killed)  # a killed process cleans nothing
+        with pytest.raises(KeyboardInterrupt):
+            begin_folder(folder, "run")
+    (folder / ".lock").touch()
+    assert len(contents(folder)) == 2
+    begin_folder(folder, "run")
+    assert content_of(folder) == "run"
+
+
+def _killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None:
+    with files.scratch(tmp_path / "s", "export") as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub/half").touch()
+        (folder / "link").symlink_to(tmp_path)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text(MINE)
+    files.remove_scratch(mine)
+    assert contents(tmp_path) == {"mine/thesis.tex": MINE.encode()}
+    files.remove_tree(tmp_path / "mine/thesis.tex")  # no folder
+    (tmp_path / "link").symlink_to(mine)
+    files.remove_tree(tmp_path / "link")
+    assert contents(mine) == {"thesis.tex": MINE.encode()}
+
+
+def test_a_folder_goes_with_its_marker_alone(tmp_path: Path) -> None:
+    begin_folder(tmp_path / "D", "run")
+    (tmp_path / "D/notes.txt").write_text(MINE)
+    files.remove_empty(tmp_path / "D")
+    assert content_of(tmp_path / "D") == "run"
+    (tmp_path / "D/notes.txt").unlink()
+    files.remove_empty(tmp_path / "D")
+    assert not (tmp_path / "D").exists()

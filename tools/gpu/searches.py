@@ -1,0 +1,170 @@
+"""Section 5: searches by replay, attention next to Flash, and plans of searches against others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from benchmarks.attention import both_passes
+from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method, pad
+from kmip_data.models.search import topk_inner_product
+from kmip_data.models.search.gpu import plan
+from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.runtime.memory import is_out_of_memory
+from tools.gpu.results import Recorder, milliseconds
+
+
+class Case(NamedTuple):
+    """A search, with the milliseconds aimed at on an H200."""
+
+    graphs: tuple[int, ...]  #: nodes of each
+    target: float
+    heads: int = 1
+    d: int = 10
+    k: int = 10
+
+    def __str__(self) -> str:
+        many = f"{len(self.graphs)} × " if len(self.graphs) > 1 else ""
+        heads = f", {self.heads} heads" if self.heads > 1 else ""
+        return f"search, {many}{self.graphs[0]:,} nodes{heads}, d = {self.d}, k = {self.k}"
+
+
+CASES = (
+    *(
+        Case((10**power,), target)
+        for power, target in ((3, 0.06), (4, 0.15), (5, 0.6), (6, 8), (7, 200))
+    ),
+    Case((10**6,), 20, k=100),
+    Case((4096,) * 8, 0.3, heads=4),
+    Case((150,) * 128, 0.15, heads=4, k=15),
+    Case((570_000,), 60, heads=4, d=19),
+    Case((570_000,), 25, heads=4, k=15),
+)
+WARMED = (*CASES[:4], *CASES[5:])  #: whose programs section 0 compiles: 10⁷ nodes need those of 10⁶
+CITY_HINTED = 12.0  #: milliseconds of the last one with its own result as a hint
+TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
+ATTENTION = (10**3, 10**4, 10**5)  #: nodes; beyond that FlashAttention takes seconds
+PEERS = {"naive": "matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
+REPLAYS = 10  #: of a recorded search, timed together
+Search = Callable[[], tuple[Tensor, Tensor]]
+
+
+def run(record: Recorder) -> None:
+    """Measure each search alone, then attention with its peers, then the pairs."""
+    for case in TINY if record.dry else CASES:
+        with record.attempt(str(case)):
+            _measure(record, str(case), searching(case, record.device), case.target)
+    if not record.dry:
+        with record.attempt("search with its own result as hint"):
+            hint = searching(CASES[-1], record.device)()[1]
+            hinted = searching(CASES[-1], record.device, hint)
+            _measure(record, f"{CASES[-1]}, its own result as hint", hinted, CITY_HINTED)
+    for n in (50,) if record.dry else ATTENTION:
+        with record.attempt(f"attention, {n:,} nodes"):
+            _attention(record, n)
+    for name, case, what, other in PAIRS:
+        with record.attempt(name):
+            times = [_planned(record, case), _planned(record, case, **{what: other})]
+            # Within 2 % two ways are alike.
+            target = None if record.dry else 1.02 * times[1]
+            note = f"the other way {times[1]:.4g} ms"
+            record(f"{name}, as planned", times[0], "ms", target=target, kind="figure", note=note)
+
+
+def warm(number: int) -> None:
+    """Search once, which compiles the program."""
+    searching(WARMED[number], torch.device("cuda"))()
+
+
+def searching(case: Case, device: torch.device, hint: Tensor | None = None) -> Search:
+    """Return a search, ready to run."""
+    shape = Shape(heads=case.heads, d=case.d, k=case.k, graph_sizes=case.graphs)
+    work = draw(shape, sum(case.graphs), device=str(device))
+    return lambda: topk_inner_product(
+        work.queries, work.keys, case.k, query_ptr=work.ptr, hint=hint
+    )
+
+
+def _measure(record: Recorder, what: str, search: Search, target: float) -> None:
+    eager = milliseconds(search, record.device, most=0.05 if record.dry else 1.0)
+    took = eager if record.dry else _replayed(search, record.device)
+    note = f"with its launches {eager:.4g} ms"
+    record(what, took, "ms", target=None if record.dry else target, kind="figure", note=note)
+
+
+def _replayed(search: Search, device: torch.device) -> float:
+    """Milliseconds of a replayed search: no Python, no launch of each kernel and no waiting."""
+    graphs = CudaGraphs(device)
+    graphs.run(lambda _: search())
+    replay, _found = graphs.record(lambda _: search())  # kept, for replays write to it
+    return milliseconds(lambda: [replay() for _ in range(REPLAYS)], device) / REPLAYS
+
+
+def _attention(record: Recorder, n: int) -> None:
+    """Ours next to each peer.
+
+    Flash takes all keys in half precision, as is usual: another result.
+    """
+    work = draw(Shape(), n, device=str(record.device))
+    for training in (False, True):
+        times = {name: _attend(record, name, work, training=training) for name in ("auto", *PEERS)}
+        notes = [
+            f"{against}: {times[name] or 0:.4g} ms"
+            for name, against in PEERS.items()
+            if times[name]
+        ]
+        what = f"attention forward{' + backward' * training}, {n:,} nodes, d = 10, k = 10"
+        record(what, times["auto"], "ms", kind="figure", note="; ".join(notes))
+
+
+def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> float | None:
+    """Return the milliseconds of a method; None where it cannot run or has no memory."""
+    method, device = get_method(name), record.device
+    if method.unusable(device.type) is not None:
+        return None
+    given = pad(work) if method.padded else work
+    queries, keys, values = (tensor.to(method.dtype) for tensor in given.tensors)
+    given = replace(given, queries=queries, keys=keys, values=values)
+    chunk = CHUNK[device.type]
+    step = (
+        both_passes(method.attend, given, chunk)
+        if training
+        else lambda: method.attend(given, chunk)
+    )
+    try:
+        with contextlib.nullcontext() if training else torch.no_grad():
+            return milliseconds(step, device, most=0.05 if record.dry else 1.0)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+#: A search, and a name of the module of plans with another value; the first of two times is that of
+#: the code.
+PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
+    ("10⁶ nodes, tiles of a warp", CASES[3], "_tiles", lambda *_, **__: (2, 0)),
+    ("10⁵ nodes, order of keys", CASES[2], "_ORDERED_KEYS", 10**9),
+    ("10⁵ nodes, tiles of a warp", CASES[2], "_tiles", lambda *_, **__: (4, 1)),
+    ("k = 100, tiles of a warp", CASES[5], "_tiles", lambda *_, **__: (2, 0)),
+)
+
+
+def _planned(record: Recorder, case: Case, **changes: Any) -> float:
+    """Return the milliseconds of a search that is planned with these names."""
+    search = searching(TINY[0] if record.dry else case, record.device)
+    plan.plan_for.cache_clear()
+    try:
+        with patch.multiple(plan, **changes) if changes else contextlib.nullcontext():
+            if record.dry:
+                return milliseconds(search, record.device, most=0.05)
+            return _replayed(search, record.device)
+    finally:
+        plan.plan_for.cache_clear()

@@ -1,0 +1,213 @@
+"""Rules of the structure of the code, checked by ``make lint`` (``python -m tools.structure``).
+
+- No module imports itself through others: imports inside functions and ``"module:name"`` of a table
+  count, those for type checkers do not.
+- No module has more than 600 lines, no folder more than 15 modules, unless all are of one kind.
+- A function of more than 90 lines, docstring left out, says why in a comment that begins ``#
+  Long:``.
+- What begins with ``_`` is imported in its own folder only.
+- Rates keep to :data:`LIMITS`: the density of tokens (lines may grow: one thought a line), habits.
+- Tokens of Python, words of docs, commands and options are printed with their change since
+  :data:`BASE`, and fail only a tenth above it: a contribution is not stopped by its size.
+  Parameters of datasets, which are options of several commands, count once.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+
+from tools import density
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("kmip_data", "pipelines", "models", "cli")
+LINES, MODULES, FUNCTION = 600, 15, 90
+#: Folders of one kind of file, as many as there are: commands, attention, encodings, search
+#: backends.
+ONE_FILE_EACH = {
+    "cli",
+    "models/attention/kinds",
+    "kmip_data/graphs/encodings",
+    "models/search/backends",
+}
+COMMON = {
+    "--help",
+    "--home",
+    "--json",
+    "--quiet",
+    "--verbose",
+}  #: options of every command, not counted
+#: Sizes of commit 8e041a52, which may grow by :data:`GROWTH`.
+BASE = {
+    "tokens": 454_197,
+    "words of docs": 57_298,
+    "commands": 27,
+    "options": 150,
+}
+GROWTH = 0.1
+#: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled
+#: lines.
+LIMITS = {
+    **{name: int(size * (1 + GROWTH)) for name, size in BASE.items()},
+    "tokens a code line": 9.0,
+    **{f"tokens a code line in {folder}": 9.5 for folder in FOLDERS},
+    "parallel assignments": 2,
+    "conditional expressions": 18,
+    "comprehensions": 28,
+    "found": 5,
+    "Any": 20,
+    "comments": 30,
+}
+AT_LEAST = {"comments"}
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module by its dotted name."""
+    found = {}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            parts = parts if folder == "kmip_data" else ("kmip_data", *parts)
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
+    """Names of our modules that a module imports, at the top or later."""
+    typing = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and getattr(test.test, "id", "") == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in known else node.module
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module, colon, _ = node.value.partition(":")
+            if colon and module in known:  # imported where a part of a table is built
+                yield module
+
+
+def problems(root: Path = ROOT) -> Iterator[str]:
+    """Every promise that is broken, one a line."""
+    known = modules(root)
+    graph = nx.DiGraph()
+    for name, path in known.items():
+        text = path.read_text("utf-8")
+        lines = text.splitlines()
+        tree = ast.parse(text)
+        others = {other for other in imports(tree, known) if other in known and other != name}
+        graph.add_edges_from((name, other) for other in others)
+        place = path.relative_to(root)
+        if len(lines) > LINES:
+            yield f"{place}: {len(lines)} lines, at most {LINES}"
+        yield from (f"{place}:{line}" for line in long_functions(tree, lines))
+        own = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for other in sorted(others):
+            folder, _, last = other.rpartition(".")
+            if last.startswith("_") and last != "__main__" and folder != own:
+                yield f"{place}: imports {other}, which is its folder's own"
+    for folder in sorted({path.parent for path in known.values()}):
+        count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+        if count > MODULES and str(folder.relative_to(root)) not in ONE_FILE_EACH:
+            yield f"{folder.relative_to(root)}: {count} modules, at most {MODULES}"
+    for group in nx.strongly_connected_components(graph):
+        if len(group) > 1:
+            yield f"a circle of imports: {', '.join(sorted(group))}"
+
+
+def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
+    """Functions that are too long and do not say why."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            has_text = ast.get_docstring(node, clean=False) is not None
+            text = (first.end_lineno or 0) - first.lineno + 1 if has_text else 0
+            length = (node.end_lineno or 0) - node.lineno + 1 - text
+            own = "\n".join(lines[max(0, node.lineno - 4) : first.lineno])
+            if length > FUNCTION and "# Long:" not in own:
+                yield f"{node.lineno}: {node.name} has {length} lines, at most {FUNCTION}"
+
+
+def sizes(root: Path = ROOT) -> dict[str, float]:
+    """Return the figures that :data:`LIMITS` bounds, by the same names."""
+    folders = {folder: density.folder_counts(root / folder) for folder in FOLDERS}
+    total: Counter[str] = Counter()
+    for counts in folders.values():
+        total += counts
+    words = 0
+    for path in (root / "docs").rglob("*.md"):
+        # The leaderboard is a list of data: what is above its mark is text.
+        text, _, _ = path.read_text("utf-8").partition("<!-- leaderboard -->")
+        words += len(text.split())
+
+    return {
+        "tokens": total["tokens"],
+        "tokens a code line": density.density(total),
+        **{
+            f"tokens a code line in {name}": density.density(counts)
+            for name, counts in folders.items()
+        },
+        **density.rates(total),
+        "words of docs": words,
+        **command_sizes(),
+    }
+
+
+def beyond(size_by_name: dict[str, float]) -> Iterator[str]:
+    """Every size that is over its limit, or under it where there is a least."""
+    for name, size in size_by_name.items():
+        limit = LIMITS[name]
+        if name in AT_LEAST and size < limit:
+            yield f"{name}: {size:,.4g}, at least {limit:,}"
+        if name not in AT_LEAST and size > limit:
+            yield f"{name}: {size:,.4g}, at most {limit:,}"
+
+
+def command_sizes() -> dict[str, int]:
+    """Count the commands that do something and their own parameters, those of datasets once."""
+    import click
+
+    from kmip_data.cli.main import root as group
+    from kmip_data.cli.shared.datasets import TYPED
+
+    def leaves(
+        command: click.Command, context: click.Context
+    ) -> Iterator[tuple[str, click.Command]]:
+        if not isinstance(command, click.Group):
+            yield str(context.info_name), command
+            return
+        for name in command.list_commands(context):
+            if (inner := command.get_command(context, name)) is not None:
+                yield from leaves(inner, click.Context(inner, parent=context, info_name=name))
+
+    commands = list(leaves(group, click.Context(group)))
+    of_datasets = {name for options in TYPED.values() for name in options}
+    params = [
+        param for _, command in commands for param in command.params if not COMMON & set(param.opts)
+    ]
+    own = sum(param.name not in of_datasets for param in params)
+    return {"commands": len(commands), "options": own + len(of_datasets)}
+
+
+if __name__ == "__main__":
+    measured = sizes()
+    for name, size in measured.items():
+        bound = "at least" if name in AT_LEAST else "at most"
+        change = f" ({size - BASE[name]:+,})" if name in BASE else ""
+        print(f"{name:35} {round(size, 2):>9,}{change} {bound} {LIMITS[name]:,}")  # noqa: T201 -- its output
+    broken = [*problems(), *beyond(measured)]
+    print(*broken, sep="\n")  # noqa: T201 -- its output
+    sys.exit(bool(broken))
