@@ -360,7 +360,7 @@ def read_card(folder: Path) -> Card:
 
     Raises ``UsageError`` if there is none (an unfinished build), or if a newer kmip-data wrote it:
     such a build is sound and must not be repaired by this version. ``DamagedInput`` if it does not
-    follow the model, an older kmip-data wrote it, or it was changed after it was written.
+    follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
     try:
@@ -381,12 +381,6 @@ def read_card(folder: Path) -> Card:
         version: Any = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             version = read_json(path)["version"]
-        if isinstance(version, int) and 0 < version < CARD_VERSION:
-            raise DamagedInput(
-                f"{path} was written by an older kmip-data.",
-                found=f"card of version {version}, not {CARD_VERSION}",
-                next=f"kmip-data verify {folder} --repair",
-            ) from error
         if not isinstance(version, int) or version <= CARD_VERSION:
             raise
         raise UsageError(

@@ -32,12 +32,12 @@ from kmip_data.errors import (
 )
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
-from kmip_data.files.reading import Digests, open_regular, read_json, read_small, sealed_json
+from kmip_data.files.reading import read_small
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
-from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, FileEntry, ShardEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
 from kmip_data.format.reader import Shard, check_edges
-from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema, member_file
+from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
@@ -313,7 +313,6 @@ def repair_build(
     """
     path = Path(path).absolute()
     chosen = BuildOptions.of("", options)
-    _renew_card(path)
     broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
     if any(not file.startswith(f"{COLUMNS}/") for file in broken):
@@ -329,37 +328,6 @@ def repair_build(
             again=True,
         )
     return broken
-
-
-def _renew_card(path: Path) -> None:
-    """Write the card of a build of an older version anew, with the CRC-32 of its files.
-
-    A file of other bytes than the older card names gets one that it does not have, and is rebuilt.
-    """
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        content = read_json(path / CARD_NAME)
-        is_sealed = sealed_json(content).encode() == read_small(path / CARD_NAME)
-        if content["version"] not in {1, 2} or not is_sealed:
-            return
-
-        for shard in content["shards"]:
-            members = shard.get("members", [])
-            total = Digests()
-            for number, entry in enumerate(members or [shard]):
-                name = member_file(shard["file"], number) if members else shard["file"]
-                digests = Digests()
-                with contextlib.suppress(OSError), open_regular(path / name) as file:
-                    while piece := file.read(2**20):
-                        digests.update(piece)
-                        total.update(piece)
-                facts = digests.facts
-                is_same = facts["sha256"] == entry["sha256"]
-                entry["crc32"] = facts["crc32"] if is_same else "00000000"
-            if members:
-                shard["crc32"] = total.facts["crc32"]
-
-        card = Card.model_validate({**content, "version": CARD_VERSION})
-        files.write_file(path / CARD_NAME, card.to_json().encode(), root=path)
 
 
 def _build_again(path: Path, home: Home, options: BuildOptions) -> None:

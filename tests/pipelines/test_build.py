@@ -23,7 +23,6 @@ from support.cases import Cases, contents, damage
 from kmip_data.builds.home import Build, BuildOptions, Home, list_builds
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
@@ -206,20 +205,6 @@ def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None
     (build.path / "card.json").write_text("{")
     with pytest.raises(DamagedInput, match="cannot be read as a card"):
         repair_build(build.path, home=toy.home)
-
-
-def test_repair_writes_the_card_of_an_older_version_anew(toy: Toy) -> None:
-    build = toy.build()
-    before = digests(build.path)
-    card = json.loads((build.path / "card.json").read_text())
-    for shard in card["shards"]:
-        del shard["crc32"]
-    (build.path / "card.json").write_text(sealed_json({**card, "version": 1}))
-    with pytest.raises(DamagedInput, match="written by an older kmip-data") as caught:
-        read_card(build.path)
-    assert caught.value.parts["next"] == f"kmip-data verify {build.path} --repair"
-    assert repair_build(build.path, home=toy.home) == []
-    assert digests(build.path) == before
 
 
 def _make_newer(build: Build) -> dict[str, str]:
