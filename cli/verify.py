@@ -70,11 +70,12 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Check every byte of a build, of raw files or of a run, and repair a damaged build.
+    """Check every byte of a build, and repair a damaged one.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
-    ranges. Ends with exit code 1 and names each broken shard if something is wrong. A sound folder
-    of an earlier version gets the marker of kmip-data, without which it is not changed.
+    ranges. Ends with exit code 1 and names each broken shard if something is wrong. Of raw/NAME
+    and of a run the digests are checked. A sound folder of an earlier version is adopted: it gets
+    the marker without which no command changes it.
     """
     from kmip_data.builds.verify import verify_build
     from kmip_data.format.card import read_card

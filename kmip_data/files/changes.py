@@ -240,8 +240,9 @@ def write_output(path: Path, data: bytes) -> None:
     One that exists is replaced and keeps its mode; a link is followed.
     """
     mode = None
-    if path.exists():
+    if path.is_symlink():
         path = Path(os.path.realpath(path))
+    if path.is_file():
         mode = stat.S_IMODE(path.stat().st_mode)
     write_file(path, data, mode=mode)
 
@@ -318,18 +319,37 @@ def remove_tree(folder: Path, *, root: Path | None = None) -> None:
 
 
 @contextlib.contextmanager
-def scratch(folder: Path, content: str) -> Iterator[Path]:
-    """Give a new folder with a marker, which is gone afterwards, or was renamed."""
+def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[Path]:
+    """Give a hidden folder with a marker, which is renamed to the new or empty ``folder`` at the end.
+
+    After an error nothing is left of it; the next call removes that of a process that was killed.
+    """
+    partial = folder.with_name(fitting(f".{folder.name}", PARTIAL))
+    with writing(folder, left="nothing"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with build_lock(folder, quiet=quiet):
+            remove_scratch(partial)
+            try:
+                partial.mkdir()
+                mark(partial, content)
+                yield partial
+                move(partial, folder)
+            finally:
+                remove_scratch(partial)
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a new folder for temporary files in a folder of ours, which is gone afterwards."""
+    folder.mkdir()
     try:
-        folder.mkdir()
-        mark(folder, content)
         yield folder
     finally:
-        remove_scratch(folder)
+        remove_tree(folder)
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove a folder of :func:`scratch` with all in it; any other folder of its name stays."""
+    """Remove a hidden folder of :func:`new_folder` with all in it; any other of its name stays."""
     if content_of(folder) is not None:
         remove_tree(folder)
     remove_empty(folder)  # killed before it had its marker

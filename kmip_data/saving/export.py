@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import itertools
 import math
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -314,18 +312,12 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     Raises ``UsageError`` where the folder exists, a package is missing, or the format cannot hold
     the data; ``OutOfResources`` where the disk is full.
     """
-    scratch = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
-    with files.build_lock(folder, quiet=quiet), writing(folder, left="nothing"):
-        if os.path.lexists(folder):
-            raise UsageError(f"{folder} already exists.", next="another --output folder")
-        # The lock is held: a hidden folder of this name belongs to no running export.
-        for stale in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 32}.partial"):
-            files.remove_scratch(stale)  # of an export that was killed
-        with files.scratch(scratch, "export"):
-            written = _WRITERS[to](build, scratch, quiet=quiet)
-            for path in scratch.rglob("*"):
-                files.fsync_path(path)
-            files.move(scratch, folder)
+    if os.path.lexists(folder):
+        raise UsageError(f"{folder} already exists.", next="another --output folder")
+    with files.new_folder(folder, "export", quiet=quiet) as scratch:
+        written = _WRITERS[to](build, scratch, quiet=quiet)
+        for path in scratch.rglob("*"):
+            files.fsync_path(path)
     return {part: folder / path.name for part, path in written.items()}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import chain
@@ -19,7 +18,7 @@ from torch_geometric.data import Data
 from kmip_data import __version__
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.builds.home import Build
-from kmip_data.errors import UsageError, located, writing
+from kmip_data.errors import UsageError, located
 from kmip_data.files import changes as files
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
@@ -100,15 +99,13 @@ def save(  # noqa: PLR0913 -- options, by keyword
         "class_names": list(class_names),
         "license": {"name": license, "url": "", "notice": ""},
     }
-    # Written under a hidden name and renamed: a folder that appears is complete.
-    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.scratch(partial, "unfinished"):
-            with tempfile.TemporaryFile(dir=partial) as spool:
-                survey, graphs = _survey(dataset, spool)
-                card = _write_build(partial, graphs, survey, split, compression, about)
-            files.move(partial, folder)
+    # A folder that appears is complete.
+    with (
+        files.new_folder(folder, "unfinished build") as partial,
+        tempfile.TemporaryFile(dir=partial) as spool,
+    ):
+        survey, graphs = _survey(dataset, spool)
+        card = _write_build(partial, graphs, survey, split, compression, about)
     return Build(folder, card)
 
 

@@ -213,7 +213,7 @@ def staging(folder: Path) -> Iterator[Path]:
         for stale in folder.iterdir():
             if _STAGES.fullmatch(stale.name):
                 files.remove_tree(stale, root=folder)
-    with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}", RAW) as stage:
+    with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}") as stage:
         yield stage
 
 

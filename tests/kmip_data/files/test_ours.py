@@ -86,10 +86,13 @@ def _killed(*_: object, **__: object) -> None:
 
 
 def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None:
-    with files.scratch(tmp_path / "s", "export") as folder:
-        (folder / "sub").mkdir()
-        (folder / "sub/half").touch()
-        (folder / "link").symlink_to(tmp_path)
+    for begin in (files.scratch, lambda path: files.new_folder(path, "export")):
+        with pytest.raises(KeyboardInterrupt), begin(tmp_path / "s") as folder:
+            (folder / "sub").mkdir()
+            (folder / "sub/half").touch()
+            (folder / "link").symlink_to(tmp_path)
+            raise KeyboardInterrupt
+        assert not list(tmp_path.iterdir())
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text(MINE)

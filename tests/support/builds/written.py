@@ -12,7 +12,7 @@ import numpy as np
 from support.builds.records import encode_shard
 
 from kmip_data.builds.home import Build
-from kmip_data.files.changes import write_file
+from kmip_data.files.changes import build_content, mark, write_file
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
 from kmip_data.format.schema import Column, Schema, View
@@ -94,6 +94,7 @@ def put_build(
     found["default_split"] = next(iter(card.get("splits", {})), "")
     described = Card(**{**empty, **plain, **found, **card})
     write_file(folder / CARD_NAME, described.to_json().encode())
+    mark(folder, build_content(key))
     return Build(folder, described)
 
 
