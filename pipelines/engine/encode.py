@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,6 @@ from kmip_data.errors import (
 )
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
-from kmip_data.files.reading import read_small
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card

@@ -141,7 +141,8 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     remove_half_done(folder)
     files.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
     remove_work(folder)
-    files.remove_empty(folder)
+    if [path.name for path in folder.iterdir()] == [files.MARKER]:
+        files.remove_file(folder / files.MARKER, root=folder)
     return True
 
 
