@@ -194,6 +194,13 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
 
 
+def test_folds_of_one_drawn_split_are_refused(home):
+    words = ("train", "texas", "--sample", "--model", "gcn", "--epochs", "1", "--folds", "0-1")
+    message = refused(*words, "--split-rule", "stratified")
+    assert "both are one split" in message
+    assert not (home / "runs").exists()
+
+
 def test_data_without_folds_say_so(make_build, home, tmp_path):
     own = tmp_path / "own"
     own.mkdir()
