@@ -18,6 +18,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.config.overrides import read_config, to_toml
+from kmip_data.models.training.run.folder import read_result
 
 PARTS = {"train": [0], "val": [1], "test": [2]}
 
@@ -173,6 +174,14 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert (folders[0] / "result.json").read_bytes() == written
     assert (folders[0] / "result.json").stat().st_mtime_ns == changed
     assert len([*folders[0].parent.iterdir()]) == 3
+
+    # A report has one row of all folds, with the deviation of papers.
+    (row,) = done("report", "--format", "json").json["rows"]
+    tests = [
+        read_result(folder).metrics["test"][row["metric"]] for folder in folders[0].parent.iterdir()
+    ]
+    assert row["runs"] == 3
+    assert row["test_std"] == pytest.approx(statistics.stdev(tests))
 
     # The beginning of a name is enough, where only one run has it.
     start = folders[0].name[:-1]
