@@ -33,7 +33,7 @@ def command(home: Home, as_json: bool) -> None:
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
-    from kmip_data.pipelines.engine.journal import unfinished_builds
+    from kmip_data.pipelines.engine.unfinished import unfinished_builds
 
     builds = list_builds(home)
     readable = {build.path for build in builds}

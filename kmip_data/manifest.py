@@ -329,8 +329,15 @@ def load_manifest(name: str) -> Manifest:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values
         return Manifest.model_validate(values | {"file": name})
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise DamagedInput(
+            f"The manifest of {name!r} is not valid.",
+            found="; ".join(faults),
+            next=f"mend manifests/datasets/{name}/dataset.toml",
+        ) from error
 
 
 def unknown_name(

@@ -41,7 +41,7 @@ from kmip_data.pipelines.base import (
     no_folds,
     pipeline_of,
 )
-from kmip_data.pipelines.engine import journal
+from kmip_data.pipelines.engine import unfinished
 from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
@@ -148,7 +148,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     options = plan.options
     given = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
-        journal.check_folder(folder, plan.key)  # only now: another process may have built there
+        unfinished.check_folder(folder, plan.key)  # only now: another process may have built there
         try:
             # The first is the default: of a dataset of your own the split that its first build
             # asked for, of a shipped one the published split, whatever was asked for.
@@ -159,7 +159,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             card = run_build(plan, splits)
         except (DamagedInput, UsageError) as error:
             has_shards = any((folder / "shards").glob("*.h5"))
-            if not has_shards and journal.remove_unfinished(folder, plan.key):
+            if not has_shards and unfinished.remove_unfinished(folder, plan.key):
                 if any(folder.iterdir()):
                     error.parts["on disk"] = left_in(folder)
                 elif not given:
@@ -235,7 +235,7 @@ def _find(
         build = find_build(home, name, wanted, sample=sample)
     else:
         folder = located(options.output, "output folder")
-        card = journal.finished_card(folder)
+        card = unfinished.finished_card(folder)
         if card is None:
             return None
         build = Build(folder, card)
@@ -252,11 +252,11 @@ def _find(
     if made != (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION):
         return None
     _check_files(build)
-    if (build.path / journal.WORK / journal.JOURNAL).exists():  # a crash after the card was written
+    if (build.path / unfinished.WORK).exists():  # a crash after the card was written
         with build_lock(build.path):
             refuse_links(build.path)
             build.read_again()
-            journal.remove_work(build.path)
+            unfinished.remove_work(build.path)
     return build
 
 
@@ -408,7 +408,7 @@ def _discard_build(plan: BuildPlan) -> str:
         return f"unfinished: {folder}"
     if folder.exists():
         with build_lock(folder, quiet=True):
-            if journal.remove_unfinished(folder, plan.key):
+            if unfinished.remove_unfinished(folder, plan.key):
                 left.append(left_in(folder))
             if plan.options.output is None:
                 remove_empty(folder)

@@ -28,7 +28,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.build import build_raw, splits_on_disk
 from kmip_data.pipelines.engine.finish import BuildPlan
-from kmip_data.pipelines.engine.journal import stored_key, unfinished_builds
+from kmip_data.pipelines.engine.unfinished import stored_key, unfinished_builds
 from kmip_data.pipelines.raw.copies import list_copies, problems
 from kmip_data.pipelines.raw.obtain import obtain_raw
 

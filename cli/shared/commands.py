@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,19 +102,19 @@ class Command(click.Command):
 
         An option of a previous version ends in an error that names the new spelling.
         """
+        line = [*args]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = ctx.command_path.partition(" ")[2]
-            option = error.option_name
+            option = error.option_name.partition("=")[0]
             old = read_table("spellings")
             if instead := old.get(f"{name} {option}", old.get(option)):
                 raise UsageError(f"{name} has no {option} any more.", next=instead) from None
-            if any(param.name == "overrides" for param in self.params) and (
-                key := _key_of(option.partition("=")[0])
-            ):
+            if any(param.name == "overrides" for param in self.params) and (key := _key_of(option)):
                 raise UsageError(
-                    f"{name} has no {option}: it is a key.", next=f"--set {key}=VALUE"
+                    f"{name} has no {option}: it is a key.",
+                    next=f"--set {key}={_value_of(option, line)}",
                 ) from None
             raise
 
@@ -130,6 +131,15 @@ class Command(click.Command):
             for line in read_table("examples").get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
+
+
+def _value_of(option: str, line: Sequence[str]) -> str:
+    """Return the value that an option has on a command line, ``VALUE`` without one."""
+    for word, following in zip(line, [*line[1:], "-"], strict=True):
+        value = word.removeprefix(f"{option}=") if word.startswith(f"{option}=") else following
+        if word.partition("=")[0] == option and not value.startswith("-"):
+            return shlex.quote(value)
+    return "VALUE"
 
 
 def _key_of(option: str) -> str:

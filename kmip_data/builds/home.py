@@ -246,11 +246,17 @@ def find_build(
         matches = plain or matches
 
     if len(matches) > 1:
-        folders = [f"\n    {build.path.name}: {build.card.variant}" for build in matches]
+        settings = [build.card.variant.split(", ") for build in matches]
+        shared = set.intersection(*map(set, settings))
+        folders = []
+        for build, parts in zip(matches, settings, strict=True):
+            unlike = [part for part in parts if part not in shared]
+            folders.append(f"\n    {build.path}: {', '.join(unlike or parts)}")
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found="".join(folders),
-            next="name one of these folders instead",
+            next=f"one of these folders in place of {dataset}; or remove what you do not need: "
+            f"kmip-data remove {matches[0].path}",
         )
     return matches[0] if matches else None
 

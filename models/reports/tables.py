@@ -196,24 +196,31 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
         raise unknown_name(
             "model among the runs", against, models, command="kmip-data report --against MODEL"
         )
-    # Table -> row -> seed -> run.
-    groups: dict[str, dict[str, dict[int, Run]]] = {}
+    # Table -> row -> fold and seed -> run.
+    groups: dict[str, dict[str, dict[tuple[int, int], Run]]] = {}
     notices = []
     for run in sorted(runs, key=_order):
         by_seed = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
-        other = by_seed.get(run.result.seed)
+        number = (_fold(run) or 0, run.result.seed)
+        other = by_seed.get(number)
         if other is not None:
             notices.append(
                 f"{other.folder} is left out: {run.folder} has its configuration and seed, too."
             )
-        by_seed[run.result.seed] = run
+        by_seed[number] = run
 
     tables = []
     for rows in groups.values():
         # Seeds and folders of a row are listed in the order of seeds.
-        in_order = [[by_seed[seed] for seed in sorted(by_seed)] for by_seed in rows.values()]
+        in_order = [[by_seed[number] for number in sorted(by_seed)] for by_seed in rows.values()]
         tables.append(_table(in_order, against))
     return tables, notices
+
+
+def _fold(run: Run) -> int | None:
+    """Return the number of the published split that a run was trained on, of several."""
+    fold: int | None = run.result.split.parameters.get("fold")
+    return fold
 
 
 def _order(run: Run) -> tuple[object, ...]:
@@ -227,6 +234,8 @@ def _data(run: Run) -> str:
     split: Any = result.split.digests
     if run.config.data.split_seed_follows_run:  # how each seed draws a split of its own
         split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
+    if _fold(run) is not None:  # folds are one row, as papers average over them
+        split = [result.split.rule, {**result.split.parameters, "fold": None}]
     return json_digest(
         [
             result.dataset,
@@ -244,7 +253,8 @@ def configuration_of(run: Run | OpenedRun) -> str:
     config = run.config.with_seed(0)
     # Of the machine, only the numbers of devices and nodes count.
     system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
-    data = config.data.model_copy(update={"dataset": run.result.dataset})
+    split = {key: value for key, value in config.data.split.items() if key != "fold"}
+    data = config.data.model_copy(update={"dataset": run.result.dataset, "split": split})
     return digest(config.model_copy(update={"data": data, "system": system}))
 
 
@@ -285,6 +295,9 @@ def _row(runs: Sequence[Run]) -> Row:
     first = run.result
     tests = [run.test for run in runs]
     mean = statistics.fmean(tests)
+    # Over folds n - 1, as ``train --folds`` and papers; over seeds n, as the paper.
+    over_folds = len({_fold(run) for run in runs}) > 1
+    deviation = statistics.stdev(tests) if over_folds else statistics.pstdev(tests)
     hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
     memory = [run.result.memory.device or run.result.memory.host for run in runs]
     share = remark(first.sample, first.complete).strip(" ()")
@@ -306,7 +319,7 @@ def _row(runs: Sequence[Run]) -> Row:
         "runs": len(runs),
         "seeds": " ".join(str(run.result.seed) for run in runs),
         "test": mean,
-        "test_std": statistics.pstdev(tests),
+        "test_std": deviation,
         "edited": any(run.edited for run in runs),
         "place": None,
         **_published(run, mean),

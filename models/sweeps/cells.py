@@ -81,7 +81,7 @@ class Plan(Strict):
     """Runs of a sweep: datasets × models × changes × seeds."""
 
     name: Name = Field(description="stem of the file; set when it is read, never in it")
-    about: str
+    about: str = ""
     datasets: Names
     models: Names
     seeds: Seeds  #: in the file also "0..4"

@@ -290,7 +290,8 @@ def make_folders(
         with writing(path):  # sweeps/ and runs/ may lie on two disks
             home.root.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.root)
-    begin_folder(folder, SWEEP)
+        if path == folder:
+            begin_folder(folder, SWEEP)
     for cell in cells:
         log = log_of(cell, folder)
         refuse_link(cell.folder)

@@ -2,7 +2,7 @@
 
 A child process is ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``; all begin
 at once, which compiles in parallel. A run does not use a part that fails (``LEFT_OUT`` of
-``models/context.py``).
+``models/context.py``, which loads PyTorch's compiler: a trial of a backend does without).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from kmip_data.files.reading import json_digest
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
@@ -60,6 +59,8 @@ def before_run(model: ModelConfig, device_name: str) -> None:
     """
     if os.environ.get("KMIP_DATA_SELF_CHECK") == "off":
         return
+    from kmip_data.models.context import LEFT_OUT
+
     results = found_on(sizes_of(model))
     failed = {part: reason for part, reason in results.items() if not re.search(EXCUSED, reason)}
     if failed.items() <= LEFT_OUT.items():
@@ -171,6 +172,8 @@ def search(
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
     """Check the gradients of attention or edges: near float64, and twice the same."""
+    from kmip_data.models.context import LEFT_OUT
+
     if part == "capture":
         capture(device, sizes)
         return

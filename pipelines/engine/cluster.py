@@ -17,8 +17,8 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, insta
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.journal import RESUMES
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died
+from kmip_data.pipelines.engine.unfinished import RESUMES
 from kmip_data.runtime.progress import say
 
 CONNECT_SECONDS = 30

@@ -41,15 +41,9 @@ from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import M, Params, Pipeline, build_command, check_params, pipeline_of
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
-from kmip_data.pipelines.engine.journal import (
-    JOURNAL,
-    WORK,
-    Journal,
-    UnitResult,
-    stored_key,
-)
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
+from kmip_data.pipelines.engine.unfinished import WORK, Steps, UnitResult, stored_key
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import require_memory
@@ -70,13 +64,18 @@ class EncodeTask:
 
     @property
     def name(self) -> str:
-        """Name of the unit in the journal: what the bytes of the file are made of."""
+        """What the bytes of the file are made of."""
         return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
 
     @property
     def file(self) -> str:
         """The file that is written, relative to the build folder."""
         return f"{COLUMNS}/{self.encoding.name}/{Path(self.shard.file).name}"
+
+    @property
+    def step(self) -> str:
+        """Name of its result among the steps."""
+        return f"{self.encoding.name}-{Path(self.shard.file).stem}"
 
 
 def encode_build(
@@ -133,13 +132,13 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
             files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
-    with Journal(work / JOURNAL, build.card.key) as journal, executor:
+    with executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
         units = run_units(
             executor,
             encode_shard_columns,
             tasks,
-            journal,
+            Steps(work),
             build.path,
             jobs=jobs,
             name=f"encode {build.card.dataset}",

@@ -26,7 +26,7 @@ from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
-from kmip_data.pipelines.engine.journal import UnitResult
+from kmip_data.pipelines.engine.unfinished import UnitResult
 from kmip_data.pipelines.shared.records import apply_split
 
 

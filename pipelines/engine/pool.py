@@ -24,7 +24,7 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES, UnitResult
+from kmip_data.pipelines.engine.unfinished import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import bound_memory
 
@@ -57,6 +57,11 @@ class BuildTask:
         """Name of the unit."""
         return self.unit.name
 
+    @property
+    def step(self) -> str:
+        """Name of its result among the steps of the build."""
+        return f"{self.unit.index:05d}"
+
 
 def prepare(
     pipeline: Pipeline[Any, Any],
@@ -74,7 +79,7 @@ def prepare(
     threads.set_num_threads(count)
     with frozen(), explained(pipeline.manifest.name, PREPARATION, pipeline.advice()):
         prepared: Prepared = getattr(pipeline, name)(given, params, workdir)
-        for path in sorted(workdir.rglob("*")):
+        for path in (*workdir.rglob("*"), workdir):
             fsync_path(path)
     return prepared
 
@@ -208,7 +213,7 @@ ENVIRONMENT = {
     "VECLIB_MAXIMUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
 }  # fmt: skip
 
-#: A task: one unit, picklable, with a ``name`` for messages and the ``file`` that it writes.
+#: A task: one unit, picklable, with a ``name`` for messages, the ``file`` that it writes and a ``step``.
 T = TypeVar("T", bound=Any)
 R = TypeVar("R")
 
@@ -391,10 +396,10 @@ def run_all(
     tasks: Iterable[T],
     *,
     jobs: int,
-    done: Callable[[R], None],
+    done: Callable[[T, R], None],
     message: Callable[[str], None],
 ) -> None:
-    """Run ``function`` on every task; ``done`` is called with each result, as they come.
+    """Run ``function`` on every task; ``done`` is called with it and its result, as they come.
 
     The first exception of a task is raised. The tasks of a worker that died run once more, each
     alone; one that takes its worker down again is an error, too.
@@ -418,7 +423,8 @@ def run_all(
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             # What succeeded counts, also where another task of the same moment failed.
             for future in sorted(finished, key=_has_failed):
-                done(executor.result(future, f"unit {running[future].name!r}"))
+                task = running[future]
+                done(task, executor.result(future, f"unit {task.name!r}"))
                 del running[future]
         except BrokenExecutor as error:
             executor.end()

@@ -1,4 +1,4 @@
-"""The build engine: units through worker processes into shards, journaled, resumable, the card last.
+"""The build engine: units through workers into shards, resumable after each, the card last.
 
 Order on disk, and what a crash between two steps leaves, is the table in ``docs/building.md``.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
@@ -18,16 +18,6 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, Member
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, is_small
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
-from kmip_data.pipelines.engine.journal import (
-    JOURNAL,
-    PREPARED,
-    WORK,
-    Journal,
-    UnitResult,
-    finished_card,
-    remove_half_done,
-    remove_work,
-)
 from kmip_data.pipelines.engine.pool import (
     BuildTask,
     Executor,
@@ -38,6 +28,15 @@ from kmip_data.pipelines.engine.pool import (
     count_jobs,
     prepare,
     run_all,
+)
+from kmip_data.pipelines.engine.unfinished import (
+    UNITS,
+    WORK,
+    Steps,
+    UnitResult,
+    finished_card,
+    remove_half_done,
+    remove_work,
 )
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, say
@@ -93,8 +92,7 @@ def run_build(
     if not again and (finished := finished_card(folder)) is not None:
         remove_work(folder)
         return finished
-    run = _Run(plan, count_jobs(plan.options.jobs))
-    with run.opened():
+    with _Run.opened(plan) as run:
         prepared = run.prepare()
         results = run.build(prepared)
         about = plan.pipeline.about(prepared, plan.params)
@@ -107,43 +105,39 @@ def run_build(
 
 @dataclass
 class _Run:
-    """One run of the engine over a build folder.
-
-    Journal and executor are there inside :meth:`opened`.
-    """
+    """One run of the engine over a build folder."""
 
     plan: BuildPlan
     jobs: int
-    journal: Journal = field(init=False)
-    executor: Executor = field(init=False)
+    steps: Steps
+    executor: Executor
 
+    @classmethod
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Make the folders, open journal and executor, and leave nothing half-written in the end."""
-        folder = self.plan.folder
-        work = self.plan.folder / WORK
+    def opened(cls, plan: BuildPlan) -> Iterator[Self]:
+        """Make the folders, start an executor, and leave nothing half-written in the end."""
+        folder = plan.folder
+        work = folder / WORK
         with writing(folder):
-            files.begin_folder(folder, files.build_content(self.plan.key))
+            files.begin_folder(folder, files.build_content(plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
                 files.make_folder(inside, root=folder)
             remove_half_done(folder)
-        options = self.plan.options
-        pipeline = self.plan.pipeline
-        raw = self.plan.raw
+        options = plan.options
         # Only the memory of a worker can be bounded.
-        here = options.memory is None and is_small(pipeline, raw)
-        if options.memory is None and pipeline.one_unit:
+        here = options.memory is None and is_small(plan.pipeline, plan.raw)
+        if options.memory is None and plan.pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
+        jobs = count_jobs(options.jobs)
         try:
-            self.executor = open_executor(
+            with open_executor(
                 options,
                 work,
-                jobs=self.jobs,
-                needs=[raw.path],
+                jobs=jobs,
+                needs=[plan.raw.path],
                 here=here,
-            )
-            with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
-                yield
+            ) as executor:
+                yield cls(plan, jobs, Steps(work), executor)
         finally:
             # Of workers that died or were ended while they wrote.
             remove_half_done(folder)
@@ -151,26 +145,25 @@ class _Run:
     def prepare(self) -> Prepared:
         """Run the pipeline's ``prepare`` and the passes after it, each once for all runs, in a worker."""
         raw = self.plan.raw
-        folder = self.plan.folder
-        finished = [entry["prepared"] for entry in self.journal.entries if "prepared" in entry]
+        work = self.steps.work
         prepared = Prepared(raw.path)
         for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
-            if number == len(finished):
-                finished.append(self._run_pass(name, prepared if number else raw, number))
-            result = finished[number]
+            step = f"prepared-{number}"
+            result = self.steps.result(step)
+            if not result:
+                result = self._run_pass(name, prepared if number else raw, step)
             inside = result["inside"]
-            path = raw.path if inside is None else folder / WORK / inside
-            prepared = Prepared(path, result["plan"])
+            prepared = Prepared(raw.path if inside is None else work / inside, result["plan"])
             if number:
                 # Runs on disk go as soon as what is made of them is there.
-                files.remove_tree(folder / WORK / _pass_name(number - 1), root=folder)
+                files.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
-    def _run_pass(self, name: str, given: RawFolder | Prepared, number: int) -> dict[str, Any]:
-        """Run one pass in a worker, the ``number``-th; return its line in the journal."""
+    def _run_pass(self, name: str, given: RawFolder | Prepared, step: str) -> dict[str, Any]:
+        """Run one pass in a worker, into the folder of the step; return its result."""
         plan = self.plan
-        work = plan.folder / WORK
-        pieces = work / _pass_name(number)
+        work = self.steps.work
+        pieces = work / step
         with writing(pieces):
             files.remove_tree(pieces, root=plan.folder)  # of a run that was killed
             files.make_folder(pieces, root=plan.folder)
@@ -189,7 +182,7 @@ class _Run:
         if prepared.path != plan.raw.path:
             inside = prepared.path.relative_to(work).as_posix()
         result = {"inside": inside, "plan": dict(prepared.plan)}
-        self.journal.append({"prepared": result})
+        self.steps.finish(step, result)
         return result
 
     def build(self, prepared: Prepared) -> list[UnitResult]:
@@ -202,8 +195,7 @@ class _Run:
             raise DamagedInput(
                 "There is nothing to build: the raw files have no record for these parameters."
             )
-        if not any("units" in entry for entry in self.journal.entries):
-            self.journal.append({"units": len(units)})  # for `kmip-data list`
+        self.steps.finish(UNITS, {"count": len(units)})  # for `kmip-data list`
         # A city is one unit: what the jobs cannot share among units, threads share inside one.
         threads = max(1, self.jobs // len(units))
         tasks = [
@@ -224,7 +216,7 @@ class _Run:
             self.executor,
             build_unit,
             tasks,
-            self.journal,
+            self.steps,
             plan.folder,
             jobs=self.jobs,
             name=f"build {plan.pipeline.manifest.name}",
@@ -232,26 +224,20 @@ class _Run:
         )
 
 
-def _pass_name(number: int) -> str:
-    """Return the folder in ``work/`` that a pass writes into."""
-    return f"{PREPARED}-{number}"
-
-
 def _finished_units(
-    journal: Journal,
+    steps: Steps,
     folder: Path,
     tasks: Iterable[T],
 ) -> dict[str, UnitResult]:
-    """Return the units of ``tasks`` whose file lies there with the digest in the journal, by file."""
-    names = {task.file: task.name for task in tasks}
+    """Return the units of ``tasks`` whose file lies there with the digest in their result, by file."""
     finished = {}
-    for entry in journal.entries:
-        # Other lines, or somebody else's journal.
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            result = UnitResult(**entry["unit"])
-            members = FileEntry(file=Path(result.file).name, **result.facts).files
-            if names.get(result.file) == result.name and _are_whole(folder / result.file, members):
-                finished[result.file] = result
+    for task in tasks:
+        # Not done, or of another version.
+        with contextlib.suppress(TypeError, ValueError):
+            result = UnitResult(**steps.result(task.step))
+            members = FileEntry(file=Path(task.file).name, **result.facts).files
+            if result.name == task.name and _are_whole(folder / task.file, members):
+                finished[task.file] = result
     return finished
 
 
@@ -268,7 +254,7 @@ def run_units(
     executor: Executor,
     function: Callable[[T], UnitResult],
     tasks: Sequence[T],
-    journal: Journal,
+    steps: Steps,
     folder: Path,
     *,
     jobs: int,
@@ -279,15 +265,15 @@ def run_units(
 
     An exception ends the build at once and says what is on disk.
     """
-    results = _finished_units(journal, folder, tasks)
+    results = _finished_units(steps, folder, tasks)
     total = len(tasks)
     with Progress(name, total, unit="shards", initial=len(results), quiet=quiet) as progress:
         if results:
             progress.message(f"resumed: {len(results)} of {total} shards are there already")
 
-        def done(result: UnitResult) -> None:
-            journal.append({"unit": asdict(result)})
-            results[result.file] = result
+        def done(task: T, result: UnitResult) -> None:
+            steps.finish(task.step, asdict(result))
+            results[task.file] = result
             progress.update(1)
 
         try:

@@ -53,9 +53,7 @@ def test_unfinished_builds_say_how_far_they_are(home):
     (folder / "shards" / "00001.h5.partial").write_bytes(b"x")
     assert "s3dis-k32-0123456789ab has 1 shard\n" in done("list").out
     (folder / "work").mkdir()
-    (folder / "work" / "journal.jsonl").write_text(
-        '{"journal":1,"key":"0123456789ab"}\n{"units":7}\n{"uni'
-    )
+    (folder / "work" / "units.json").write_text('{"count":7}')
     assert "has 1 of 7 shards" in done("list").out
     assert done("list", "--json").json["unfinished"] == [
         {"path": str(folder), "finished": 1, "shards": 7}

@@ -79,7 +79,7 @@ def test_folders_that_are_not_ours_are_refused_and_stay(
     }
     with Cases() as cases:
         for number, (name, command) in enumerate(commands.items()):
-            for file in ("thesis.tex", "shards/00000.h5", "work/journal.jsonl", "card.json"):
+            for file in ("thesis.tex", "shards/00000.h5", "work/00000.json", "card.json"):
                 with cases(f"{name} onto {file}"):
                     folder = tmp_path / f"{number}-{file.replace('/', '-')}"
                     plant(folder, file)

@@ -57,15 +57,16 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
     words, mine = ("preview", build, "--records", "0"), tmp_path / "mine"
     os.mkfifo(device)
     link.symlink_to(device)
-    assert "is not a regular file" in refused(*words, "--output", link)
+    assert "exists already" in refused(*words, "--output", link)
+    assert "is not a regular file" in refused(*words, "--output", link, "--force")
     assert link.is_symlink()
     assert device.is_fifo()
     link.unlink()
     link.symlink_to(tmp_path / "file")
-    done(*words, "--output", link)  # a path that the user named may be a link
+    done(*words, "--output", link, "--force")  # a path that the user named may be a link
     assert link.is_symlink()
     assert (tmp_path / "file").stat().st_size
-    assert "cannot be written" in refused(*words, "--output", tmp_path / "no" / "file")
+    assert "cannot be saved" in refused(*words, "--output", tmp_path / "no" / "file")
     mine.write_text("mine")
     (build / "preview.png").symlink_to(mine)
     assert "is a symbolic link" in refused(*words)

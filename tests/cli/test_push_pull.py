@@ -6,6 +6,7 @@ from pathlib import Path
 
 from support.cli import done, refused
 
+from kmip_data.files.changes import MARKER
 from kmip_data.models.training.run.folder import read_result
 from kmip_data.models.training.sharing import run_page
 
@@ -49,6 +50,7 @@ def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatc
     assert {path.name for path in (work / "mine").iterdir()} == {
         *copied,
         "metrics.csv",
+        MARKER,
     }
     for name in copied:
         assert (work / "mine" / name).read_bytes() == (run / name).read_bytes()

@@ -85,7 +85,7 @@ def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
     mark(folder, "build 0123456789ab")
-    (folder / "work/journal.jsonl").write_text("{}")
+    (folder / "work/00000.json").write_text("{}")
     (folder / "shards/00001.h5").write_bytes(b"x")
     (folder / "shards/mine.h5").write_bytes(b"mine")
     done("remove", folder.name, "--yes")

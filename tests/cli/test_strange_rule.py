@@ -1,4 +1,4 @@
-"""Rule: strange homes, journals, cards and names end in the usual error, or are left out."""
+"""Rule: strange homes, results of steps, cards and names end in the usual error, or are left out."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ TEXTS = {
     "no UTF-8": b"\xff\xfe{}",
     "no object": b"[1]",
     "deep": b"[" * 100_000,
-    "NUL": b'{"journal":1,"key":"a\\u0000b"}\n{"units":3}\n',
-    "other types": b'{"journal":1,"key":[1]}\n{"units":{}}\n{"prepared":[1]}\n{"unit":5}\n',
-    "long number": b'{"journal":1,"key":"k"}\n{"units":' + b"9" * 5000 + b"}\n",
-    "numbers": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":1,"files":[2],"inside":3,"plan":4}}\n',
+    "NUL": b'{"count":"a\\u0000b","name":"a\\u0000b"}',
+    "other types": b'{"count":{},"name":5,"inside":[1],"plan":3}',
+    "long number": b'{"count":' + b"9" * 5000 + b"}",
 }
 COMMANDS = ("list", "list --json", "runs", "runs --json", "remove {} --yes", "verify {}", "info {}")
 #: Kind of a file, its folder in the home (empty: a build), and where it lies in that.
 FILES = (
     ("card", "built/x-0", ["card.json"]),
     ("card of a build", "", ["card.json"]),
-    ("journal", "built/x-1", ["work/journal.jsonl", "shards/00000.h5"]),
+    ("result of a step", "built/x-1", ["work/units.json", "work/00000.json", "shards/00000.h5"]),
     ("card of a column", "", ["columns/rwse4/card.json"]),
     ("run", "runs/a/b/c", ["config.toml", "result.json", "metrics.csv", "checkpoints/last.ckpt"]),
     ("raw", "raw/s3dis", ["members-0/receipt.json", "a.receipt.json", "b.partial.json"]),

@@ -18,6 +18,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.config.overrides import read_config, to_toml
+from kmip_data.models.training.run.folder import read_result
 
 PARTS = {"train": [0], "val": [1], "test": [2]}
 
@@ -174,6 +175,14 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert (folders[0] / "result.json").stat().st_mtime_ns == changed
     assert len([*folders[0].parent.iterdir()]) == 3
 
+    # A report has one row of all folds, with the deviation of papers.
+    (row,) = done("report", "--format", "json").json["rows"]
+    tests = [
+        read_result(folder).metrics["test"][row["metric"]] for folder in folders[0].parent.iterdir()
+    ]
+    assert row["runs"] == 3
+    assert row["test_std"] == pytest.approx(statistics.stdev(tests))
+
     # The beginning of a name is enough, where only one run has it.
     start = folders[0].name[:-1]
     assert f"3 runs begin with '{start}'." in refused("evaluate", start)
@@ -192,6 +201,13 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     runs = [*folders[0].parent.iterdir()]
     assert "has 3 folds: there is no fold 3" in refused(*words, "--folds", "2,3", "--name", "new")
     assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
+
+
+def test_folds_of_one_drawn_split_are_refused(home):
+    words = ("train", "texas", "--sample", "--model", "gcn", "--epochs", "1", "--folds", "0-1")
+    message = refused(*words, "--split-rule", "stratified")
+    assert "both are one split" in message
+    assert not (home / "runs").exists()
 
 
 def test_data_without_folds_say_so(make_build, home, tmp_path):
@@ -269,7 +285,7 @@ def test_options_that_are_keys_name_the_key(home):
         "--dropout": "model.dropout",
     }.items():
         for command in ("train", "sweep"):
-            assert f"next: --set {key}=VALUE\n" in refused(command, "helsinki", option, "1")
+            assert f"next: --set {key}=1\n" in refused(command, "helsinki", option, "1")
     assert "No such option '--nonsense'" in refused("train", "helsinki", "--nonsense")
 
 

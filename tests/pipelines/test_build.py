@@ -152,15 +152,15 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
         toy.build(split_parameters={"from_raw": True, "fold": 1})
 
 
-def test_work_left_by_a_crash_is_removed_and_a_damaged_card_is_replaced(toy: Toy) -> None:
+def test_work_left_by_a_crash_is_removed_and_a_damaged_card_replaced(toy: Toy) -> None:
     build = toy.build()
     before = digests(build.path)
     (build.path / "work").mkdir()
-    (build.path / "work/journal.jsonl").write_text(f'{{"journal":1,"key":"{build.card.key}"}}\n')
+    (build.path / "work/units.json").write_text('{"count":7}')
     assert toy.build().path == build.path
     assert digests(build.path) == before
     (build.path / "card.json").write_text("{")
-    toy.build()
+    assert toy.build().path == build.path
     assert digests(build.path) == before
 
 
@@ -246,9 +246,9 @@ def test_repair_of_a_card_with_impossible_parameters_says_so(toy: Toy) -> None:
     assert digests(build.path) == broken
 
 
-#: Files of the user in a build, one of which has the name of a journal.
+#: Files of the user in a build.
 STRAYS = ["shards/00007.h5", "shards/mine.txt", "splits/mine.h5", "columns/mine/card.json"]
-STRAYS += ["shards/00000.h5.partial", "work/journal.jsonl"]
+STRAYS += ["shards/00000.h5.partial"]
 
 
 def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
@@ -264,13 +264,6 @@ def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
                     before = contents(folder)
                     if broken:
                         damage(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
-                    if (
-                        name == "work/journal.jsonl" and broken
-                    ):  # there is no other place for the journal
-                        with pytest.raises(UsageError, match="is not the journal"):
-                            repair_build(folder, home=toy.home, quiet=True)
-                        assert contents(folder)[name] == before[name]
-                        continue
                     repair_build(folder, home=toy.home, quiet=True)
                     assert contents(folder) == before
                     assert verify_build(folder).ok

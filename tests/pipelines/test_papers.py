@@ -246,7 +246,7 @@ build_dataset("ogbn-papers100m", home=Home(Path(sys.argv[1])), archives=[sys.arg
 #: Pass -> a folder that it writes to, and one of its own steps that must not be repeated after it.
 PASSES = {
     "partition": ("work/prepared-0/", None),
-    "sort": ("work/prepared-2/", "write_runs"),
+    "sort": ("work/prepared-1/", "write_runs"),
     "shard": ("shards/", "sort_runs"),
 }
 

@@ -223,7 +223,7 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
     assert (drawn.code, drawn.err) == (0, "")
     assert Image.open(tmp_path / "p.png").size[0] > 1000
     (home.raw / "photos").rename(tmp_path / "away")
-    without = kmip(*preview)
+    without = kmip(*preview, "--force")
     assert without.code == 0
     assert "are not here: drawn without them" in without.err
 

@@ -25,10 +25,12 @@ from kmip_data.errors import (
     DamagedInput,
     KmipDataError,
     OutOfResources,
+    UsageError,
     install_command,
 )
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import sha256_file
+from kmip_data.format.card import SplitPart
 from kmip_data.models.context import float32_products
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
@@ -144,8 +146,16 @@ def train(
     configs = [config]
     if folds:
         configs = [config.with_fold(fold) for fold in folds]
+        splits: list[dict[str, SplitPart]] = []
         for of_fold in configs:
-            open_split(of_fold, home=home, quiet=quiet, **build_options)
+            build, split_name = open_split(of_fold, home=home, quiet=quiet, **build_options)
+            parts = build.card.splits[split_name].parts
+            if parts in splits:
+                raise UsageError(
+                    f"{split_name} has the parts of another fold: both are one split.",
+                    next="leave --split-rule out, or train --seeds with one --split-seed after the other",
+                )
+            splits.append(parts)
     done = Summary([], [])
     for of_fold, seed in product(configs, seeds):
         run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.variant}"

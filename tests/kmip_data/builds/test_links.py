@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,10 +51,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             whole, lambda folder: ["encode", folder, *ENCODE, "--jobs", "1", "-q"]
         ),
     }
-    header = (begun / "work/journal.jsonl").read_bytes().splitlines()[0]
-    prepared = {"files": ["half"], "folder": "prepared-1", "inside": None, "plan": {}}
-    journal = b"\n".join([header, json.dumps({"prepared": prepared}).encode(), b'{"units":1}', b""])
-    return SimpleNamespace(journal=journal, found=found)
+    steps = {path.name: path.read_bytes() for path in (begun / "work").glob("*.json")}
+    assert sorted(steps) == ["prepared-0.json", "units.json"]
+    return SimpleNamespace(steps=steps, found=found)
 
 
 @pytest.mark.parametrize("kind", ["bait", "dangling"])
@@ -76,4 +74,4 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 def test_what_a_link_in_a_build_leads_to_stays(
     commands: SimpleNamespace, tmp_path: Path, command: str, name: str, kind: Kind
 ) -> None:
-    assert Sandbox(tmp_path, commands.journal).run(commands.found[command], name, kind)
+    assert Sandbox(tmp_path, commands.steps).run(commands.found[command], name, kind)

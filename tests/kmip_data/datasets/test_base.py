@@ -6,8 +6,9 @@ from dataclasses import fields
 import pytest
 
 import kmip_data
+from kmip_data import manifest
 from kmip_data.builds.home import BuildArguments, BuildOptions
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 
 OPTIONS = [field.name for field in fields(BuildOptions)]
@@ -52,3 +53,13 @@ def test_a_subclass_of_your_own_keeps_its_signature():
             super().__init__(**others)
 
     assert list(inspect.signature(Mine).parameters) == ["level", "others"]
+
+
+def test_faults_of_a_manifest_are_named_by_their_keys(monkeypatch):
+    wrong = {"name": "mine", "layout": {"fold": 10}}
+    monkeypatch.setattr(manifest, "read_shipped", lambda *_: wrong)
+    with pytest.raises(DamagedInput) as caught:
+        manifest.load_manifest.__wrapped__("helsinki")
+    assert "layout.fold: Extra inputs" in str(caught.value)
+    assert "title: Field required" in str(caught.value)
+    assert "mend manifests/datasets/helsinki/dataset.toml" in str(caught.value)

@@ -7,12 +7,11 @@ import os
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.folder import RESULT_NAME, read_result
 from kmip_data.pipelines.datasets.openstreetmap.tensors import read_vocabulary
-from kmip_data.pipelines.engine.journal import MAX_JOURNAL_BYTES, Journal
 
 
 def large(path, size=MAX_BYTES + 1):
@@ -73,8 +72,6 @@ def test_large_files_of_others(tmp_path):
         with pytest.raises(DamagedInput) as caught:
             read()
         assert "more than the 16,777,216 that are read" in str(caught.value)
-    with pytest.raises(UsageError, match="is not the journal of a build"):
-        Journal(large(tmp_path / "journal.jsonl", MAX_JOURNAL_BYTES + 1), "0123456789ab")
 
 
 def test_the_first_fault_of_many():

@@ -226,7 +226,7 @@ def test_command_sets_them_beside_the_paper(runs, tmp_path):
     assert (tmp_path / "k.png").read_bytes()[:4] == b"\x89PNG"
     with (tmp_path / "k.csv").open(newline="") as file:
         assert [row["k"] for row in csv.DictReader(file)] == ["5", "10"]
-    shown = done(*words, "--json").json
+    shown = done(*words, "--force", "--json").json
     assert (shown["rows"][1]["paper_seconds"], shown["rows"][0]["runs"]) == (30.14, 2)
 
 

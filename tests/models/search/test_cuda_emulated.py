@@ -327,7 +327,7 @@ def test_scratch_memory() -> None:
         heads, rows, graphs, dim, k = case
         many = heads * rows >= 10**6
         ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
-        whole = plan.plan_for((heads, rows, rows, dim), k, k, (ptr, ptr), torch.device("cpu"), 132)
+        whole = plan.plan_for((heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132)
         placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
         starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
         assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))

@@ -194,6 +194,11 @@ def test_seeds_are_a_range_or_a_list(tmp_path):
     assert read_plan(str(write_plan(tmp_path / "a.toml", seeds=[5, 1]))).seeds == (5, 1)
 
 
+def test_a_plan_needs_datasets_models_and_seeds_alone(tmp_path):
+    (tmp_path / "mine.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n')
+    assert read_plan(str(tmp_path / "mine.toml")).about == ""
+
+
 def test_what_is_wrong_in_a_plan_is_named(tmp_path):
     def check(case, base=tmp_path):
         keys, said = case

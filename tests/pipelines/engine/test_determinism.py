@@ -16,7 +16,7 @@ GRAPHS = 20
 
 #: Every listing of a folder in another order.
 SHUFFLED = """
-import os, random
+import os, random, shutil  # shutil looks up os.scandir once
 real_listdir, real_scandir = os.listdir, os.scandir
 rng = random.Random({seed})
 

@@ -85,16 +85,16 @@ def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")
     done: list[int] = []
-    append = encode.Journal.append
+    finish = encode.Steps.finish
 
-    def interrupt(journal: Any, entry: Any) -> None:
-        append(journal, entry)
+    def interrupt(steps: Any, step: str, result: Any) -> None:
+        finish(steps, step, result)
         done.append(1)
         if len(done) == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(encode.Journal, "append", interrupt)
+        patch.setattr(encode.Steps, "finish", interrupt)
         with pytest.raises(KeyboardInterrupt):
             encode_build(copy, ENCODINGS, jobs=1, quiet=True)
     assert added_names(copy.path) == []

@@ -21,7 +21,7 @@ from kmip_data.files.changes import MARKER
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
-from kmip_data.pipelines.engine.journal import remove_work
+from kmip_data.pipelines.engine.unfinished import remove_work
 
 GRAPHS = 12
 MINE = "years of work"

@@ -19,7 +19,7 @@ from support.builds.toy_pipeline import OneUnitPipeline, build_toy, built_units,
 GRAPHS = {"worker": 12, "builder": 12, "alone": 6}  #: four units of three graphs; one unit of six
 Point = tuple[str, str, str, int, str]
 
-#: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and
+#: The named moments: each step of a shard, of a result, of the split, README, Croissant and
 #: card.
 POINTS: list[Point] = [
     ("worker", "/shards", "write", 2, "middle"),
@@ -119,9 +119,9 @@ def _check_failure(code: int, err: str, folder: Path, reference: dict[str, str])
     _check_visible(folder, reference)
 
 
-@pytest.mark.parametrize("limit", [30, 9_000])
+@pytest.mark.parametrize("limit", [20, 64, 9_000])
 def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit: int) -> None:
-    """RLIMIT_FSIZE: 30 bytes stop the journal, 9,000 the first shard."""
+    """RLIMIT_FSIZE: 20 bytes stop the marker, 64 the result of ``prepare``, 9,000 the first shard."""
     write_raw(tmp_path / "raw", GRAPHS["builder"])
     (tmp_path / "bootstrap").mkdir()
     child = crash_points.start_build(

@@ -35,8 +35,8 @@ def test_a_limit_is_spread_over_all_files() -> None:
     assert inside == [("x", 0, [0, 2]), ("y", 4, [0, 2, 4])]
 
 
-def test_parts_come_in_their_order_whatever_that_of_the_plan() -> None:
-    units = units_of_parts({"test": 1, "train": 3, "val": 0}, Params(), 2)
+def test_parts_come_in_the_order_of_their_sizes() -> None:
+    units = units_of_parts({"train": 3, "val": 0, "test": 1}, Params(), 2)
     found = [(unit.name, unit.items) for unit in units]
     assert found == [
         ("train 0 to 1", {"part": "train", "rows": [0, 1]}),

@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +65,8 @@ class Sandbox:
     """A folder in ``place`` to put links into, and ``away``, where they lead."""
 
     root: Path
-    bait_journal: bytes = b""  #: makes a bait look like the work folder of a build that was stopped
+    #: Files that make a bait look like the work folder of a build that was stopped.
+    bait: Mapping[str, bytes] = field(default_factory=dict)
     name: str = "D"
 
     @property
@@ -120,7 +121,8 @@ class Sandbox:
         for name in (*NAMES, f"{own}.lock", f"{own}.owner.json"):
             (away / name).parent.mkdir(parents=True, exist_ok=True)
             (away / name).write_bytes(PRECIOUS)
-        (away / "journal.jsonl").write_bytes(self.bait_journal or PRECIOUS)
+        for name, data in self.bait.items():
+            (away / name).write_bytes(data)
 
     def _around(self, link: Path) -> set[str]:
         """Return the entries next to the folder, by name."""

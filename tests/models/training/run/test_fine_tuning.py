@@ -13,8 +13,10 @@ from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import begin_folder
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
+from kmip_data.models.training.run.folder import RUN
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
 
@@ -127,7 +129,7 @@ def test_weights_of_another_model_in_a_runs_own_folder_are_refused(build, source
 def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_path) -> None:
     home = Home(tmp_path)
     left = home.runs / "clouds/gps-kmip/early"
-    left.mkdir(parents=True)
+    begin_folder(left, RUN)
     shutil.copy(source / WEIGHTS, left / INITIAL)
     assert train(tuned(build, source), home=home, name="early", quiet=True).runs == [left]
 

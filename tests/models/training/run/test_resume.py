@@ -38,7 +38,7 @@ from kmip_data.models.training.run.checkpoint import (
     write_checkpoint,
 )
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import RESULT_NAME, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, RUN, read_result
 from kmip_data.models.training.run.train import resume, train
 
 
@@ -275,7 +275,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
         inside.append(run)
         with pytest.raises(UsageError, match=f"{run} is in use"):
             resume(run, home=home, quiet=True)
-        with pytest.raises(UsageError, match="A run called 'two' already exists"):
+        with pytest.raises(UsageError, match=f"{run} is in use"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
         raise Stop("stopped")
 
@@ -296,7 +296,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
 def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, tmp_path):
     home = Home(tmp_path / "home")
     run = home.runs / "clouds" / "gps-kmip" / "early"
-    run.mkdir(parents=True)
+    files.begin_folder(run, RUN)
     (run / files._partial_name("config.toml")).write_text("[da")
     with pytest.raises(UsageError, match="There is no run 'early'"):
         resume("early", home=home, quiet=True)
@@ -304,7 +304,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     same_run(run, whole)
     (run.parent / "mine").mkdir()
     (run.parent / "mine/notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="A run called 'mine' already exists"):
+    with pytest.raises(UsageError, match="mine is not empty"):
         train(tiny_config(build, **options), home=home, name="mine", quiet=True)
 
 

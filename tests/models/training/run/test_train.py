@@ -23,6 +23,7 @@ from support.shared import ROOT
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import GPU_EXTRAS, CheckFailed, OutOfResources, UsageError
+from kmip_data.files.changes import MARKER
 from kmip_data.models.layers.gated_gcn import _fused
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
@@ -141,7 +142,7 @@ def test_what_a_run_leaves(done, build, home):
     assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     checkpoints = {LAST, PREVIOUS, DIGESTS, BEST}
-    assert names == {"config.toml", "metrics.csv", "result.json", WEIGHTS} | checkpoints
+    assert names == {"config.toml", "metrics.csv", "result.json", WEIGHTS, MARKER} | checkpoints
     assert load_file(run / WEIGHTS).keys() == load_file(run / BEST).keys()
     config = read_config(run / "config.toml")
     assert (config.data.sample, config.data.parameters) == (True, {"k": 3})

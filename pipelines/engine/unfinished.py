@@ -1,0 +1,151 @@
+"""Unfinished builds: which steps are done, which folders they may use, what is removed of them."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.columns import files_of_build
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, occupied
+from kmip_data.files import changes as files
+from kmip_data.files.reading import canonical_json, read_json
+from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.reader import Shard
+
+WORK = "work"  #: folder inside an unfinished build: results of steps, what ``prepare`` wrote
+PREPARATION = "the preparation of the raw files"  #: the one call that is not a unit
+RESUMES = "finished shards; the next run resumes from them"
+UNITS = "units"  #: step that counts the units
+_MAX_BYTES = 2**28  #: of the result of a step: the plan of a pass may list every record
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """A shard that is complete on disk."""
+
+    name: str
+    file: str
+    sha256: str
+    crc32: str
+    bytes: int
+    graphs: int
+    nodes: int
+    edges: int
+    statistics: dict[str, Any]
+    #: Key and reason of each skipped record.
+    skipped: list[list[str]] = field(default_factory=list)
+    members: list[dict[str, Any]] = field(default_factory=list)  #: files of a shard that is cut
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Entry of the file on a card, without its name."""
+        names = ("sha256", "crc32", "bytes", "graphs", "nodes", "edges", "members")
+        return {name: getattr(self, name) for name in names}
+
+
+class Steps:
+    """Results of the finished steps of a build, a JSON file each in the folder ``work``.
+
+    A result is synced and renamed in after all that it describes is on disk, so a step whose file
+    is there is done. A shard must also have the digest in its result.
+    """
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+
+    def result(self, step: str) -> dict[str, Any]:
+        """Return the result of a step; of one that is not done, or cannot be read, an empty one."""
+        with contextlib.suppress(OSError, ValueError):
+            result = read_json(self._path(step), _MAX_BYTES)
+            if isinstance(result, dict):
+                return result
+        return {}
+
+    def finish(self, step: str, result: dict[str, Any]) -> None:
+        """Write the result of a step."""
+        files.write_file(self._path(step), canonical_json(result).encode())
+
+    def _path(self, step: str) -> Path:
+        return self.work / f"{step}.json"
+
+
+@dataclass(frozen=True)
+class UnfinishedBuild:
+    """A build folder without a card; the same ``build`` command resumes it."""
+
+    path: Path
+    finished: int  #: number of shards on disk
+    shards: int | None  #: number in the end; ``None`` where it was stopped before that was known
+
+
+def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
+    """Return all unfinished builds under ``home``, by folder name."""
+    builds = []
+    for folder in sorted(home.built.glob("*")):
+        if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
+            shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
+            count = Steps(folder / WORK).result(UNITS).get("count")
+            total = count if isinstance(count, int) else None
+            builds.append(UnfinishedBuild(folder, len(shards), total))
+    return builds
+
+
+def finished_card(folder: Path) -> Card | None:
+    """Return the card of a finished build; ``None`` if none, or one that is damaged.
+
+    Raises ``UsageError`` where a newer kmip-data wrote the build.
+    """
+    if (folder / CARD_NAME).is_file():
+        with contextlib.suppress(DamagedInput):
+            return read_card(folder)
+    return None
+
+
+def check_folder(folder: Path, key: str) -> None:
+    """Refuse a folder that holds anything but the build of this key, finished or not.
+
+    A new build begins in a missing or empty folder, or in one that was begun for this key.
+    """
+    card = finished_card(folder)
+    if card is None:
+        files.refuse_taken(folder, files.build_content(key))
+    elif card.key != key:
+        raise occupied(folder, f"build key {key}", f"build key {card.key}")
+
+
+def stored_key(folder: Path) -> str | None:
+    """Return the build key that the first readable shard of a folder carries."""
+    for path in sorted((folder / "shards").glob("*.h5")):
+        with contextlib.suppress(DamagedInput):  # of a member: of the shard that it belongs to
+            return Shard(path.with_stem(path.stem.partition("-")[0])).build_key
+    return None
+
+
+def remove_work(folder: Path) -> None:
+    """Remove the work folder of a build with all in it."""
+    if files.content_of(folder) is not None:
+        files.remove_tree(folder / WORK, root=folder)
+
+
+def remove_unfinished(folder: Path, key: str) -> bool:
+    """Remove what the unfinished build of this key made in ``folder``.
+
+    Returns True if there was one.
+    """
+    ours = files.content_of(folder) == files.build_content(key)
+    if not ours or (folder / CARD_NAME).exists():
+        return False
+    remove_half_done(folder)
+    files.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
+    remove_work(folder)
+    files.unmark(folder)
+    return True
+
+
+def remove_half_done(folder: Path) -> None:
+    """Remove what writers that are gone left half-written."""
+    for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
+        files.remove_partials(inside, root=folder)

@@ -1,0 +1,58 @@
+"""Results of finished steps: whole or not there; a shard also needs the digest in its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
+
+from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.engine.unfinished import Steps
+
+
+def test_a_result_that_is_cut_at_any_byte_is_none(tmp_path: Path) -> None:
+    steps = Steps(tmp_path)
+    steps.finish("00000", {"name": "graphs 0", "graphs": 3})
+    text = (tmp_path / "00000.json").read_bytes()
+    for other in (*(text[:cut] for cut in range(len(text))), b"7", b"[]", b"\xff{]", b"[" * 10**5):
+        (tmp_path / "00000.json").write_bytes(other)
+        assert steps.result("00000") == {}
+    steps.finish("00000", {"graphs": 4})
+    assert steps.result("00000") == {"graphs": 4}
+    assert [path.name for path in tmp_path.iterdir()] == ["00000.json"]
+
+
+@pytest.mark.parametrize("damage", ["shard", "missing", "result", "another version"])
+def test_a_damaged_step_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Of a build that was interrupted after its last shard."""
+    write_raw(tmp_path / "raw", 12)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "finish_build", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            build_toy(tmp_path, jobs=1, quiet=True)
+    (folder,) = (tmp_path / "built").glob("toy-*")
+    shard = folder / "shards/00001.h5"
+    result = folder / "work/00001.json"
+    before = digests(folder)["shards/00001.h5"]
+    if damage == "shard":
+        data = bytearray(shard.read_bytes())
+        data[-3] ^= 1
+        shard.write_bytes(data)
+    elif damage == "missing":
+        shard.unlink()
+    elif damage == "result":
+        result.write_bytes(result.read_bytes()[:-5])
+    else:
+        result.write_bytes(result.read_bytes().replace(b'"graphs":', b'"records":'))
+    begun = len(built_units(tmp_path))
+    build = build_toy(tmp_path, jobs=1, quiet=True)
+    assert built_units(tmp_path)[begun:] == [1]
+    assert digests(build.path)["shards/00001.h5"] == before
+    assert not (folder / "work").exists()
