@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import os
 import threading
 import time
@@ -139,7 +138,9 @@ def _watched(
     where: _Location,
     skipped: list[list[str]],
 ) -> Iterator[GraphRecord]:
-    looked = -math.inf
+    if task.stop.exists():  # sent before the build was stopped
+        raise StopRequestedError
+    looked = time.monotonic()
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         # A look at the file system now and then: how an interrupt reaches a worker.
         now = time.monotonic()
