@@ -26,7 +26,7 @@ from benchmarks.readers import compared
 from benchmarks.reading import SMALL_BATCH, row_of
 from benchmarks.table import Row, bytes_below, thread_count
 from kmip_data.builds.home import Home
-from kmip_data.files.changes import remove_made
+from kmip_data.files.changes import remove_tree
 from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.profiling.turns import compare
@@ -71,7 +71,7 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     load_pipeline(load_manifest("peptides-func")).sample(raw, limit=graphs)
 
     def ours(jobs: int) -> Any:
-        remove_made(home)
+        remove_tree(home)
         return build_dataset(
             "peptides-func", home=Home(home), archives=[raw], unpinned=True, jobs=jobs, quiet=True
         )
@@ -130,7 +130,7 @@ def malnet(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     keys = {"isolated": "keep", "label_order": "first-seen"}
 
     def theirs() -> None:
-        remove_made(folder / "pyg/processed")
+        remove_tree(folder / "pyg/processed")
         with contextlib.redirect_stderr(io.StringIO()):
             MalNetTiny(str(folder / "pyg"))
 
@@ -156,7 +156,7 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     memory = {made: 0, pyg: 0}
 
     def measured(folder_of: Path, build: Callable[[], object]) -> None:
-        remove_made(folder_of)
+        remove_tree(folder_of)
         peak = Peak(torch.device("cpu"))
         peak.start(())
         with contextlib.redirect_stderr(io.StringIO()):
@@ -226,7 +226,7 @@ def published(folder: Path, name: str, *, quick: bool) -> Iterator[Row]:
     check_equal(dataset, others)
 
     def ours() -> None:
-        remove_made(folder / "build")
+        remove_tree(folder / "build")
         build_shards(name, raw, folder / "build")
 
     turns = 1 if quick else case.turns

@@ -72,7 +72,7 @@ class UnitStatistics:
         self._waiting_edges = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Exact counts as sorted [[value, count], …], for the journal: the form that adds up without loss."""
+        """Exact counts as sorted [[value, count], …], the form that adds up without loss."""
         self._count()
         summary: dict[str, Any] = {}
         for name, counts in self._counts.items():

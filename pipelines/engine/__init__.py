@@ -1,1 +1,1 @@
-"""The build engine: units through workers into shards, journaled and resumable, the card last."""
+"""The build engine: units through workers into shards, resumable by their results, the card last."""
