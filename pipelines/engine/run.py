@@ -150,7 +150,7 @@ class _Run:
         for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
             step = f"prepared-{number}"
             result = self.steps.result(step)
-            if not result:
+            if not {"inside", "plan"} <= result.keys():  # not done, or of another version
                 result = self._run_pass(name, prepared if number else raw, step)
             inside = result["inside"]
             prepared = Prepared(raw.path if inside is None else work / inside, result["plan"])

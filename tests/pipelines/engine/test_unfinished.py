@@ -56,3 +56,22 @@ def test_a_damaged_step_is_done_again(
     assert built_units(tmp_path)[begun:] == [1]
     assert digests(build.path)["shards/00001.h5"] == before
     assert not (folder / "work").exists()
+
+
+def test_a_preparation_of_another_version_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_raw(tmp_path / "raw", 12)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "finish_build", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            build_toy(tmp_path, jobs=1, quiet=True)
+    (folder,) = (tmp_path / "built").glob("toy-*")
+    before = digests(folder)["shards/00001.h5"]
+    (folder / "work/prepared-0.json").write_text('{"plan": {}}')
+    build = build_toy(tmp_path, jobs=1, quiet=True)
+    assert digests(build.path)["shards/00001.h5"] == before
