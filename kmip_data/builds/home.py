@@ -255,8 +255,7 @@ def find_build(
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found="".join(folders),
-            next=f"one of these folders in place of {dataset}; or remove what you do not need: "
-            f"kmip-data remove {matches[0].path}",
+            next=f"one of these folders in place of {dataset}; kmip-data remove FOLDER removes one",
         )
     return matches[0] if matches else None
 

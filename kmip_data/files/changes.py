@@ -121,7 +121,7 @@ def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
         f"{folder} is not empty, and kmip-data has not made it.",
         expected=f"a new or empty folder, or one with {MARKER}",
         found=", ".join(names),
-        next=f"another folder; if an earlier version made this one: kmip-data verify {folder}",
+        next=f"another folder; a sound build or run without a marker: kmip-data verify {folder} adopts it",
     )
 
 
