@@ -60,7 +60,7 @@ def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -
 def build_schedule(
     optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
 ) -> LRScheduler:
-    """Return the schedule ``config.kind``;
+    """Return the schedule ``config.kind``.
 
     ``steps`` per epoch matter if it moves with every step.
     """
