@@ -1,4 +1,4 @@
-"""Parameters of your own graphs, tables of text, and what their columns are."""
+"""Parameters of your own graphs, text tables, and the kinds of their columns."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kmip_data.format.splits import NO_PART, NODE_PARTS, PARTS, part_name
 from kmip_data.pipelines.shared.own import OwnParams
 from kmip_data.pipelines.shared.records import codes_of_masks
 
-PART = "split"  #: column that has parts and nothing else
+PART = "split"  #: column of parts
 USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
 MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
 _MOST_CLASSES = 65_536
 _MOST_FOLDS = 200  #: splits by masks
-_LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
+_LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
 _BLOCK = 2**20  #: bytes of text
 _BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
-#: Beginnings of whole numbers that a parser reads as others: 001, +1, -0.
+#: Beginnings of integers that would change when parsed: 001, +1, -0.
 _ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
 
 
@@ -66,18 +66,18 @@ class GraphParams(OwnParams):
 
 @dataclass
 class Facts:
-    """Parameters, and what a reader finds of the columns of all graphs."""
+    """Parameters, and findings of a reader about the columns of all graphs."""
 
     params: GraphParams
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: attribute -> its columns
     level: str = "graph"  #: of the targets
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
-    #: Names of arrays, columns and files that are not read; a dict keeps their order.
+    #: Ordered names of unread arrays, columns and files.
     ignored: dict[str, None] = field(default_factory=dict)
-    memory: int | None = None  #: bytes that reading may take; ``None``: no limit
+    memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
 
     def claim(self, needed: int, what: str, about: str = "about") -> None:
-        """Raise ``OutOfResources`` where reading would take more memory than is allowed."""
+        """Raise ``OutOfResources`` if reading would exceed the memory limit."""
         if self.memory is not None and needed > self.memory:
             raise OutOfResources(
                 f"{what} needs {about} {human_bytes(needed)} of memory,"
@@ -86,7 +86,7 @@ class Facts:
             )
 
     def require(self, tables: Sequence[Table]) -> None:
-        """Refuse names of parameters that no table has."""
+        """Refuse column names in parameters that no table has."""
         for name in (*self.params.label, *self.params.feature):
             if name == "none" or any(name in table.names for table in tables):
                 continue
