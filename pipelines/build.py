@@ -229,7 +229,7 @@ def _find(
     options: BuildOptions,
 ) -> Build | None:
     """Return the matching finished build, if it can be found without the raw files."""
-    wanted = {**params.model_dump(mode="json"), "compression": options.compression}
+    wanted = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)

@@ -63,12 +63,7 @@ def rebuild_lost(path: Path, home: Home, **options: Unpack[BuildArguments]) -> B
     key = stored_key(path)
     recorded = _recorded(page)
     chosen = BuildOptions.of(dataset, options)
-    chosen = replace(
-        chosen,
-        output=path,
-        compression=recorded.pop("compression", None),
-        unpinned=True,
-    )
+    chosen = replace(chosen, output=path, unpinned=True)
 
     commands = []
     for manifest in _manifests(dataset):

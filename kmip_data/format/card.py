@@ -53,10 +53,10 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(
                 f"{name[:80]} is neither a number, a string, a boolean nor a list of these"
             )
-    # These three are read by code that relies on their types.
-    for name, kind in (("k", int), ("limit", int), ("compression", str)):
+    # These two are read by code that relies on their types.
+    for name in ("k", "limit"):
         value = parameters.get(name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise ValueError(f"{name} has the wrong type")
     return parameters
 

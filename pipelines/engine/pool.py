@@ -43,7 +43,6 @@ class BuildTask:
     folder: Path  #: the build folder
     stop: Path  #: a file; the worker stops when it appears
     key: str
-    compression: writer.Compression
     threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
 
     @property
@@ -105,7 +104,6 @@ def build_unit(task: BuildTask) -> UnitResult:
             root=task.folder,
             dataset=name,
             build_key=task.key,
-            compression=task.compression,
         )
     return UnitResult(
         task.name,

@@ -265,7 +265,6 @@ def test_names_that_are_none(copy, tmp_path):
 def test_cards_with_other_values(copy):
     changes = [
         lambda card: card["parameters"].update(k="32"),
-        lambda card: card["parameters"].update(compression=["gzip"]),
         lambda card: card["parameters"].update(more={"a": {}}),
         lambda card: card["counts"].pop("nodes"),
         lambda card: card["counts"].update(edges=-1),
