@@ -458,33 +458,17 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
         "node": shard.node_ptr,
         "edge": shard.edge_ptr,
     }
-    row_ptr = pointers[column.level]
     low = column.low
     high = column.most
+    rules: list[tuple[str, Callable[[Array, int], Bools]]] = []
     if column.finite and np.dtype(column.stored).kind == "f":
-        yield from _faults(
-            shard,
-            column.key,
-            row_ptr,
-            lambda block, _: ~np.isfinite(block),
-            "finite values",
-        )
+        rules.append(("finite values", lambda block, _: ~np.isfinite(block)))
     if low is not None:
-        yield from _faults(
-            shard,
-            column.key,
-            row_ptr,
-            lambda block, _: block < low,
-            f"at least {low}",
-        )
+        rules.append((f"at least {low}", lambda block, _: block < low))
     if high is not None:
-        yield from _faults(
-            shard,
-            column.key,
-            row_ptr,
-            lambda block, _: block > high,
-            f"at most {high}",
-        )
+        rules.append((f"at most {high}", lambda block, _: block > high))
+    for expected, wrong in rules:
+        yield from _faults(shard, column.key, pointers[column.level], wrong, expected)
 
 
 def _faults(
