@@ -225,7 +225,17 @@ def test_a_column_with_a_key_of_the_build(copy):
 # Names
 
 
-BAD_NAMES = ("../elsewhere", "/etc/passwd", "a/b", "a\x1b[31m", "a\n", "\u00e4", "-a", "x" * 300, 1)
+BAD_NAMES = (
+    "../elsewhere.h5",
+    "/etc/passwd",
+    "a/b",
+    "a\x1b[31m",
+    "a\n",
+    "\u00e4",
+    "-a",
+    "x" * 300,
+    1,
+)
 NAMES = [
     lambda card, name: card.update(dataset=name),
     lambda card, name: card.update(manifest=name),
@@ -264,6 +274,8 @@ def test_names_that_are_none(copy, tmp_path):
 
 def test_cards_with_other_values(copy):
     changes = [
+        lambda card: card.update(data_schema={}),
+        lambda card: card.update(default_split="absent"),
         lambda card: card["parameters"].update(k="32"),
         lambda card: card["parameters"].update(more={"a": {}}),
         lambda card: card["counts"].pop("nodes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 from pathlib import Path
 
 import h5py
@@ -59,16 +60,9 @@ def test_a_cut_shard_is_the_same_shard(tmp_path, monkeypatch):
     left, right = Shard(whole.path / one.file), Shard(cut.path / entry.file)
     pattern = str(cut.path / "shards/00000-%05d.h5")
     with h5py.File(pattern, driver="family", memb_size=SIZE) as file:
-        for key, shard in (
-            (key, each)
-            for key in left.layout
-            for each in (right, pickle.loads(pickle.dumps(right)))
-        ):
-            count = {"graph": 1, "node": 9000, "edge": 9000}[key.partition("/")[0]] + key.endswith(
-                "_ptr"
-            )
-            np.testing.assert_array_equal(shard.read(key, 0, count), left.read(key, 0, count))
-            np.testing.assert_array_equal(shard.read(key, 0, count), file[key][()])
+        for key, shard in product(left.layout, (right, pickle.loads(pickle.dumps(right)))):
+            np.testing.assert_array_equal(shard.read(key, 0, 9001), left.read(key, 0, 9001))
+            np.testing.assert_array_equal(shard.read(key, 0, 9001), file[key][()])
     ours, theirs = kmip_data.open(cut.path)[0], kmip_data.open(whole.path)[0]
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs.to_dict())
     assert 'driver="family", memb_size=' in (cut.path / "README.md").read_text()
@@ -120,7 +114,7 @@ def test_what_does_not_map_in_a_row_is_refused(cut):
     path = cut.path / FIRST
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(DamagedInput, match="cannot be read any more"):
+    with pytest.raises(DamagedInput, match=r"shards/00000\.h5"):
         Shard(cut.path / "shards/00000.h5")
 
 

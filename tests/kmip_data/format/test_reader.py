@@ -20,7 +20,7 @@ from support.builds.records import (
     make_records,
     read_records,
 )
-from support.cases import Cases, open_descriptors
+from support.cases import open_descriptors
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.format.reader import Shard
@@ -45,13 +45,11 @@ def test_mapped_is_a_read_only_view(path, tmp_path):
     shard = Shard(path)
     view = shard.mapped("node/x")
     assert view is shard.mapped("node/x")
-    for change in (
-        lambda: view.fill(0),
-        lambda: view.setflags(write=True),
-        lambda: shard.node_ptr.fill(1),
-    ):
-        with pytest.raises(ValueError, match=r"read-only|WRITEABLE"):
-            change()
+    for array in (view, shard.node_ptr):
+        with pytest.raises(ValueError):
+            array.fill(1)
+    with pytest.raises(ValueError):
+        view.setflags(write=True)
     write(tmp_path / "e.h5", sizes=[0, 0])
     empty = Shard(tmp_path / "e.h5")
     assert empty.mapped("node/x").shape == empty.read("node/x", 0, 0).shape == (0, 6)
@@ -216,17 +214,14 @@ FAULTS = [
 ]
 
 
-def test_faulty_shards_are_refused(path):
-    good = path.read_bytes()
-    with Cases() as cases:
-        for number, (change, words) in enumerate(FAULTS):
-            with cases(f"fault {number}: {words}"):
-                path.write_bytes(good)
-                change(path)
-                with pytest.raises(DamagedInput, match=words) as caught:
-                    Shard(path)
-                assert str(path) in str(caught.value)
-                assert caught.value.parts["next"]
+@pytest.mark.parametrize(("change", "words"), FAULTS)
+def test_faulty_shards_are_refused(path, change, words):
+    change(path)
+    with pytest.raises(DamagedInput) as caught:
+        Shard(path)
+    assert words in str(caught.value)
+    assert str(path) in caught.value.what
+    assert caught.value.parts["next"]
 
 
 def test_keys_that_are_not_text(path):

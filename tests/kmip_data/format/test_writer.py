@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from support.builds.records import (
     make_records,
     read_records,
 )
-from support.cases import Cases, check_each
+from support.cases import check_each
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
@@ -151,11 +152,11 @@ BROKEN = [
     (dict(columns={}), "its columns"),
     (dict(columns={**GOOD.columns, "node/x": [[0.0]]}), "found: list"),
     (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 6), ">f4")}), "dtype float32"),
-    (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), r"shape \(5, 6\)"),
-    (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), r"shape \(\)"),
+    (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), "shape (5, 6)"),
+    (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), "shape ()"),
     (dict(neighbor=None), "neighbor"),
-    (dict(neighbor=np.zeros((5, 3), int)), r"shape \(5, 4\)"),
-    (dict(neighbor=np.zeros(20, int)), r"shape \(5, 4\)"),
+    (dict(neighbor=np.zeros((5, 3), int)), "shape (5, 4)"),
+    (dict(neighbor=np.zeros(20, int)), "shape (5, 4)"),
     (dict(neighbor=np.zeros((5, 4))), "integer"),
     (dict(neighbor=np.full((5, 4), 5)), "0 to 4"),
     (dict(neighbor=np.full((5, 4), -1)), "0 to 4"),
@@ -169,18 +170,22 @@ BROKEN = [
 ]
 
 
-def test_broken_records_are_refused_by_key():
-    with Cases() as cases:
-        for changes, words in BROKEN:
-            with cases(words):
-                record = dataclasses.replace(GOOD, **changes)
-                with pytest.raises(DamagedInput, match=words) as caught:
-                    encode([GOOD, record], POINT_SCHEMA)
-                assert repr(record.key) in caught.value.what
-        record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
-        for edge_index in (None, np.zeros(3, int), np.zeros((3, 2), int), np.full((2, 1), 9)):
-            with cases(edge_index), pytest.raises(DamagedInput, match="edge_index"):
-                encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
+@pytest.mark.parametrize(("changes", "words"), BROKEN)
+def test_broken_records_are_refused_by_key(changes, words):
+    record = dataclasses.replace(GOOD, **changes)
+    with pytest.raises(DamagedInput) as caught:
+        encode([GOOD, record], POINT_SCHEMA)
+    assert words in str(caught.value)
+    assert repr(record.key) in caught.value.what
+
+
+@pytest.mark.parametrize(
+    "edge_index", [None, np.zeros(3, int), np.zeros((3, 2), int), np.full((2, 1), 9)]
+)
+def test_broken_edges_are_refused(edge_index):
+    record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
+    with pytest.raises(DamagedInput, match="edge_index"):
+        encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
 
 
 COLUMN = POINT_SCHEMA.columns[0]
@@ -206,26 +211,19 @@ UNSTORABLE = [
     (changed(shape=(-1,)), "shape"),
     (changed(shape=(2**30, 2)), "2 GiB"),
     (changed(attribute="a b"), "identifier"),
-    (
-        dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)),
-        "none are stored",
-    ),
-    (
-        dict(views=(View(attribute="pos", source="node/x", start=0, stop=7),)),
-        "not within a stored column",
-    ),
-    (
-        dict(views=(View(attribute="pos", source="node/none", start=0, stop=1),)),
-        "not within a stored column",
+    (changed(key="edge/a") | dict(edges="none", k=None), "none are stored"),
+    *(
+        (dict(views=(View(attribute="pos", source=key, start=0, stop=stop),)), f"{key}[0:{stop}]")
+        for key, stop in (("node/x", 7), ("node/none", 1))
     ),
 ]
 
 
-def test_schemas_that_cannot_be_stored():
-    with Cases() as cases:
-        for changes, words in UNSTORABLE:
-            with cases(changes), pytest.raises(UsageError, match=words):
-                encode([], dataclasses.replace(POINT_SCHEMA, **changes))
+@pytest.mark.parametrize(("changes", "words"), UNSTORABLE)
+def test_schemas_that_cannot_be_stored(changes, words):
+    with pytest.raises(UsageError) as caught:
+        encode([], dataclasses.replace(POINT_SCHEMA, **changes))
+    assert words in str(caught.value)
 
 
 def test_what_a_shard_cannot_hold():
@@ -233,9 +231,9 @@ def test_what_a_shard_cannot_hold():
         dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60)
         for i in range(200)
     )
-    with pytest.raises(UsageError, match="ASCII"):
+    with pytest.raises(UsageError, match="größe"):
         encode_shard([], POINT_SCHEMA, dataset="größe", build_key="k")
-    with pytest.raises(UsageError, match="cannot be stored"):
+    with pytest.raises(UsageError, match="schema"):
         encode([], dataclasses.replace(POINT_SCHEMA, columns=many))
 
 
@@ -246,11 +244,10 @@ def test_values_beyond_their_column_are_refused_before_they_are_written(
     if streamed:
         monkeypatch.setattr(writer, "STREAMED_BYTES", -1)
     column = {"key": "node/a", "attribute": "a", "stored": "float32", "presented": "float32"}
-    how = {"root": tmp_path, **HOW}
-    for bounds, values, message in (
-        ({}, [0, np.nan], "'2' .* node/a has values that are not finite"),
-        ({"low": 0, "high": 1}, [0, 2], "'2' .* node/a is 0.0 to 2.0, not 0 to 1"),
-        ({"low": 0, "finite": False}, [np.nan, -1], "'2' .* node/a is -1.0 to"),
+    for bounds, values, words in (
+        ({}, [0, np.nan], "not finite"),
+        ({"low": 0, "high": 1}, [0, 2], "0.0 to 2.0, not 0 to 1"),
+        ({"low": 0, "finite": False}, [np.nan, -1], "-1.0 to"),
         ({"low": 0, "finite": False}, [np.nan, 0], None),
     ):
         schema = Schema(columns=(Column(**column, **bounds),), edges="none")
@@ -258,9 +255,10 @@ def test_values_beyond_their_column_are_refused_before_they_are_written(
         for key, row in (("1", [0.5, 0.5]), ("2", values)):
             array = np.array(row, np.float32)
             records.append(GraphRecord(key=key, num_nodes=2, columns={"node/a": array}))
-        if message is None:
-            assert write_shard(tmp_path / "0.h5", records, schema, **how)["nodes"] == 4
+        write = partial(write_shard, tmp_path / "0.h5", records, schema, root=tmp_path, **HOW)
+        if words is None:
+            assert write()["nodes"] == 4
             continue
-        with pytest.raises(DamagedInput, match=message):
-            write_shard(tmp_path / "0.h5", records, schema, **how)
+        with pytest.raises(DamagedInput, match=f"'2' .* node/a .*{words}"):
+            write()
         assert not (tmp_path / "0.h5").exists()
