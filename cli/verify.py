@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Target(Name):
-    """A build, a folder that lost its card, or a run, which becomes its path."""
+    """A build, or a run, which becomes its path."""
 
     def convert(
         self,
@@ -40,11 +40,8 @@ class _Target(Name):
             return super().convert(value, param, ctx)
         except UsageError:
             from kmip_data.models.training.run.folder import find_run
-            from kmip_data.pipelines.lost import find_lost
 
             home = Home.locate(ctx.params.get("home") if ctx is not None else None)
-            if find_lost(str(value), home) is not None:
-                return str(value)
             with contextlib.suppress(UsageError):
                 return find_run(str(value), home)
             raise
@@ -81,13 +78,14 @@ def command(
         _verify_run(target, as_json=as_json)
         return
 
-    path, rebuilt = _located(target, home, repair=repair, sample=sample, **options)
+    path = resolve(target, home, sample=sample).path
+    rebuilt = []
     report = verify_build(path)
     tried = repair and not report.ok
     if tried:
         from kmip_data.pipelines.engine.encode import repair_build
 
-        rebuilt += repair_build(path, home=home, **options)
+        rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)
     if report.ok:
         _adopt(path)
@@ -176,21 +174,3 @@ def _verify_run(run: Path, *, as_json: bool) -> None:
             found="".join(f"\n    {problem}" for problem in problems),
             next="train it again",
         )
-
-
-def _located(
-    target: str, home: Home, *, repair: bool, sample: bool, **options: Any
-) -> tuple[Path, list[str]]:
-    """Return the folder to verify, and its card if that had to be rebuilt."""
-    try:
-        return resolve(target, home, sample=sample).path, []
-    except UsageError:
-        from kmip_data.format.card import CARD_NAME, read_card
-        from kmip_data.pipelines.lost import find_lost, rebuild_lost
-
-        lost = find_lost(target, home)
-        if lost is None:
-            raise
-        if not repair:
-            read_card(lost)  # raises, and says what to do
-        return rebuild_lost(lost, home, **options).path, [CARD_NAME]

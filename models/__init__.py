@@ -6,8 +6,8 @@ Public names are imported on first use: ``from kmip_data.models import KMIPAtten
 Letters in shapes are the same everywhere:
 
 ====  ====================================================================================
-G     graphs of a batch; ``ptr`` (G + 1) says where each begins among the rows of all
-N     rows of all graphs, one graph after another: nodes, or the queries of a search
+G     graphs of a batch; ``ptr`` (G + 1): first row of each among the rows of all
+N     rows of all graphs, concatenated: nodes, or the queries of a search
 M     rows of the keys, where these are not the queries' own
 E     edges; (N, k) is the table of a graph whose nodes have k sources each
 H     attention heads

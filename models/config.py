@@ -48,7 +48,7 @@ from kmip_data.models.tables import (
 
 
 def _kinds(base: type[Part]) -> dict[str, type[Part]]:
-    """Return our classes below ``base`` that name their ``kind``, by it, in the order of their definition."""
+    """Return the built-in subclasses of ``base`` by ``kind``, in order of definition."""
     kinds = {}
     for part in base.__subclasses__():
         kind = part.model_fields["kind"].default
@@ -63,7 +63,7 @@ _ALL = _kinds(Part)
 MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``model.local.kind``
 #: By ``model.attention.kind``.
 ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, MessagePassing)}
-#: Section of the model -> its group of entry points, and our own kinds.
+#: Section of the model -> group of entry points, and built-in kinds.
 SECTIONS = {
     "attention": ("attention", ATTENTION),
     "local": ("message_passing", MESSAGE_PASSING),
@@ -76,10 +76,10 @@ def kinds_of(section: str) -> Mapping[str, type[Part]]:
 
 
 def _of_kind(section: str) -> Callable[[Any], Any]:
-    """Make the validator of a section: the class of its ``kind`` checks it."""
+    """Return a validator that checks a section by the class of its ``kind``."""
 
     def check(given: Any) -> Any:
-        # Not a union by kind: that would be fixed when this module is imported, before plugins are.
+        # Not a discriminated union: it would be fixed at import, before plugins are loaded.
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
         kinds = kinds_of(section)
         if str(kind) not in kinds:
@@ -93,7 +93,7 @@ def _of_kind(section: str) -> Callable[[Any], Any]:
 
 def models() -> Mapping[str, Mapping[str, Any]]:
     """Return the keys of every model by name, from its file in ``manifests/models`` or a loaded plugin."""
-    # A plugin's whole network has no layers of ours: its keys say so, or checks would ask for some.
+    # A plugin's network has no GPS layers: its keys must say so to pass the checks.
     keys = {**with_added("models", _shipped_models())}
     for name in ADDED["models"]:
         network = network_of(name)
@@ -130,7 +130,7 @@ else:
     AnyAttention = Annotated[SerializeAsAny[Part], BeforeValidator(_of_kind("attention"))]
     AnyMessagePassing = Annotated[SerializeAsAny[Part], BeforeValidator(_of_kind("local"))]
 
-USUAL_DIM = 56  #: hidden_dim where nobody chose one
+USUAL_DIM = 56  #: default of hidden_dim
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     for key, value in changes.items():
         result[key] = value
         old = base.get(key)
-        # Keys of k-MIP attention mean nothing to another kind: that begins from its defaults.
+        # Keys of one kind of attention mean nothing to another, which begins from its defaults.
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             kind = old.get("kind")
             if value.get("kind", kind) == kind:
@@ -277,7 +277,7 @@ class ModelConfig(Strict):
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """Group of plugins and name of each part."""
+        """Return plugin group and name of each part."""
         encodings = [("encodings", encoding.stem) for encoding in self.encodings]
         return [
             ("models", self.name),
@@ -292,9 +292,9 @@ class ModelConfig(Strict):
 
     @property
     def foreign(self) -> str | None:
-        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch, or None.
+        """Return a plugin's norm, head, encoder or network, which may mix the rows of a batch, or None.
 
-        Attention and message passing have properties that say so.
+        Attention and message passing declare this themselves.
         """
         if network_of(self.name) is not None:
             return self.name
@@ -304,14 +304,14 @@ class ModelConfig(Strict):
 
     @property
     def _maps_features(self) -> bool:
-        """True if the first layer may take other channels than the others."""
+        """True if the first layer may have a different number of input channels."""
         alone = self.attention.kind == "none" and not self.node_encoder_norm
         return alone and self.input_layers == 0 and self.local.takes_inputs
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Add the keys of the model's file that are missing; a section's word is its kind."""
+        """Fill in missing keys from the model's file; a string instead of a section is its kind."""
         if not isinstance(given, Mapping):
             return given
         # `attention = "k-mip"` is short for a section with this kind alone.
@@ -326,7 +326,7 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> Self:
-        # With a budget the number of channels is chosen later, as a multiple that fits the parts.
+        # With a parameter budget, the channels are chosen later, as a multiple that fits the parts.
         dim = self.hidden_dim
         budget = self.parameter_budget
         name = self.positional

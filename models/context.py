@@ -1,4 +1,4 @@
-"""Precision of a run, and what this device can run."""
+"""Precision of a run, and capabilities of the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch._C._functorch import peek_interpreter_stack
 
 @contextmanager
 def float32_products(precision: str) -> Iterator[None]:
-    """Let PyTorch's float32 matrix products use TF32 inside the block if ``precision`` is ``tf32``."""
+    """Allow TF32 in float32 matrix products inside the block if ``precision`` is ``tf32``."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
     try:
@@ -29,8 +29,7 @@ def float32_products(precision: str) -> Iterator[None]:
 def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
     """Context in which a forward pass runs in ``precision``.
 
-    Training is not ``cached``: without kept casts each use of a weight adds its gradient in
-    float32.
+    Training is not ``cached``: without cached casts, gradients of a weight accumulate in float32.
     """
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
     half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
@@ -38,15 +37,15 @@ def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[No
         yield
 
 
-#: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take
-#: their places. They are ``search``, ``attention``, ``edges`` and ``capture``.
+#: Parts of the GPU code that failed this device's self-check, with reasons: ``search``,
+#: ``attention``, ``edges`` and ``capture``. Slower code replaces them.
 LEFT_OUT: dict[str, str] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache
 def triton_runs(device: torch.device) -> bool:
-    """Return True if Triton compiles for the device; its launchers need a C compiler."""
+    """True if Triton compiles for the device; its launchers need a C compiler."""
     return (
         device.type == "cuda"
         and importlib.util.find_spec("triton") is not None
@@ -67,5 +66,5 @@ def takes_passes(*tensors: Tensor) -> bool:
 
 
 def kernels_run(part: str, device: torch.device) -> bool:
-    """Return True if a part's Triton kernels compile for the device and passed its self-check."""
+    """True if a part's Triton kernels compile for the device and passed its self-check."""
     return part not in LEFT_OUT and triton_runs(device)

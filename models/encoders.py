@@ -1,4 +1,4 @@
-"""Encoders of features and positions; the tables of ``models/tables.py`` name them."""
+"""Encoders of features and positions, registered in ``models/tables.py``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
-    """Raise ``UsageError`` or ``DamagedInput`` where there is no embedding for a value.
+    """Raise ``UsageError`` or ``DamagedInput`` for values without an embedding.
 
-    ``rows`` are pieces of the data, (…, columns), of which only bounds by column are kept.
+    ``rows`` are pieces of the data (…, columns), reduced to bounds by column.
     """
     # 1. Bounds of each column over all pieces.
     features = integers.features
@@ -46,7 +46,7 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
             low = torch.minimum(low, flat.amin(0))
             high = torch.maximum(high, flat.amax(0))
 
-    # 2. Columns with a value outside of their table.
+    # 2. Columns with values outside their table.
     faults = []
     bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
     for column, (least, most, size) in enumerate(bounds):
@@ -64,7 +64,7 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
 
 
 def _in_columns(rows: Tensor) -> Tensor:
-    """Return one number a node or edge as a column."""
+    """Return one number per node or edge as a column."""
     return rows[:, None] if rows.ndim == 1 else rows
 
 
@@ -84,8 +84,8 @@ def _no_edge_features() -> UsageError:
 class LinearEncoder(nn.Module):
     """A linear map of node or edge features (upstream ``LinearNode``) to the channels of the network.
 
-    Mean and standard deviation of the columns of a ``published`` dataset are taken away and divided
-    by first. They come with its manifest, not with a checkpoint.
+    Columns of a ``published`` dataset are first standardised by mean and deviation, which come with
+    its manifest, not with a checkpoint.
     """
 
     mean: Tensor
@@ -121,11 +121,11 @@ class LinearEncoder(nn.Module):
         self.linear = Linear(channels + added, dim, bias=bias)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, dim), or (…, dim) in the form of the batch's edges, of which each may have one number."""
+        """(N, dim), or (…, dim) in the form of the batch's edges."""
         return self.linear(self.columns(batch))  # type: ignore[no-any-return]
 
     def columns(self, batch: GraphBatch) -> Tensor:
-        """Return the features, standardised where the dataset is published."""
+        """Return the features, standardised for a published dataset."""
         rows = _features(batch, self.features)
         if rows.shape[-1] != self.channels:
             raise UsageError(
@@ -139,10 +139,9 @@ class LinearEncoder(nn.Module):
 
 
 class WalkedEdges(LinearEncoder):
-    """Edge features of PascalVOC-SP as :class:`LinearEncoder` takes them, next to an encoding of edges.
+    """Standardised edge features of PascalVOC-SP, followed by an encoding of edges.
 
-    GNN⁺'s ``VOCEdge`` where the nodes have RWSE: random walks between the ends of an edge are not
-    standardised.
+    GNN⁺'s ``VOCEdge`` with RWSE: random walks between the ends of an edge are not standardised.
     """
 
     def __init__(self, channels: int | None, dim: int, *, encoding: Encoding) -> None:
@@ -203,7 +202,7 @@ class SummedEdges(nn.Module):
 class BlockEncoder(LinearEncoder):
     """Linear without bias, batch norm, ReLU, rows scaled to length 1, of node features.
 
-    GraphGym's first layer before message passing, where it has no node encoder.
+    GraphGym's layer before message passing without a node encoder.
     """
 
     def __init__(self, channels: int, dim: int) -> None:
@@ -218,7 +217,7 @@ class BlockEncoder(LinearEncoder):
 
 
 class NormedEncoder(LinearEncoder):
-    """Linear, layer norm, ReLU, of node features: as tunedGNN begins on ogbn-products."""
+    """Linear, layer norm, ReLU, of node features: tunedGNN's first layer on ogbn-products."""
 
     def __init__(self, channels: int, dim: int) -> None:
         super().__init__(channels, dim, features="node features")
@@ -230,7 +229,7 @@ class NormedEncoder(LinearEncoder):
 
 
 class RawNodes(nn.Module):
-    """Node features as they are, which the first layer maps."""
+    """Unchanged node features, which the first layer maps."""
 
     def __init__(self, channels: int, dim: int) -> None:
         super().__init__()
@@ -242,7 +241,7 @@ class RawNodes(nn.Module):
 
 
 class IntegerEncoder(nn.Module):
-    """Sum of one embedding per integer feature, as OGB's two encoders; or that of one feature."""
+    """Sum of one embedding per integer feature, as in OGB's encoders."""
 
     def __init__(self, channels: int | None, dim: int, *, integers: Integers) -> None:
         super().__init__()
@@ -264,7 +263,7 @@ class IntegerEncoder(nn.Module):
         columns = zip(tables, rows.unbind(-1), strict=True)
         try:
             embedded = [table(column) for table, column in columns]
-        except IndexError:  # on the CPU, where torch looks; a GPU stops with a text of its own
+        except IndexError:  # on the CPU torch checks the range; on a GPU the device assertion fails
             check_integers(self.integers, [rows])
             raise
         return functools.reduce(torch.add, embedded)  # type: ignore[no-any-return]
@@ -278,7 +277,7 @@ class DummyEdge(nn.Module):
         self.embedding = nn.Embedding(1, dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(1, dim), which broadcasts against the edges: never an (E, dim) tensor."""
+        """(1, dim), which broadcasts against the edges; never an (E, dim) tensor."""
         return self.embedding.weight
 
 
@@ -321,9 +320,9 @@ class LapPE(_Columns):
 
     Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 2 w →
     w, or through one linear layer and PyTorch's transformer encoder, whose tokens are the pairs of
-    a node; frequencies that a graph does not have (NaN) are left out of it and of the sum. A
-    perceptron may follow. In training the sign of each eigenvector is drawn anew, as it means
-    nothing: one sign a frequency for the whole batch, as upstream.
+    a node; missing frequencies (NaN) are left out of it and of the sum. A perceptron may follow. In
+    training, the arbitrary sign of each eigenvector is drawn anew: one sign per frequency for the
+    whole batch, as upstream.
 
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
@@ -348,7 +347,7 @@ class LapPE(_Columns):
         values, vectors = self.columns(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
-        # Those of the nodes, as transforms of PyTorch Geometric give them, may have another shape.
+        # Eigenvalues from PyG's transforms, one row per node, may have another shape.
         values = values.reshape(vectors.shape)
         if self.training:
             drawn = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device)
@@ -387,12 +386,12 @@ class ColumnPosition(_Columns):
 
 
 class SignNet(_Columns):
-    """Eigenvectors by a network whose result their signs do not change (upstream ``SignNet``).
+    """Sign-invariant network of eigenvectors (upstream ``SignNet``).
 
     φ(v) + φ(-v) of each eigenvector v, φ being a stack of GIN layers over the edges of the graph;
-    then a perceptron of all K results side by side (``mlp``), or of their sum over the
-    frequencies that the graph has (``deepset``). Missing eigenvectors are 0 in φ and count in its
-    batch norms, as upstream.
+    then a perceptron of all K concatenated results (``mlp``), or of their sum over existing
+    frequencies (``deepset``). Missing eigenvectors are 0 in φ and enter its batch norms, as
+    upstream.
 
     Source: Lim et al., "Sign and Basis Invariant Networks", ICLR 2023;
     ``graphgps/encoder/signnet_pos_encoder.py`` of GraphGPS.
@@ -451,12 +450,11 @@ class NormedPerceptron(nn.Module):
 
 
 class StablePosition(_Columns):
-    """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
+    """Positions that scale the gates of message passing by distance (upstream ``EquivStableLapPE``).
 
-    The eigenvectors of the encoding, 0 where a graph has fewer, through one linear map. Positions
-    are never added to node features: message passing sees the squared distance of the two ends of
-    each edge, which is the same when all eigenvectors change their sign, and by an orthogonal map
-    also when they are rotated.
+    A linear map of the eigenvectors, 0 where a graph has fewer. Positions are never added to node
+    features: message passing reads the squared distance between the ends of each edge, which is
+    invariant to the signs of the eigenvectors and, for an orthogonal map, to rotations.
 
     Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of
     GraphGPS.
@@ -477,7 +475,7 @@ class StablePosition(_Columns):
 
 
 class WithPositional(nn.Module):
-    """The channels of a node encoder, and those of a positional encoding after them."""
+    """Channels of a node encoder followed by those of a positional encoding."""
 
     def __init__(self, features: nn.Module, position: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Heads: nodes to the predictions of nodes, graphs or pairs of nodes."""
+"""Prediction heads for nodes, graphs or pairs of nodes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kmip_data.models.parts import Activation
 class NodeHead(nn.Module):
     """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
 
-    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or
-    ``gelu``; dropout comes before each. ``l2norm`` scales each row to length 1 after an activation.
-    GraphGym does so unasked, in all published numbers on nodes; the paper does not mention it.
-    ``pooling`` is that of a :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
+    All but the last of ``layers`` linear layers are ``dim`` wide and followed by ``relu`` or
+    ``gelu``; dropout precedes each. ``l2norm`` scales each row to length 1 after an activation.
+    GraphGym always does so, hence all published numbers on nodes; the paper does not mention it.
+    ``pooling`` of a :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NodeHead(nn.Module):
 
 
 class GraphHead(NodeHead):
-    """The nodes of each graph pooled, then the perceptron.
+    """Pool the nodes of each graph, then apply the perceptron.
 
     With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True``
     GraphGym's ``graph``.
@@ -69,10 +69,10 @@ class GraphHead(NodeHead):
 
 
 class SANHead(nn.Module):
-    """The nodes of each graph pooled, then linear layers of half the width each (GraphGPS's ``san_graph``).
+    """Pool the nodes of each graph, then halve the width in each linear layer (GraphGPS's ``san_graph``).
 
     dim → dim / 2 → dim / 4 → classes with three ``layers``, each but the last followed by its
-    activation. Rows are not scaled (``l2norm``), and nothing is dropped: GraphGPS's reads neither.
+    activation. Neither ``l2norm`` nor dropout applies: GraphGPS's head ignores both.
     """
 
     def __init__(
@@ -102,23 +102,23 @@ class SANHead(nn.Module):
 
 
 class LinkHead(NodeHead):
-    """The perceptron on each node, then the dot product of each pair of a graph (LRGB)."""
+    """Apply the perceptron to each node, then take dot products of all pairs within a graph (LRGB)."""
 
     def __init__(self, dim: int, classes: int, **options: Any) -> None:
         super().__init__(dim, dim, **options)
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """(N, dim) → (G, W, W), W nodes of the largest graph; 0 beyond the others' nodes."""
+        """(N, dim) → (G, W, W), W nodes of the largest graph; padding is 0."""
         x = super().forward(x)
         ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
-        # Half precision has too few scores to rank by.
+        # Half precision has too few distinct scores for ranking.
         with torch.autocast(x.device.type, enabled=False):
             ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
             return ends @ ends.mT
 
 
 def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero if it has none."""
+    """(N, d) → (G, d): mean, maximum or sum over the nodes of each graph; zero for an empty graph."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         graph = batch.graph[:, None].expand_as(x)

@@ -1,4 +1,4 @@
-"""GPS layers, the network of them, and ``build_model`` which makes it from a configuration."""
+"""GPS layers, networks of them, and ``build_model``, which builds a network from a configuration."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from kmip_data.models.tables import (
 
 log = logging.getLogger(__name__)
 
-NARROWEST, WIDEST = 32, 512  #: hidden dimensions that the published search looks at
+NARROWEST, WIDEST = 32, 512  #: range of hidden dimensions in the published search
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of all parameters, of encoders, norms and heads too, gradient or not; no buffers."""
+    """Count all parameters, including encoders, norms and heads, trained or not; no buffers."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -47,7 +47,7 @@ class GPSLayer(nn.Module):
 
     local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their
     sum h, then ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out;
-    one there must be.
+    at least one is required.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class GPSLayer(nn.Module):
         form of ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its
         own dropout.
     attention
-        Module called as ``attention(x, batch) -> x``; or, where something else goes from layer to
-        layer, as ``attention(x, batch, *carried) -> (x, *carried)``.
+        Module called as ``attention(x, batch) -> x``; or, with state carried between layers, as
+        ``attention(x, batch, *carried) -> (x, *carried)``.
     dim, dropout
         Channels d; probability of dropout after attention and twice in the feed-forward block.
     norm
@@ -65,7 +65,7 @@ class GPSLayer(nn.Module):
     activation, feed_forward
         Activation of the feed-forward block; False: the layer ends with h.
     add_local_input
-        Add x to what ``conv`` gives before its norm.
+        Add x to the output of ``conv`` before its norm.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class GPSLayer(nn.Module):
         batch: GraphBatch | Any,
         *carried: Any,
     ) -> tuple[Any, ...]:
-        """Nodes (N, d), edge features and what attention carries to the same.
+        """Update nodes (N, d), edge features and the state that attention carries.
 
         ``batch`` may be one of PyTorch Geometric's, too.
         """
@@ -118,7 +118,7 @@ class GPSLayer(nn.Module):
             added = x[: len(local)] if self.add_local_input else None
             h = normed(self.norm_local, local, added, batch)
 
-        # 2. Attention to the same input; its norm adds the first branch.
+        # 2. Attention on the same input, normalised and added to the first branch.
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)
             if carried:
@@ -135,7 +135,7 @@ class GPSLayer(nn.Module):
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
 
-#: Contexts of both passes of a checkpoint, whose second reuses the searches of the first.
+#: Contexts of both passes of a checkpoint; the second reuses the searches of the first.
 _KEEPING_SEARCHES = functools.partial(
     create_selective_checkpoint_contexts,
     [search._opoverload],  # noqa: SLF001 -- the operator that a dispatcher sees
@@ -149,12 +149,12 @@ def recomputed(
     batch: GraphBatch,
     *carried: Any,
 ) -> Any:
-    """``layer(x, e, batch, *carried)`` by activation checkpointing: results have the same bits.
+    """Apply ``layer(x, e, batch, *carried)`` with activation checkpointing, bitwise equal to without.
 
     The second pass draws the same dropout masks and reuses the results of the first pass's
     searches, 8 bytes per chosen pair.
     """
-    # The first pass updates running statistics, the second these copies of them.
+    # The first pass updates the running statistics, the second these copies.
     copies = {name: buffer.clone() for name, buffer in layer.named_buffers()}
     passes = itertools.count()
 
@@ -191,8 +191,8 @@ class GPSNetwork(nn.Module):
         for part in parts:
             self.reads += part.reads
 
-        # The order in which parts are made is that in which their weights are drawn: runs that
-        # exist begin with the same ones.
+        # Parts draw their weights in the order in which they are made: keep it, so that seeds
+        # reproduce runs.
         width = sum(position.width for position in positions)
         self.node_encoder = nodes.build(in_channels, dim - width)
         for position in positions:
@@ -201,7 +201,7 @@ class GPSNetwork(nn.Module):
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = edges.build(edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
-        # Without a reader it stays, for the parameter counts of upstream, but takes no gradient.
+        # Unused, but kept for upstream's parameter counts; it takes no gradient.
         self.edge_encoder.requires_grad_(self.reads_edges)
         for part in parts:
             part.initialise(self.node_encoder, self.edge_encoder)
@@ -217,7 +217,7 @@ class GPSNetwork(nn.Module):
         self.layers = nn.ModuleList(
             _gps_layer(config, number, wide) for number, wide in enumerate(widths)
         )
-        #: True if a layer reads no nodes but a node's neighbours, so that a sample can be trimmed.
+        #: True if layers read neighbours alone, so that a sample can be trimmed.
         self.is_local = (
             config.attention.kind == "none"
             and isinstance(config.local, MessagePassing | NoPart)
@@ -237,10 +237,10 @@ class GPSNetwork(nn.Module):
         self.output_scale = config.output_scale
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
+        """Predict (N, num_classes), or (G, num_classes) with a head for graphs.
 
-        :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric
-        batch. Predictions of a sampled neighbourhood are those of its seeds, the first nodes.
+        :func:`~kmip_data.models.layers.batch.read_batch` documents what is read from a PyTorch
+        Geometric batch. A sampled neighbourhood yields predictions for its seeds, the first nodes.
         """
         graphs = read_batch(batch, self.reads)
         if self.position is not None:
@@ -269,7 +269,7 @@ class GPSNetwork(nn.Module):
 
 
 class ForeignNetwork(nn.Module):
-    """Network of a plugin, called with a :class:`GraphBatch`; arguments as :class:`GPSNetwork`."""
+    """A plugin's network, called with a :class:`GraphBatch`; arguments as for :class:`GPSNetwork`."""
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ class ForeignNetwork(nn.Module):
         self.reads = tuple(column.attribute for column in columns)
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions, in the form of the targets."""
+        """Predict, in the form of the targets."""
         graphs = read_batch(batch, self.reads)
         out: Tensor = self.network(graphs)
         return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
@@ -325,12 +325,11 @@ def fit_hidden_dim(
 ) -> ModelConfig:
     """Return ``config`` with ``hidden_dim`` chosen as upstream ``main.py:find_max_hidden_dim`` does.
 
-    A binary search over 32 … 512 for the largest whose parameters are within ``budget``; 32 is the
-    answer, and logged, when even that has too many. Each candidate is rounded up to what the parts
-    divide it by, and counted without memory and without drawing random numbers: weights do not
-    depend on the search (upstream's do). ``budget`` is by default ``config.parameter_budget``,
-    which a ``hidden_dim`` that is given switches off; the result has none. ``sizes`` are as
-    :func:`build_model` takes them.
+    Binary search over 32 … 512 for the largest width within ``budget`` parameters; if even 32
+    exceeds it, 32 is used and logged. Each candidate is rounded up to a multiple that the parts
+    need, and counted without memory or random numbers, so weights do not depend on the search
+    (upstream's do). ``budget`` defaults to ``config.parameter_budget``, which an explicit
+    ``hidden_dim`` switches off; the result has none. ``sizes`` as in :func:`build_model`.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})
@@ -367,7 +366,7 @@ def fit_hidden_dim(
 def build_model(
     config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
 ) -> nn.Module:
-    """Make the network that a configuration describes; its ``forward(batch)`` gives logits (N, C).
+    """Build the network of a configuration; its ``forward(batch)`` returns logits (N, C).
 
     Weights are drawn by PyTorch's and PyTorch Geometric's default initialisers from torch's global
     generator: seed that first.
@@ -375,17 +374,17 @@ def build_model(
     Parameters
     ----------
     config
-        Where ``parameter_budget`` is set and ``hidden_dim`` is not, that becomes the widest that
-        fits.
+        If ``parameter_budget`` is set and ``hidden_dim`` is not, the widest network that fits is
+        built.
     in_channels, edge_channels
-        Columns of the node features, and of the edge features where the edge encoder reads them.
+        Columns of the node features, and of the edge features if the edge encoder reads them.
     num_classes
         Number of classes C.
 
     Raises
     ------
     UsageError
-        An unknown search backend, or parts that do not go together.
+        Unknown search backend, or incompatible parts.
     """
     sizes = {
         "in_channels": in_channels,

@@ -1,8 +1,8 @@
-"""Parts of a network: their configuration keys and properties; every kind of message passing; encodings.
+"""Parts of a network: configuration keys and properties, all kinds of message passing, and encodings.
 
 A kind of message passing is one class here, a kind of attention one file of
 ``models/attention/kinds``: a subclass of :class:`MessagePassing` or :class:`Part` that names its
-``kind``, whose fields are the keys of ``model.local`` or ``model.attention``. It imports torch in
+``kind``, whose fields are the keys of ``model.local`` or ``model.attention``. Import torch in
 ``build`` alone. Parts that a CUDA graph cannot hold are listed in
 ``models/training/capture/steps.py``.
 """
@@ -31,31 +31,31 @@ class Place:
     """Position of a part in a network."""
 
     dim: int  #: channels of the nodes and edges, in and out
-    dropout: float = 0.0  #: of all branches of a layer
-    layer: int = 0  #: number of its layer, from 0
-    layers: int = 1  #: number of all
-    distances: bool = False  #: True if edges carry the squared distance of their ends
-    inputs: int | None = None  #: channels of the nodes that come in, where they are not ``dim``
+    dropout: float = 0.0  #: dropout probability of all branches of a layer
+    layer: int = 0  #: index of the layer, from 0
+    layers: int = 1  #: number of layers
+    distances: bool = False  #: True if edges carry the squared distance between their ends
+    inputs: int | None = None  #: input channels of the nodes, if not ``dim``
 
     @property
     def last(self) -> bool:
-        """True if nothing reads the edges that it gives."""
+        """True if nothing reads its output edges."""
         return self.layer == self.layers - 1
 
 
 class Part(Strict):
-    """A kind of attention or of message passing: its keys and its properties."""
+    """A kind of attention or message passing: configuration keys and properties."""
 
     reads: ClassVar[
         tuple[str, ...]
-    ] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
+    ] = ()  #: batch attributes that it reads from ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
 
     kind: str
 
     @property
     def multiple(self) -> int:
-        """``hidden_dim`` must be a multiple of it."""
+        """Divisor of ``hidden_dim``."""
         return 1
 
     @property
@@ -70,18 +70,18 @@ class Part(Strict):
 
     @property
     def takes_inputs(self) -> bool:
-        """True if it reads ``Place.inputs``: it maps other channels than its own."""
+        """True if it reads ``Place.inputs``, and so maps other input channels."""
         return False
 
     def check(self, layers: int, dim: int | None) -> None:
-        """Raise ``ValueError`` where the keys do not go with the layers and channels (None: a budget's)."""
+        """Raise ``ValueError`` if the keys do not fit the layers and channels (None: chosen by a budget)."""
 
     def check_device(self, device: str) -> None:
-        """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
+        """Raise ``UsageError`` if it cannot run on a device type (``cpu``, ``cuda``)."""
 
     @property
     def encoding(self) -> Encoding | None:
-        """The added column that it reads; training adds it where it is missing."""
+        """Added column that it reads; training adds a missing one."""
         return None
 
     def begin(self, dim: int) -> nn.Module | None:
@@ -98,7 +98,7 @@ class Part(Strict):
         raise NotImplementedError
 
     def initialise(self, *encoders: nn.Module) -> None:
-        """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
+        """Draw the encoders' weights again, for architectures with their own initialisation."""
 
 
 class NoPart(Part):
@@ -107,21 +107,21 @@ class NoPart(Part):
     kind: Literal["none"] = Field(default="none", description="no such branch")
 
     def build(self, place: Place) -> None:
-        """Return None: the branch has no module."""
+        """Return None: no module."""
 
 
 class MultiHead(Part):
-    """Attention whose heads share the channels."""
+    """Attention with the channels split among its heads."""
 
     heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
 
     @property
     def multiple(self) -> int:
-        """Each head has as many channels."""
+        """All heads have equally many channels."""
         return self.heads
 
     def check(self, layers: int, dim: int | None) -> None:
-        """The heads fill the channels."""
+        """Require heads that divide the channels."""
         if dim is not None and dim % self.heads:
             raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
 
@@ -138,7 +138,7 @@ class MessagePassing(Part):
 
     @property
     def adds_input(self) -> bool:
-        """A residual connection outside is the layer's."""
+        """True for an outside residual connection, which the layer adds."""
         return self.residual == "outside"
 
 
@@ -156,7 +156,7 @@ class GatedGCNPart(MessagePassing):
 
     @property
     def reads_distances(self) -> bool:
-        """They scale its gates."""
+        """True: distances scale the gates."""
         return True
 
     def build(self, place: Place) -> nn.Module:
@@ -175,7 +175,7 @@ class GatedGCNPart(MessagePassing):
 
 
 class StackPart(MessagePassing):
-    """A class of :mod:`kmip_data.models.layers.convolutions`, named as its kind, with a stack after it."""
+    """A convolution of :mod:`kmip_data.models.layers.convolutions` named like its kind, with its stack."""
 
     reads_edges = False
 
@@ -193,16 +193,16 @@ class StackPart(MessagePassing):
 
     @property
     def adds_input(self) -> bool:
-        """Inside and outside are one: after dropout."""
+        """True for both residuals, which are equal here: after dropout."""
         return self.residual in {"inside", "outside"}
 
     @property
     def takes_inputs(self) -> bool:
-        """The convolution maps them, where nothing adds them to its output as they are."""
+        """True if the convolution maps its input and no residual adds it unmapped."""
         return not self.adds_input
 
     def initialise(self, *encoders: nn.Module) -> None:
-        """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""
+        """Draw the encoders' linear layers again, as GraphGym does."""
         from torch import nn
 
         for layer in (module for encoder in encoders for module in encoder.modules()):
@@ -215,7 +215,7 @@ class StackPart(MessagePassing):
         return self.convolution(place)
 
     def convolution(self, place: Place, **more: Any) -> nn.Module:
-        """Make the class named as its kind, with ``more`` options than all kinds take."""
+        """Make the class named like its kind, with ``more`` options than the common ones."""
         from kmip_data.models.layers import convolutions
 
         made: type[nn.Module] = getattr(convolutions, self.kind.upper())
@@ -231,13 +231,13 @@ class StackPart(MessagePassing):
 
 
 class GCNPart(StackPart):
-    """Sum over the neighbours, by degrees."""
+    """Degree-normalised sum over the neighbours."""
 
     kind: Literal["gcn"] = Field(default="gcn", description="GCN")
 
 
 class GCNEPart(StackPart):
-    """Sum over the neighbours with the features of the edges between."""
+    """Sum over neighbours with edge features."""
 
     reads_edges = True
 
@@ -245,7 +245,7 @@ class GCNEPart(StackPart):
 
 
 class SAGEPart(StackPart):
-    """Mean over the neighbours, next to the node itself."""
+    """Mean over the neighbours, combined with the node itself."""
 
     kind: Literal["sage"] = Field(default="sage", description="GraphSAGE")
     self_loops: bool = Field(
@@ -269,7 +269,7 @@ class GATPart(StackPart):
 
 
 class GINEPart(StackPart):
-    """Sum over the neighbours with the features of the edges between, then a perceptron."""
+    """Sum over neighbours with edge features, then a perceptron."""
 
     reads_edges = True
 
@@ -280,12 +280,12 @@ class GINEPart(StackPart):
 
     @property
     def reads_distances(self) -> bool:
-        """They scale the messages of a GPS layer; nobody has published them in a stack."""
+        """True in a GPS layer, whose messages they scale; no stack with distances is published."""
         return self.stack == "none"
 
     @property
     def takes_inputs(self) -> bool:
-        """It adds them to features of edges, which have its own channels."""
+        """False: nodes are added to edge features, so their channels must agree."""
         return False
 
     def build(self, place: Place) -> nn.Module:
@@ -294,7 +294,7 @@ class GINEPart(StackPart):
 
 
 class MLPPart(StackPart):
-    """Each node alone: the reach of a network without its graph."""
+    """Each node alone: a network without the graph."""
 
     kind: Literal["mlp"] = Field(
         default="mlp", description="no message passing: a linear layer on each node"
@@ -302,7 +302,7 @@ class MLPPart(StackPart):
 
 
 class PositionKeys(Strict):
-    """Keys of a positional encoding, and the added column that follows from them."""
+    """Keys of a positional encoding, and the added column they imply."""
 
     @property
     def encoding(self) -> Encoding:
@@ -322,7 +322,7 @@ class Frequencies(PositionKeys):
 
 
 class LapPEKeys(Frequencies):
-    """Eigenpairs that are mapped each, then summed."""
+    """Eigenpairs, each mapped and then summed."""
 
     freqs: int = Field(default=10, ge=1, le=MOST, description="smallest eigenpairs that are read")
     width: int = Field(default=16, ge=1, description="channels")
@@ -350,7 +350,7 @@ class RWSEKeys(PositionKeys):
 
 
 class SignNetKeys(Frequencies):
-    """Eigenvectors by a network that their signs do not change."""
+    """Sign-invariant network of eigenvectors."""
 
     width: int = Field(default=8, ge=1, description="channels")
     reader: Literal["mlp", "deepset"] = Field(
@@ -364,4 +364,4 @@ class SignNetKeys(Frequencies):
 
 
 class StableKeys(Frequencies):
-    """Eigenvectors whose distances scale the messages; they take no channels."""
+    """Eigenvectors whose distances scale messages, without channels of their own."""

@@ -368,13 +368,12 @@ def read_card(folder: Path) -> Card:
             path,
             Card,
             "cannot be read as a card",
-            next=f"move {path} away, then kmip-data verify {folder} --repair",
+            next=f"move {path} away, and build it again with the same command: its shards stay",
         )
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.",
-            next=f"kmip-data build NAME, if it is unfinished; kmip-data verify {folder} --repair, if it"
-            " lost its card",
+            next="build it again with the same command: finished shards stay",
         ) from error
     except DamagedInput as error:
         # Only the version counts here: the other fields of a newer card may have any form.
@@ -390,6 +389,6 @@ def read_card(folder: Path) -> Card:
     if read_small(path) != card.to_json().encode():
         raise DamagedInput(
             f"{path} was changed after it was written.",
-            next=f"move {path} away, then kmip-data verify {folder} --repair",
+            next=f"move {path} away, and build it again with the same command: its shards stay",
         )
     return card

@@ -1,4 +1,4 @@
-"""Prediction of a run for one graph, the keys that its k-MIP heads chose, and its accuracy by class."""
+"""Prediction of a run for one graph, keys chosen by its k-MIP heads, and accuracy by class."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from kmip_data.reading.dataset import ShardedDataset
 HOPS = 16  #: hops of an influence
 NODES = 24  #: nodes drawn for an influence
 MOST_NODES = 20_000  #: largest graph for an influence
-ENOUGH = 30  #: nodes of a band whose mean is drawn as a curve
-APART = 0.09  #: between curves, in steps from band to band
-PAIRS = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
+ENOUGH = 30  #: fewest nodes of a band that is drawn with a line
+APART = 0.09  #: offset between curves, in steps from band to band
+PAIRS = 2_000_000  #: pairs of node and key in an answer, over all heads and layers: 16 MB
 
 
 def ask(
@@ -51,10 +51,10 @@ def ask(
     device: str | None = None,
     pairs: int = PAIRS,
 ) -> tuple[OpenedRun, Answer]:
-    """Return what the best weights of ``run`` predict for one record of a part, in eval mode.
+    """Predict one record of a part with the best weights of ``run``, in eval mode.
 
-    A run on one graph has that one, whatever the part. If the chosen keys would be more than
-    ``pairs``, only those of a fixed draw of nodes are returned. Raises as
+    A run on a single graph ignores the part. If there are more than ``pairs`` chosen keys, those of
+    a fixed sample of nodes are returned. Raises as
     :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where there
     is no such part or record.
     """
@@ -108,11 +108,11 @@ def ask(
 
 
 def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> Influence | None:
-    """Return how much the features of every node change the largest output of some nodes, a fixed draw.
+    """Return the influence of every node's features on the largest output of a fixed sample of nodes.
 
-    Layers of message passing reach as many hops as there are layers; k-MIP reaches all. None for
-    graphs of more than 20,000 nodes, where a derivative for each output takes too long, without
-    numbers as features, and where the graph is predicted.
+    Message passing reaches one hop per layer; k-MIP reaches every node. Return None for graphs of
+    more than 20,000 nodes, where one derivative per output takes too long; for graphs without
+    numeric features; and for graph-level tasks.
     """
     record = opened.data.record(split, position)
     batch = record.to(opened.device.kind)
@@ -126,13 +126,14 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
         module.doing = "exploring"
         batch.x = batch.x.clone().requires_grad_()
         outputs = module.eval()(batch)[0]
-        if len(outputs) != count:  # the graph is predicted, not its nodes
+        if len(outputs) != count:  # a graph-level task
             return None
         # One backward pass a node: the largest output is the score of the predicted class.
         best = outputs.amax(1, keepdim=True)
         by_node = [node_influence(best, batch.x, node) for node in draw.tolist()]
         values = np.stack(by_node)
-    values[~np.isfinite(values)] = 0.0  # of a network that overflows; JSON has no such numbers
+    # JSON has no NaN or infinity, which a network that overflows returns
+    values[~np.isfinite(values)] = 0.0
 
     edges = read_batch(batch).edges.index
     hops = by_hop(values, edges, draw.tolist(), HOPS)
@@ -172,7 +173,7 @@ def by_hop(
     distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
 
     totals = [float(values[distances == hop].sum()) for hop in range(hops + 1)]
-    return np.array(totals) / (totals[0] or 1.0)  # 0: the network has no slope at the node
+    return np.array(totals) / (totals[0] or 1.0)  # 0: the output does not depend on the node
 
 
 def prediction_of(task: Task, logits: Tensor) -> Array:
@@ -185,9 +186,9 @@ def prediction_of(task: Task, logits: Tensor) -> Array:
 
 
 def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, list[ChosenKeys]]:
-    """Return nodes (S,) of the recorded graph of ``count``, and the keys that each layer chose for them.
+    """Return nodes (S,) of the recorded graph of ``count`` nodes, and the keys that each layer chose for them.
 
-    All nodes, or a fixed draw of as many as give no more than ``pairs`` over all layers.
+    All nodes, or a fixed sample with at most ``pairs`` pairs over all layers.
     """
     pairs_of_node = sum(layer.heads * layer.k for layer in recorder.layers)
     size = min(count, pairs // max(1, pairs_of_node))
@@ -195,7 +196,7 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     draw = generator.choice(count, size, replace=False)
     nodes = torch.from_numpy(np.sort(draw))
 
-    # The search runs again on what was recorded: the layers return outputs alone. One forward pass
+    # The search runs again on the recorded inputs, as layers return outputs alone. One forward pass
     # left one record a layer.
     layers = []
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
@@ -215,10 +216,10 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
 
 
 def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
-    """Return ``names`` of the classes, and by part ``rows`` of each class and how many are ``right``.
+    """Return class ``names``, and for each part the number of ``rows`` and of ``right`` ones by class.
 
-    Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` if the run does not
-    predict one class for each node or graph.
+    Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` unless the run predicts
+    one class per node or graph.
     """
     opened = open_run(run, **where)
     with opened.working() as module:
@@ -243,14 +244,14 @@ def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
     return {"names": names, "rows": rows, "right": right}
 
 
-#: Smallest distance of each band: one by one as far as a small network reaches, then wider and
-#: wider.
+#: Smallest distance of each band: single distances within reach of a small network, then wider
+#: bands.
 STARTS = (1, 2, 3, 4, 5, 7, 9, 13, 19, 27, 39, 55, 79, 111)
 
 
 @dataclass(frozen=True)
 class ByDistance:
-    """Value of a run in each band of distances that has nodes."""
+    """Metric of a run in each non-empty band of distances."""
 
     metric: str  #: ``accuracy``, a fraction; or ``mae``, in the unit of the target
     bands: tuple[str, ...]  #: distances in edges, such as ``5`` and ``9–12``
@@ -258,17 +259,17 @@ class ByDistance:
     values: tuple[float, ...]
 
     def texts(self) -> list[str]:
-        """Return the values for people; shares in percent."""
+        """Return the formatted values; fractions in percent."""
         return [with_unit(self.metric, value) for value in self.values]
 
 
 def by_distance(
     run: str | os.PathLike[str], *, split: str = "test", **where: Any
 ) -> ByDistance | None:
-    """Measure the best weights of ``run`` on a part by the column ``distance`` of its data.
+    """Evaluate the best weights of ``run`` on a part, grouped by the column ``distance``.
 
-    None without that column. Nodes at distance 0 are left out: their target is known where it is
-    asked for. Further arguments and errors are those of
+    Return None without that column. Nodes at distance 0 are left out: their target is their own
+    input. Further arguments and errors are those of
     :func:`~kmip_data.models.training.run.evaluate.evaluate`.
     """
     opened = open_run(run, **where).data
@@ -323,8 +324,9 @@ def draw_by_distance(
 ) -> None:
     """Draw a curve for each run on the same data, and ``chance``, the accuracy of a guess.
 
-    Curves stand a little apart, the first one in front: equal ones are all seen. Each band has its
-    number of nodes; points of fewer than :data:`ENOUGH` are hollow, without a line.
+    Curves are slightly offset, the first one in front, so that equal curves stay visible. Each band
+    is labelled with its number of nodes; points of fewer than :data:`ENOUGH` are hollow and not
+    joined.
     """
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""Pictures of analyses: curves over k."""
+"""Plots of analyses: curves over k."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from kmip_data.models.analysis.study import Study
 from kmip_data.models.training.metrics import all_metrics, is_share
 
 Row = Mapping[str, Any]
-#: Analysis -> title, what the y axis shows, its largest value, and label, colour and style of each
-#: curve.
+#: Analysis -> title, label and maximum of the y axis, and label, colour and style of each curve.
 STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]]] = {
     "approximation": (
         "k-MIP against full attention",
@@ -59,7 +58,7 @@ def draw_study(
             linestyle=style,
         )
         if std.any():
-            # A deviation may reach below 0 or above 1, where no mean can lie.
+            # Clip the band: mean ± deviation may leave [0, 1], which no value can.
             low, high = np.clip([mean - std, mean + std], 0, most)
             axes.fill_between(
                 study.ks,
@@ -85,7 +84,7 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
     and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
-    # Names in the order of the rows: the number of a name is its colour in every panel.
+    # The position of a name among the rows is its colour in every panel.
     names = dict[str, None]()
     for ours, paper in curves:
         for row in (*ours, *paper):

@@ -1,4 +1,4 @@
-"""Checks of the paper's theorems: graphs that colour refinement and networks separate (1), and fits (2)."""
+"""Numerical checks of the paper's theorems: which graphs refinement and networks separate (1), and fits (2)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
 from kmip_data.models.tables import POSITIONAL
 
-#: Values of an encoding that are no further apart count as equal: they are float32 on disk.
+#: Tolerance within which values of an encoding, which are float32 on disk, count as equal.
 SAME = 1e-5
 REFINED_WITH = ("rwse20", "rwse3", "lappe10")  #: encodings that S-SEG-WL is run with
 Pair = tuple[I64, I64]  #: two adjacency matrices (N, N)
 
 
 def known_pairs() -> dict[str, Pair]:
-    """Return pairs that are not isomorphic, by name: of the paper's argument, and of families of BREC."""
+    """Return named pairs of non-isomorphic graphs: those of the paper's argument, and families of BREC."""
     import networkx as nx
 
     def rings(n: int) -> tuple[Any, Any]:
@@ -73,13 +73,13 @@ def known_pairs() -> dict[str, Pair]:
 
 
 class Refinement(NamedTuple):
-    """Colours of the nodes of each graph by iteration, until their classes stay as they are."""
+    """Colours of the nodes of each graph by iteration, until the classes are stable."""
 
     colours: list[list[I64]]
 
     @property
     def separated(self) -> int | None:
-        """Iteration in which the multisets of colours of the first two graphs differ, or None."""
+        """First iteration in which the colour multisets of the first two graphs differ, or None."""
         for iteration, (first, second, *_) in enumerate(self.colours):
             if not np.array_equal(np.sort(first), np.sort(second)):
                 return iteration
@@ -89,15 +89,15 @@ class Refinement(NamedTuple):
 def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     """Refine colours: a node's next one encodes the multiset {{(colour of r, relation to r)}} over all r.
 
-    ``start`` (ΣN,) are those of all nodes, graph after graph; ``relations`` (N, N) each graph's f_R
-    of the row's node to the column's, from 0.
+    ``start`` (ΣN,) are the initial colours of all nodes, graph after graph; ``relations`` (N, N)
+    each graph's f_R of the row's node to the column's, from 0.
     """
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
     largest = int(np.diff(ptr).max())
 
-    # Graphs are refined together, so that equal colours mean the same in all of them. Each
-    # iteration but the last splits a class: more than ΣN cannot follow.
+    # Refine all graphs together, so that a colour means the same in each. Each iteration but the
+    # last splits a class: more than ΣN cannot follow.
     colour = _numbered(start[:, None])
     iterations = []
     for _ in range(ptr[-1] + 1):
@@ -113,7 +113,7 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
             multisets[low:high, :size] = np.sort(pairs, axis=1)
         new = _numbered(multisets)
 
-        # The same classes under other numbers: as many as before, and as many pairs (old, new).
+        # Stable: as many classes as before, and as many pairs (old, new).
         both = _numbered(np.stack([colour, new], 1))
         if both.max() == colour.max() == new.max():
             break
@@ -122,7 +122,7 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
 
 
 def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
-    """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, on adjacency matrices."""
+    """1-WL, S-SEG-WL, and S-SEG-WL with each encoding of :data:`REFINED_WITH`, on adjacency matrices."""
     nodes = sum(map(len, matrices))
     equal = np.zeros(nodes, np.int64)
     tests = {
@@ -137,8 +137,8 @@ def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
 def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinement:
     """S-SEG-WL with the S of Theorem 1, for nodes without other features than an encoding.
 
-    f_R separates neighbours, the node itself and the rest. Of LapPE only the eigenvalues are used:
-    the entries of eigenvectors change with the order of the nodes, and would separate a graph from
+    f_R separates neighbours, the node itself and the rest. LapPE contributes its eigenvalues alone:
+    entries of eigenvectors depend on the order of the nodes, and would separate a graph from
     itself.
     """
     graphs = as_graphs(matrices)
@@ -161,7 +161,7 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
 
 
 def as_graphs(matrices: Sequence[I64]) -> Graphs:
-    """Return adjacency matrices as the edges that encodings are computed from."""
+    """Convert adjacency matrices to edges, from which encodings are computed."""
     edges = [np.stack(np.nonzero(matrix)) for matrix in matrices]
     edge_counts = [pairs.shape[1] for pairs in edges]
     node_ptr = np.cumsum([0, *map(len, matrices)])
@@ -170,11 +170,11 @@ def as_graphs(matrices: Sequence[I64]) -> Graphs:
 
 
 def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, Array]:
-    """Return the columns of an encoding without the rounding differences of equal values."""
+    """Return the columns of an encoding with values that differ by rounding alone made equal."""
     columns = encoding.compute(graphs, lambda: None)
     for key, values in columns.items():
         levels, level = np.unique(values, return_inverse=True)
-        # A level begins where the next value is more than SAME away; a NaN always begins one.
+        # A level begins where the gap to the previous value exceeds SAME; a NaN always begins one.
         begins = np.append(True, ~(np.diff(levels) <= SAME))
         first = np.flatnonzero(begins)
         merged = np.searchsorted(first, level, "right") - 1
@@ -183,7 +183,7 @@ def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, Array]:
 
 
 def _numbered(rows: Array) -> I64:
-    """Number rows from 0, equal ones alike."""
+    """Number the distinct rows from 0."""
     _, numbers = np.unique(rows, axis=0, return_inverse=True)
     return numbers.reshape(-1)
 
@@ -194,7 +194,7 @@ NODES = 8  #: rows of a point of U = [-1, 1]^(NODES × DIM)
 DIM = 4  #: columns of a point of U
 TARGET = (4, 4, 16)  #: heads h, their size m and the hidden size r of the two blocks of the target
 FITTED = (2, 1, 4)  #: the same of a block of Theorem 2
-SHARP = 4.0  #: scales queries and keys of the target: as they are drawn, attention is nearly a mean
+SHARP = 4.0  #: factor of the target's queries and keys: without it, attention is nearly a mean
 
 
 class Check(NamedTuple):
@@ -202,9 +202,9 @@ class Check(NamedTuple):
 
     attention: str
     positional: str
-    gap: float  #: the largest difference of outputs of two graphs that S-SEG-WL does not separate
-    relabelled: float  #: the largest difference of a graph from itself, its nodes in another order
-    #: the difference of each pair that the test separates by the encoding alone
+    gap: float  #: largest output difference between two graphs that S-SEG-WL does not separate
+    relabelled: float  #: largest output difference between a graph and the same graph relabelled
+    #: output difference of each pair that the test separates by the encoding alone
     by_encoding: dict[str, float]
 
     @property
@@ -219,10 +219,10 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
     """Compare outputs of GPS networks in float64, with each attention, on each pair.
 
     The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools
-    the mean or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of
-    ``draws`` draws counts, of a graph and the other with its nodes in another order.
+    the mean or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference over
+    ``draws`` random networks counts; the second graph of a pair is also relabelled.
     """
-    # 1. Each pair, then both graphs with their nodes in another order, all in one batch.
+    # 1. Each pair, and both graphs relabelled, in one batch.
     rng = np.random.Generator(np.random.PCG64(seed))
     fours = [_with_relabelled(pair, rng) for pair in pairs.values()]
     graphs = as_graphs(list(itertools.chain(*fours)))
@@ -233,8 +233,8 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
 
     @functools.cache
     def columns(encoding: Encoding) -> dict[str, Tensor]:
-        # Pair by pair: of many graphs, different values of an encoding are near enough to be taken
-        # for equal.
+        # Pair by pair: among many graphs, different values of an encoding may lie close enough to
+        # be taken for equal.
         by_pair = [encoded(as_graphs(four), encoding) for four in fours]
         joined = {}
         for key in by_pair[0]:
@@ -245,7 +245,7 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
 
     plain = [name for name, pair in pairs.items() if seg_wl(pair).separated is None]
     for positional in ENCODINGS:
-        # 2. Pairs that the test does not separate, with this encoding: a network may not either.
+        # 2. Pairs that the test does not separate with this encoding: no network may separate them.
         encoding = POSITIONAL[positional].encoding
         equal = [name for name in plain if seg_wl(pairs[name], encoding).separated is None]
         for kind in ATTENTION:
@@ -282,7 +282,7 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
 
 
 def _with_relabelled(pair: Pair, rng: np.random.Generator) -> list[I64]:
-    """Return both graphs, then both with their nodes in another order."""
+    """Return both graphs, then both relabelled."""
     relabelled = []
     for matrix in pair:
         order = rng.permutation(len(matrix))
@@ -291,7 +291,7 @@ def _with_relabelled(pair: Pair, rng: np.random.Generator) -> list[I64]:
 
 
 def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
-    """Return (draws, G, 3) outputs, in turn of the mean and of the sum of the nodes."""
+    """Return outputs (draws, G, 3); the networks pool the mean and the sum of the nodes, in turn."""
     outputs = []
     for seed in seeds:
         pooling = "mean" if seed % 2 == 0 else "sum"
@@ -299,7 +299,7 @@ def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             network = build_model(pooled, in_channels=1, num_classes=3).double().eval()
-            # With the initial weights differences would be small.
+            # With the usual initial weights the differences would be small.
             for weights in network.parameters():
                 std = weights.shape[-1] ** -0.5 if weights.ndim > 1 else 1.0
                 weights.normal_(std=std)
@@ -310,8 +310,8 @@ def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
 class TransformerBlock(nn.Module):
     """x + attention(x), then x + MLP(x), as the paper defines a transformer block.
 
-    ``k`` None: full attention. ``sharp`` scales queries and keys as they are drawn; 0: not, and at
-    first the block changes nothing.
+    ``k`` None: full attention. ``sharp`` scales the initial queries and keys; 0: no scaling, and
+    the block begins as the identity.
     """
 
     def __init__(
@@ -337,13 +337,13 @@ class TransformerBlock(nn.Module):
         )
         self.full = k is None
         for linear in self.attention.children():
-            linear.register_parameter("bias", None)  # Algorithm 1 has matrices alone
+            linear.register_parameter("bias", None)  # Algorithm 1 has no biases
 
         if sharp:
             for linear in (self.attention.query, self.attention.key):
                 linear.weight.data *= sharp
         else:
-            # Both branches give 0: the block is the identity until it is trained.
+            # Both branches return 0: the block begins as the identity.
             for linear in (self.attention.output, self.mlp[-1]):
                 for parameter in linear.parameters():
                     nn.init.zeros_(parameter)
@@ -373,7 +373,7 @@ def transformer(
     depth: int,
     seed: int,
 ) -> nn.Sequential:
-    """Draw ``depth`` blocks: sharp ones of the shape of the target, else such that change nothing."""
+    """Make ``depth`` random blocks: sharp ones in the target's shape, others that begin as the identity."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sharp = SHARP if shape == TARGET else 0.0
@@ -382,7 +382,7 @@ def transformer(
 
 
 def copied(k: int, seed: int = 0) -> tuple[float, float]:
-    """Return the L2 and the largest error of k-MIP attention with the weights of the target of :func:`fit`."""
+    """Return the L2 and the maximum error of k-MIP attention with the weights of the target of :func:`fit`."""
     points = _points(2000, seed + 1)
     full = transformer(TARGET, None, 2, seed)(points).detach()
     sparse = transformer(TARGET, k, 2, seed)(points).detach()
@@ -398,11 +398,11 @@ def fit(
     steps: int,
     seed: int = 0,
 ) -> Iterator[float]:
-    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many; yield errors.
+    """Fit transformers of Theorem 2's class with Adam, from few blocks to many; yield their errors.
 
-    The error is the L2 distance over U, in units of that of the identity, which has no blocks. The
-    next depth begins with the existing blocks and new ones that change nothing, so a larger class
-    begins where the smaller one ended; it is trained for ``steps`` batches of points drawn from U.
+    The error is the L2 distance over U, relative to that of the identity, which has no blocks. Each
+    depth starts from the trained blocks plus identity blocks, so a larger class begins where the
+    smaller one ended; it trains for ``steps`` batches of random points from U.
     """
     target = transformer(TARGET, None, 2, seed).requires_grad_(False)
     unseen = _points(2000, seed + 1)
@@ -411,7 +411,7 @@ def fit(
     for depth in depths:
         new_blocks = transformer(FITTED, k, depth - len(network), seed + depth)
         network.extend(new_blocks)
-        # A new optimiser and schedule: each depth is trained for the same number of steps.
+        # A fresh optimiser and schedule: every depth trains for the same number of steps.
         optimiser = torch.optim.Adam(network.parameters())
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps)
         for step in range(steps):
@@ -428,6 +428,6 @@ def fit(
 
 
 def _points(count: int, seed: int) -> Tensor:
-    """Return points (count, NODES, DIM) drawn uniformly from U."""
+    """Draw points (count, NODES, DIM) uniformly from U."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(count, NODES, DIM, generator=generator) * 2 - 1

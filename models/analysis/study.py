@@ -1,8 +1,8 @@
-"""Distance of k-MIP attention to full attention, and attention weight of the k best keys, over many graphs.
+"""Distance of k-MIP from full attention, and attention weight of the k best keys, over many graphs.
 
-Both put the keys of each query in order, a block of queries at a time. All sums are float64: these
-are analyses, whose figures should not depend on the order of a sum. The paper's own figure of the
-distance was computed with the keys in the wrong order (docs/analysis.md).
+Both rank the keys of each query, a block of queries at a time. Sums are float64, so that the
+figures do not depend on their order. The paper's own figure of the distance was computed with the
+keys in the wrong order (docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Measure = Callable[["Sample", Sequence[int]], Curves]
 
 
 class Sample(NamedTuple):
-    """One layer on one graph of n nodes, in float32."""
+    """Projections of one layer on one graph of n nodes, in float32."""
 
     layer: int  #: counted from 0
     graph: int
@@ -52,11 +52,11 @@ class Projections:
     #: after another, one floating dtype, before the factor 1/√d
     layers: tuple[Layer, ...]
     sizes: tuple[int, ...]  #: nodes of each graph
-    #: plain values on their origin: ``sample`` (generated data), dataset, run, k …
+    #: origin: ``sample`` (generated data), dataset, run, k …
     about: Mapping[str, object] = field(default_factory=dict)
 
     def samples(self, layers: Sequence[int]) -> Iterator[Sample]:
-        """Yield every chosen layer on every graph, graph by graph."""
+        """Yield each layer of each graph, graph by graph."""
         for graph, end in enumerate(np.cumsum(self.sizes)):
             rows = slice(end - self.sizes[graph], end)
             for layer in layers:
@@ -72,7 +72,7 @@ class Projections:
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
     """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
-    # A fixed seed: the figures of the docs are computed again from the same numbers.
+    # A fixed seed, so that the figures of the docs can be reproduced.
     generator = torch.Generator().manual_seed(0)
     queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=generator)
     about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
@@ -80,7 +80,7 @@ def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
 
 
 class Recorder:
-    """Projections of every k-MIP layer of a model, of the graphs recorded so far, on the CPU."""
+    """Recorded projections of every k-MIP layer of a model, on the CPU."""
 
     def __init__(
         self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)
@@ -97,8 +97,8 @@ class Recorder:
         args: tuple[Tensor, ...],
         options: dict[str, Tensor],
     ) -> None:
-        """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
-        # A layer is called as layer(x, ptr) or with keywords: the hook sees both.
+        """Record graphs within the size range from the input of a layer; layer 0 counts them."""
+        # Layers are called with positional or keyword arguments: the hook handles both.
         given = dict(zip(("x", "ptr"), args, strict=False)) | options
         x = given["x"]
         least = self._range[0]
@@ -111,7 +111,7 @@ class Recorder:
 
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
-            # The layer itself keeps no projections: they are computed once more.
+            # Layers do not keep their projections: compute them again.
             queries, keys, values = module.project(x)
             record = (
                 queries.detach().cpu()[:, rows],
@@ -135,7 +135,7 @@ class Recorder:
                 next="another --nodes A..B (with --queries 1000, a large graph takes less time)",
             )
 
-        # A batch may have brought more graphs than were wanted: the rest is cut off.
+        # Drop surplus graphs of the last batch.
         sizes = self.sizes[:graphs]
         nodes = sum(sizes)
         layers = []
@@ -152,10 +152,10 @@ class Recorder:
 
 @contextlib.contextmanager
 def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
-    """Record within the block the projections of every :class:`KMIPAttention` of ``model``.
+    """Record the projections of every :class:`KMIPAttention` of ``model`` inside the block.
 
     Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are
-    graphs outside the range ``sizes``. Compiled code, which skips the hooks, runs uncompiled.
+    graphs outside the range ``sizes``. Compiled code skips hooks, so it runs uncompiled.
     """
     attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     recorder = Recorder(attentions, sizes)
@@ -182,10 +182,10 @@ def record_run(
     home: Home | None = None,
     device: str | None = None,
 ) -> Projections:
-    """Record the first ``graphs`` graphs of a part of the split by the best weights of ``run``, in eval mode.
+    """Record the first ``graphs`` graphs of a part with the best weights of ``run``, in eval mode.
 
-    Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one
-    graph, whatever the part. Takes ``home`` and ``device``, and raises, as
+    Only graphs whose number of nodes lies in ``sizes`` count; a transductive run has one graph and
+    ignores the part. Takes ``home`` and ``device``, and raises, as
     :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model
     has no k-MIP attention.
     """
@@ -230,8 +230,8 @@ class Study:
     curves: Curves  #: name → (samples, len(ks))
 
     def summary(self, name: str) -> tuple[F64, F64]:
-        """Return mean and standard deviation (ddof 0) over graphs of the mean over layers: (len(ks),)."""
-        # Layers first: those of one graph are no independent samples of a deviation.
+        """Average over layers, then return mean and standard deviation (ddof 0) over graphs: (len(ks),)."""
+        # Layers first: layers of one graph are not independent samples.
         curve = self.curves[name]
         graphs = np.array([graph for _, graph, _ in self.samples])
         by_graph = []
@@ -243,7 +243,7 @@ class Study:
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:
-        """Return a CSV file with a line for each sample and k."""
+        """Return CSV text with one line per sample and k."""
         rows = []
         for number, sample in enumerate(self.samples):
             for column, k in enumerate(self.ks):
@@ -264,9 +264,9 @@ def run_study(
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
 
-    Takes all graphs (the work grows with the square of their nodes), and all layers but the first,
-    whose input has many equal rows, unless it is alone. ``ks`` rise; default: the paper's, up to
-    the largest graph. ``queries``: so many random nodes of each graph, each against all keys.
+    Takes all graphs (work is quadratic in their nodes) and all layers but the first, whose input
+    has many equal rows, unless it is the only one. ``ks`` must increase; default: the paper's, up
+    to the largest graph. ``queries``: number of random queries per graph, each against all keys.
     """
     count = len(projections.layers)
     sizes = projections.sizes
@@ -294,7 +294,7 @@ def run_study(
 
 
 def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Return the distance to full attention of k-MIP attention, and of normal outputs."""
+    """Return the distance from full attention of k-MIP attention and of standard normal outputs."""
     error, random = approximation_error(
         sample.queries,
         sample.keys,
@@ -306,8 +306,8 @@ def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
 
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Return the cumulative attention weight of the sample, and of Gaussian data of its size."""
-    # Another seed than that of gaussian_projections, whose data would be compared with itself.
+    """Return the cumulative attention weight of the sample, and of Gaussian data of the same size."""
+    # Not the seed of gaussian_projections: its data would be compared with themselves.
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)
     queries = torch.randn(sample.queries[:1].shape, generator=generator)
     keys = torch.randn(sample.keys[:1].shape, generator=generator)
@@ -326,7 +326,7 @@ def approximation_error(
     *,
     seed: int = 0,
 ) -> tuple[F64, float]:
-    """Return mean Euclidean distances to full attention (scaled by 1/√d), over nodes and heads.
+    """Return mean Euclidean distances from full attention (scaled by 1/√d), over nodes and heads.
 
     First (len(ks),) those of k-MIP attention for each of rising k, 0 where k ≥ n; then that of
     standard normal outputs, the paper's yardstick, drawn from ``seed``. Queries are (H, m, d), keys
@@ -344,8 +344,7 @@ def approximation_error(
         distances = (noise - full).norm(dim=-1)
         random += float(distances.sum())
 
-        # Attention over the k best keys, for all k at once: prefix sums of what full attention adds
-        # up.
+        # Attention over the k best keys for all k at once, by prefix sums over the ranked keys.
         weights, order = _ranked_weights(scores)
         numerators, denominators = _prefix_sums(weights, value[order], ks)
         outputs = numerators / denominators[..., None]
@@ -353,7 +352,7 @@ def approximation_error(
         error += distances.sum(0)
 
     count = queries.shape[0] * queries.shape[1]
-    # With k ≥ n both attentions are the same one: the rounding that is left is no distance.
+    # For k ≥ n both attentions are equal: what remains is rounding.
     inside = torch.tensor(ks) < keys.shape[1]
     means = torch.where(inside, error / count, 0.0)
     return means.numpy(), random / count
@@ -362,9 +361,9 @@ def approximation_error(
 def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
     """Return the sum of the k largest softmax weights, mean over queries and heads, for each k: (len(ks),).
 
-    As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a
-    mean; the formula in the paper's text has neither. Queries (H, m, d), keys (H, n, d) of one
-    graph; values of k rise, and where k ≥ n it is 1.
+    As in the published code, scores are scaled by 1/√d and queries averaged; the formula in the
+    paper's text does neither. Queries (H, m, d), keys (H, n, d) of one graph; k increases; for k ≥
+    n the weight is 1.
     """
     ks = check_ks(ks)
     last = torch.tensor(ks).clamp_max(keys.shape[1]) - 1
@@ -378,7 +377,7 @@ def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
 
 
 def paper_ks(largest: int) -> tuple[int, ...]:
-    """Return the values of k of the paper's experiment, up to ``largest``, which is the last.
+    """Return the values of k in the paper's experiment, up to and including ``largest``.
 
     A geometric progression of ratio 1.2, rounded, each value once.
 
@@ -405,9 +404,9 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
 def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
     """Yield a head and float64 scores q · k / √d (rows, n) of some of its queries, in blocks of bounded size.
 
-    ``width``: further float64 numbers that each pair of a query and a key needs.
+    ``width``: additional float64 numbers per pair of query and key.
     """
-    # Of each pair: scores, ranked scores, weights and order, and what the caller needs.
+    # Per pair: scores, ranked scores, weights, order, and the caller's numbers.
     numbers = width + 4
     bytes_of_query = 8 * numbers * max(1, keys.shape[1])
     step = max(1, SCRATCH // bytes_of_query)
@@ -419,15 +418,15 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
 
 
 def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return softmax weights and keys, both (rows, n), the largest first; equal ones by index."""
+    """Return softmax weights and keys, both (rows, n), by decreasing weight, ties by index."""
     ranked, order = scores.sort(dim=-1, descending=True, stable=True)
     return torch.softmax(ranked, -1), order
 
 
 def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
-    # Each key is added up once, however many k there are: the sum between one k and the next, then
-    # the running total of these sums.
+    # Each key is added once, however many k there are: sum between consecutive k, then a running
+    # total.
     bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
     numerators = []
     denominators = []

@@ -1,9 +1,9 @@
-"""BigBird: attention of blocks of nodes to a few blocks, in a whole encoder layer.
+"""BigBird: block-sparse attention within a full encoder layer.
 
-The nodes of a graph stand in a row, in the order of the data, and are cut into blocks of R. The
+The nodes of a graph, in data order, are cut into blocks of R. The
 first and the last block are global: they attend to all blocks, and all attend to them. Every other
 block also attends to itself, to its two neighbours and to a few random blocks, which differ by
-head. A block that is named twice counts twice in the softmax, as it does in the published code.
+head. A block listed twice counts twice in the softmax, as in the published code.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ class BigBirdAttention(nn.Module):
 
     Block-sparse attention, a linear layer, residual connection and layer norm; then two linear
     layers of the same width with ReLU between, residual connection and layer norm.
-    :func:`plan_blocks` says which blocks attend to which. The order of the nodes matters: it is
-    what blocks are cut from.
+    :func:`plan_blocks` decides which blocks attend to which. The order of the nodes matters, as
+    blocks are cut from it.
 
     Parameters
     ----------
     dim, heads
-        Channels d of the input and the output, and attention heads, which share them.
+        Channels d in and out, split among the attention heads.
     block_size
         Nodes of a block.
     random_blocks, seed
-        Random blocks that a block attends to, for each head, and seed of their draw, the same in
-        every layer and step.
+        Random blocks per block and head, and the seed they are drawn with, equal in every layer and
+        step.
     dropout
-        Probability, before each of the two residual connections; attention itself has none.
+        Dropout probability before each of the two residual connections; attention itself has no
+        dropout.
     norm_eps
-        Added to the variance in layer norms.
+        Epsilon of the layer norms.
     legacy_padding
-        Reproduce the published code: every graph is as long as the longest of its batch, so its
-        random blocks and its last block, which is then padding, depend on the others. False: each
-        as if alone.
+        Reproduce the published code: graphs are padded to the longest of the batch, so the random
+        blocks and the last block, then padding, depend on the other graphs. False: each graph as if
+        alone.
 
     Examples
     --------
@@ -97,7 +98,7 @@ class BigBirdAttention(nn.Module):
         return self.norm_out(x + self.dropout(self.feed_out(hidden)))  # type: ignore[no-any-return]
 
     def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
-        # Nodes in blocks of R rows, the last of a graph filled up with zeros.
+        # Nodes in blocks of R rows; the last block of a graph is zero-padded.
         plan = _plan(ptr, x, self.pattern)
         empty = x.new_zeros(plan.filled.numel(), x.shape[1])
         padded = empty.index_copy(0, plan.rows, x)
@@ -115,7 +116,7 @@ class BigBirdAttention(nn.Module):
         check_lengths(queries, keys)
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out = _block_attention(queries, keys, values, plan)
-        # (H, B, R, d) to rows with their heads side by side, and the rows of nodes alone.
+        # (H, B, R, d) to rows with concatenated heads, without padding.
         nodes = out.permute(1, 2, 0, 3).reshape(padded.shape)
         return nodes.index_select(0, plan.rows).to(x.dtype)
 
@@ -125,7 +126,7 @@ def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
         starts = torch.tensor(pointers(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)
-    # The layers of a network share a plan: its random blocks are the same in all of them.
+    # All layers share a plan: their random blocks are equal.
     if pattern not in ptr.plans:
         ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
     plan: BlockPlan = ptr.plans[pattern]
@@ -133,14 +134,14 @@ def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
 
 
 def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
-    """Softmax attention of blocks (H, B, R, d) to those of a plan."""
+    """Softmax attention of blocks (H, B, R, d) according to a plan."""
     out = torch.zeros_like(queries)
     for group in plan.groups:
         chosen = _gather(keys, group.keys)
         scores = queries[:, group.queries] @ chosen.transpose(2, 3)
         scores = scores / math.sqrt(queries.shape[3])
 
-        # A block with a node is among those that it attends to, so no row is masked whole.
+        # A block attends to itself, so no row with a node is fully masked.
         filled = plan.filled[group.keys].flatten(2)
         weights = scores.masked_fill(~filled[:, :, None], -torch.inf).softmax(-1)
         out[:, group.queries] = weights @ _gather(values, group.keys)
@@ -148,7 +149,7 @@ def _block_attention(queries: Tensor, keys: Tensor, values: Tensor, plan: BlockP
 
 
 def _gather(rows: Tensor, lists: Tensor) -> Tensor:
-    """Rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
+    """Gather rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
     heads, count, size, width = rows.shape
     # As a table with a row a block, those of one head after another; its gradient has one order.
     head = torch.arange(heads, device=rows.device)
@@ -158,7 +159,8 @@ def _gather(rows: Tensor, lists: Tensor) -> Tensor:
 
 
 WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
-#: Fewest blocks of a sparse graph; one with fewer is attended whole, where the published code fails.
+#: Fewest blocks for sparse attention; smaller graphs get full attention, where the published code
+#: fails.
 SPARSE_FROM = 4
 
 
@@ -167,21 +169,21 @@ class Pattern:
     """Options of block-sparse attention."""
 
     heads: int  #: attention heads H
-    block_size: int  #: nodes of a block R
-    random_blocks: int  #: random blocks of each block and head
-    seed: int  #: of the draw
-    legacy_padding: bool  #: every graph as long as the longest of its batch, the rest of it masked
+    block_size: int  #: nodes per block R
+    random_blocks: int  #: random blocks per block and head
+    seed: int  #: seed of the random blocks
+    legacy_padding: bool  #: pad every graph to the longest of its batch, and mask the padding
 
 
 class Group(NamedTuple):
-    """Blocks that attend to as many blocks each."""
+    """Blocks that attend to the same number of blocks."""
 
     queries: Tensor  #: (M,) int64
-    keys: Tensor  #: (H or 1, M, S) int64; the last block of all holds no node: it fills empty slots
+    keys: Tensor  #: (H or 1, M, S) int64; the very last block has no nodes and fills empty slots
 
 
 class BlockPlan(NamedTuple):
-    """The blocks of a batch: those of one graph after those of another, and an empty one."""
+    """Blocks of all graphs in a batch, concatenated, and one empty block."""
 
     rows: Tensor  #: (N,) int64, position of each node among the rows of all blocks, B · R
     filled: Tensor  #: (B, R) bool, True where there is a node
@@ -191,7 +193,7 @@ class BlockPlan(NamedTuple):
 
 def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPlan:
     """Lay out the graphs ``ptr`` (G + 1) on the CPU, for use on a device."""
-    # 1. Blocks of all graphs in one row; each graph's last block may be short.
+    # 1. Number the blocks of all graphs; a graph's last block may be short.
     sizes = ptr.diff()
     block = pattern.block_size
     held = (sizes + block - 1) // block  # blocks with nodes
@@ -203,8 +205,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     filled = torch.zeros((total + 1) * block, dtype=torch.bool)
     filled[rows] = True
 
-    # 2. Blocks that attend to their whole graph: the first and last, and all of graphs below four
-    #    blocks.
+    # 2. Blocks with full attention: first and last, and all blocks of graphs with fewer than four.
     graph = torch.arange(len(sizes)).repeat_interleave(held)
     position = torch.arange(total) - first[graph]
     length = held[graph]
@@ -220,8 +221,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         exists = (positions >= 0) & (positions < held[graphs, None])
         return torch.where(exists, positions + begins, total)
 
-    # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is
-    #    empty.
+    # 3. Group them by length, padded to a power of two: at most half is empty.
     groups = []
     power = held[graph].double().log2().ceil()
     for value in sorted(set(power[whole].tolist())):
@@ -232,8 +232,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         keys = of_batch(positions, blocks)
         groups.append(Group(blocks, keys[None]))
 
-    # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a
-    #    global block), then the random ones of each head.
+    # 4. All others form one group: first, left, itself, right, last (−1 where that repeats a global
+    # block), then the random blocks of each head.
     blocks = (~whole).nonzero()[:, 0]
     if len(blocks):
         middle = position[blocks]
@@ -259,9 +259,9 @@ def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
     """Return (H, M, random_blocks) random blocks of ``blocks`` in graphs of ``end`` blocks."""
     count = pattern.random_blocks
     out = torch.empty(pattern.heads, len(blocks), count, dtype=torch.int64)
-    long = 2 * count + WINDOW + 1  # from here on the same, however long
+    long = 2 * count + WINDOW + 1  # longer graphs draw alike
     lengths = end.clamp_max(long)
-    # Drawn for a power of two, so that a few draws serve all long graphs.
+    # Draw for a power of two, so that a few draws serve all long graphs.
     longest = 1 << (int(end.max()) - 1).bit_length()
     for length in lengths.bincount().nonzero()[:, 0].tolist():
         chosen = lengths == length

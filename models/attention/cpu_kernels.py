@@ -1,7 +1,7 @@
-"""Attention over chosen pairs in compiled loops on the CPU: no gathered row is ever stored.
+"""CPU kernels of attention over chosen pairs, which never store gathered rows.
 
-Every sum runs in one order that no split of the work changes, so outputs and gradients have the
-same bits for any number of threads. A range counts the rows of all heads, one head after another.
+Every sum has a fixed order, so outputs and gradients are bitwise equal for any number of threads. A
+range counts the rows of all heads, one head after another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.runtime.threads import for_ranges, njit_nogil, num_threads
 
-PAIRS_A_RANGE = 20_000  #: fewer are not worth handing to a thread
+PAIRS_A_RANGE = 20_000  #: fewest rows per thread
 
 # Sums may be reordered into vector lanes, always the same way; −inf stays −inf.
 _compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
@@ -27,12 +27,11 @@ def forward(
     keep: Array,
     scale: float,
 ) -> tuple[Array, Array]:
-    """Softmax of the scores and the weighted sum of the chosen values: (H, N, v), and the weights (H, N, k).
+    """Return the softmax-weighted sum of the chosen values (H, N, v), and the weights (H, N, k).
 
     Values are (H, M, v) float32 or float64, scores (H, N, k) of that dtype, indices int32 or int64
-    rows of values, −1: no key. ``keep`` (H, N, k) bool are the weights that are not set to zero
-    after the softmax; of size 0: all; those that are given are of the softmax itself. ``scale`` is
-    the factor of the scores in it.
+    rows of values, −1: no key. ``keep`` (H, N, k) bool masks the weights after the softmax
+    (dropout); size 0: no mask. The returned weights are unmasked. ``scale`` multiplies the scores.
     """
     heads, rows, k = indices.shape
     out = np.empty((heads, rows, values.shape[2]), values.dtype)
@@ -58,7 +57,7 @@ def backward(
 ) -> tuple[Array, Array, Array]:
     """Gradients of queries, keys and values from that of the output, (H, N, v).
 
-    Queries take theirs row by row. Keys and values are written by the thread that owns them: each
+    Queries are independent rows. Keys and values are written by the thread that owns them: each
     thread walks all pairs in order and adds those that chose one of its keys. That costs one
     comparison per pair and thread, and neither locks nor a sorted copy of the pairs.
     """
@@ -80,8 +79,8 @@ def backward(
 
     for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     if k == 1:
-        # The weight of an only key is 1 whatever the score. Outside the kernel, whose sums another
-        # branch would put in another order.
+        # The weight of a single key is 1 whatever its score. Handled outside the kernel, where a
+        # branch would reorder sums.
         grad_scores[:] = grad_queries[:] = 0
     # One range a thread, as each walks all pairs of the heads whose keys it owns.
     pairs_a_key = max(1, rows * k // max(1, many))

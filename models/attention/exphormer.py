@@ -28,14 +28,14 @@ class Carried(NamedTuple):
 
 
 class ExphormerEdges(nn.Module):
-    """Prepare the state of Exphormer's attention before its first layer (upstream ``ExpanderEdgeFixer``).
+    """Initial state of Exphormer's attention (upstream ``ExpanderEdgeFixer``).
 
     Parameters
     ----------
     dim
         Channels d.
     virtual_nodes
-        Virtual nodes V of each graph, every one with an edge from and to each node of its graph.
+        Virtual nodes V per graph, each connected to and from every node of its graph.
     expander
         Read ``batch.added["expander"]``, (N, D) numbers inside each graph, as
         :func:`~kmip_data.graphs.encodings.expander.expander_targets` draws them.
@@ -60,7 +60,7 @@ class ExphormerEdges(nn.Module):
         self.self_loops = self_loops
         self.real_edges = real_edges
         self.expander_edge = nn.Embedding(1, dim)
-        # Without a use it stays, for the parameter counts of upstream, but takes no gradient.
+        # Unused, but kept for upstream's parameter counts; it takes no gradient.
         self.expander_edge.requires_grad_(expander or virtual_nodes > 0)
         if virtual_nodes:
             self.virtual = nn.Embedding(virtual_nodes, dim)
@@ -68,7 +68,7 @@ class ExphormerEdges(nn.Module):
             self.edge_out = nn.Embedding(virtual_nodes, dim)
 
     def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[Carried]:
-        """Encoded edge features, in the form of the edges or (1, d), to what the first layer is given."""
+        """Map encoded edge features, in the form of the edges or (1, d), to the state of the first layer."""
         kinds = self.expander_edge.weight
         virtual = kinds.new_empty(0, batch.num_graphs, kinds.shape[1])
         if self.virtual_nodes:
@@ -81,11 +81,10 @@ class ExphormerEdges(nn.Module):
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # which graphs are complete depends on the data
 def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
-    """Edges of the column ``expander`` in both directions, and of complete graphs where it has none.
+    """Return edges of the column ``expander`` in both directions, and all pairs of graphs it leaves out.
 
-    Every node has the same number of edges where no graph is complete: they are then a table.
-    Raises ``UsageError`` where the batch has no such column; ``DamagedInput`` where it names nodes
-    that are not there.
+    A neighbour table if every node has the same number of edges, else a list. Raises ``UsageError``
+    where the batch has no such column; ``DamagedInput`` where it names missing nodes.
     """
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:
@@ -98,7 +97,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     nodes = numbers[:, None].expand_as(targets)
     is_edge = targets >= 0
 
-    # 1. Numbers inside each graph, of nodes that it has.
+    # 1. Check that numbers inside each graph name its nodes.
     targets = targets.long()
     sizes = batch.ptr.diff()
     size = sizes.to(device)[batch.graph, None]
@@ -109,7 +108,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             next="kmip-data verify TARGET --repair",
         )
 
-    # 2. A table where each column is a permutation, in which every node is a target once.
+    # 2. Each column is a permutation, with every node as target once: a table.
     first = batch.ptr.to(device)[batch.graph, None]
     links = torch.where(is_edge, targets + first, nodes)
     back = torch.full_like(links, -1).scatter_(0, links, nodes)
@@ -118,7 +117,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     if self_loops and permutations and not bool(small.any()):
         return NeighborTable(torch.cat([links, back], 1))
 
-    # 3. Else a list: both directions, and all pairs of small graphs.
+    # 3. Otherwise a list: both directions, and all pairs of small graphs.
     if not self_loops:
         is_edge = is_edge & (links != nodes)
     pairs = torch.stack([nodes[is_edge], links[is_edge]])
@@ -152,11 +151,11 @@ class ExphormerAttention(nn.Module):
     dim, heads
         Channels d in and out, and number of heads H.
     clamp
-        Bound of what is exponentiated, in both directions.
+        Bound ± of the exponents.
     output_projection
         End with a linear layer (the paper's W_O; its code has none).
     dropout
-        Probability with which a weight is dropped in training, after the sum that it is divided by.
+        Dropout probability of the weights in training, applied after normalisation.
 
     Examples
     --------
@@ -193,7 +192,7 @@ class ExphormerAttention(nn.Module):
         self.output = Linear(dim, dim) if output_projection else nn.Identity()
 
     def forward(self, x: Tensor, batch: GraphBatch, carried: Carried) -> tuple[Tensor, Carried]:
-        """Map nodes (N, d) and the carried state to the same."""
+        """Update nodes (N, d) and the carried state."""
         x = check_nodes(x, self.query.weight)
         q, k, v = self._project(x)
         kinds = self.edge(carried.kinds)
@@ -202,7 +201,7 @@ class ExphormerAttention(nn.Module):
         sums = []
         if carried.edges is not None:
             features = self.edge(carried.edges)
-            # One feature for all edges: multiplied to N queries instead of as many edges.
+            # One feature for all edges: multiply the N queries instead of the edges.
             if features.ndim == 2 and len(features) == 1:
                 sums.append(self._along(batch.edges, q * features, k, v))
             else:
@@ -226,7 +225,7 @@ class ExphormerAttention(nn.Module):
             weights = _in_graphs(weights, nodes)
             carried = carried._replace(virtual=self._divide(messages, weights))
 
-        # 4. One normaliser for all sorts of edges.
+        # 4. One normaliser for all kinds of edges.
         messages, weights = sums[0]
         for more_messages, more_weights in sums[1:]:
             messages = messages + more_messages
@@ -248,8 +247,7 @@ class ExphormerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return sums at the targets of some edges: messages (N, d) and weights (N, H).
 
-        ``features``, in the form of the edges, are None where all have the same: then the queries
-        hold them.
+        ``features`` have the form of the edges; None: the queries already include the shared one.
         """
         pairs = edges.at_source(k) * edges.at_target(q)
         if features is not None:

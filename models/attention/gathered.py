@@ -20,7 +20,7 @@ def forward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
     if not is_recorded(scores):
         check_best(scores, indices)
     missing = indices < 0
@@ -46,7 +46,7 @@ def backward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`kmip_data.models.attention.cpu_kernels.backward`.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`.
 
     ``index_add_`` has a fixed order on a GPU only under ``torch.use_deterministic_algorithms``.
     """
@@ -71,7 +71,7 @@ def backward(
         mean = (grad_weight * weight).sum(-1, keepdim=True)
         grad_score = weight * (grad_weight - mean) * scale
 
-        # 3. Queries and keys: each other by the slopes.
+        # 3. Queries and keys: each weighted by the slopes of the other.
         grad_queries[:, part] = _weighted_sum(grad_score, keys, chosen)
         of_keys = grad_score[..., None] * queries[:, part, None]
         grad_keys.index_add_(0, row, of_keys.flatten(0, 2))
@@ -86,10 +86,9 @@ def differentiable(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Attend as :func:`forward` does, in operations that PyTorch differentiates in any mode.
+    """Attend like :func:`forward`, in operations that PyTorch differentiates in every mode.
 
-    The scores are computed from queries and keys. It holds the gathered rows, (H, N, k, d), all at
-    once.
+    Scores are computed from queries and keys. All gathered rows (H, N, k, d) are in memory at once.
     """
     head = torch.arange(len(indices), device=indices.device)
     head = head[:, None, None]
@@ -125,7 +124,7 @@ def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tens
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
-    """Chosen rows of all heads' (H, M, width): (H, R, k, width)."""
+    """Gather chosen rows of (H, M, width): (H, R, k, width)."""
     gathered = rows.flatten(0, 1).index_select(0, chosen.flatten())
     return gathered.view(*chosen.shape, -1)
 

@@ -38,10 +38,10 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
     Differentiable in queries, keys and values through the chosen pairs only: once, or any number of
-    times by ``torch.func`` (grad, vjp, jvp; not vmap), which holds the (H, N, k, d) gathered rows.
-    Besides operands it keeps a weight and an index of each chosen pair for the backward pass.
-    Gradients have the same bits in every run, on the CPU for any number of threads; on CUDA those
-    of float64, or where Triton does not run, only under
+    times by ``torch.func`` (grad, vjp, jvp; not vmap), which keeps the gathered rows (H, N, k, d)
+    in memory. Besides its operands, it saves one weight and one index per chosen pair for the
+    backward pass. Gradients are bitwise reproducible, on the CPU for any number of threads; on CUDA
+    in float64, or where Triton does not run, only under
     ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
@@ -49,13 +49,13 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     queries, keys, values
         (H, N, d), (H, M, d) and (H, M, v) of one dtype and device. Scores are scaled by 1/√d.
     k
-        Keys a query attends to; all of its graph's where the graph has fewer.
+        Keys per query; all keys of graphs that have fewer.
     query_ptr, key_ptr, backend
-        As :func:`~kmip_data.models.search.topk.topk_inner_product` takes them.
+        See :func:`~kmip_data.models.search.topk.topk_inner_product`.
     dropout
         Probability with which an attention weight is dropped; survivors are scaled up.
     repeat_first_key
-        Where a graph has fewer than k keys, repeat its first key in the slots left over, as the
+        If a graph has fewer than k keys, fill the remaining slots with its first key, as the
         published code's search did.
 
     Returns
@@ -66,9 +66,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came; also where the
-        largest score of a query overflows. Kernels on CUDA leave that result undefined, and the
-        next search or attention on the device raises it.
+        A ``ValueError`` that names the argument, the expected and the given value; also if a
+        query's largest score overflows. On CUDA that result is undefined, and the next search or
+        attention on the device raises the error.
     """
     return attend_to_best(
         queries,
@@ -84,7 +84,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 
 
 class Attended(NamedTuple):
-    """Output of attention, and the pairs it used."""
+    """Output of attention, with the chosen pairs."""
 
     out: Tensor  #: (H, N, v)
     weights: Tensor  #: (H, N, k) softmax before dropout; no gradient flows through it
@@ -103,10 +103,10 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
 ) -> Attended:
-    """:func:`kmip_attention` with its weights and indices."""
+    """Like :func:`kmip_attention`, with weights and indices."""
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
-        get_backend(backend)  # the operator takes no other type than text
+        get_backend(backend)  # operators take strings alone
     if not isinstance(k, int):
         raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
 
@@ -125,7 +125,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # 2. Dropout.
     keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
 
-    # 3. Attend to the chosen pairs, in torch operations where torch.func differentiates.
+    # 3. Attend to the chosen pairs; under torch.func in torch operations.
     scale = 1 / math.sqrt(queries.shape[2])
     survivor_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
     if is_transformed(queries, keys, values):
@@ -137,7 +137,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 
 
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the operands with their lazy signs applied; the search checks two of them further."""
+    """Return the operands without lazy negation; the search checks queries and keys further."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
     values = problem.strided("values", values, meta=True)
@@ -154,7 +154,7 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
 
 
 def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
-    """Return pointers as the tensor that the operator takes; the search checks a tensor's."""
+    """Return pointers as a tensor, which the search checks."""
     if ptr is None:
         return None
     if isinstance(ptr, Tensor):
@@ -164,14 +164,14 @@ def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Fill missing slots with the graph's first key and its score."""
-    # Where a slot is missing the graph has fewer than k keys, all of them chosen: the first is the
+    # A missing slot means that the graph has fewer than k keys, all chosen: the first is the
     # lowest.
     missing = indices < 0
     beyond = torch.iinfo(indices.dtype).max
     lowest = indices.masked_fill(missing, beyond).amin(-1, keepdim=True)
-    # The score of that key: all others count as 0 in the sum.
+    # Score of that key: all others contribute 0 to the sum.
     score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
-    # A graph without any key stays without one.
+    # Graphs without keys stay empty.
     lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
     return torch.where(missing, score, scores), torch.where(missing, lowest, indices)
 
@@ -182,13 +182,13 @@ class KMIPAttention(nn.Module):
     Parameters
     ----------
     dim, heads
-        Channels of the input and the output, and number of heads H.
+        Channels in and out, and number of heads H.
     key_dim
-        Length of a query and a key of one head, independent of ``dim``.
+        Length of a head's queries and keys, independent of ``dim``.
     k
         Keys a query attends to.
     value_dim
-        Length of a value of one head; ``dim / heads`` by default.
+        Length of a head's values; ``dim / heads`` by default.
     output_projection
         End with a linear layer (W_O of Algorithm 1). The published configurations have none: the
         heads are concatenated, so ``heads · value_dim`` must be ``dim``.
@@ -198,10 +198,10 @@ class KMIPAttention(nn.Module):
     backend
         Search backend.
     legacy_padding
-        Reproduce the published code: graphs are padded with zero rows to the largest of the batch,
-        padding is attended like any node (its key and value are the biases), and where k exceeds
-        that size the first key counts several times. The result for a graph then depends on the
-        others in its batch. False: every graph as if alone.
+        Reproduce the published code: graphs are zero-padded to the largest of the batch, padding is
+        attended like any node (its key and value are the biases), and if k exceeds that size the
+        first key counts several times. The result for a graph then depends on its batch. False:
+        every graph as if alone.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class KMIPAttention(nn.Module):
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
 
-    _reset_parameters = reset_parameters  #: the name by which PyG's layers call it of an attention
+    _reset_parameters = reset_parameters  #: called by PyG's layers
 
     def forward(
         self,
@@ -264,13 +264,12 @@ class KMIPAttention(nn.Module):
         Parameters
         ----------
         x
-            Nodes (N, dim). Or padded graphs (G, W, dim), as ``torch_geometric.nn.attention`` takes
-            them; padding is left out and gives zeros.
+            Nodes (N, dim). Or padded graphs (G, W, dim), as in ``torch_geometric.nn.attention``;
+            padding is skipped and returned as zeros.
         ptr
             (G + 1) row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has
             them; None: one graph. Of padded graphs a bool mask (G, W) of their nodes; None: all. A
-            tensor of N numbers that are no such pointers is taken as ``batch``, as in PyG's
-            ``layer(x, batch)``.
+            tensor of N other numbers is taken as ``batch``, as in PyG's ``layer(x, batch)``.
         batch
             (N,) sorted graph numbers of the nodes, instead of ``ptr``.
 
@@ -287,14 +286,14 @@ class KMIPAttention(nn.Module):
         if padded:
             return self._padded(x, ptr)
 
-        # 1. Graphs: by pointers, or a batch whose layers share what was checked once.
+        # 1. Graphs: from pointers, or from a batch, which is checked once for all layers.
         x = problem.check_nodes(x, self.query.weight)
         ptr = _pointers_of(x, ptr, batch)
         if isinstance(ptr, GraphBatch):
             ptr = ptr.ptr
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
 
-        # 2. Keys: the nodes, as published with zero rows behind those of each graph.
+        # 2. Keys: the nodes; with legacy padding, also zero rows behind those of each graph.
         rows = x
         if self.legacy_padding:
             rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"])
@@ -312,7 +311,7 @@ class KMIPAttention(nn.Module):
         return self.output(joined_heads)  # type: ignore[no-any-return]
 
     def _padded(self, x: Tensor, mask: Any) -> Tensor:
-        """Attend within padded graphs (G, W, dim): their nodes alone, and zeros for padding."""
+        """Attend within padded graphs (G, W, dim); return zeros for padding."""
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
@@ -345,7 +344,7 @@ def pointers_of_mask(present: Tensor) -> Tensor:
 
 
 def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
-    """Pointers of ``batch``, or of a ``ptr`` that may be one: N whole numbers."""
+    """Return pointers of ``batch``, or of a ``ptr`` that may be a batch vector of N integers."""
     if batch is not None:
         numbers = problem.strided("batch", batch, "a tensor of graph numbers, one for each node")
         return pointers(numbers, len(x), either=False)  # type: ignore[no-any-return]
@@ -365,17 +364,17 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Ptr) -> tuple[Tensor, list[int]]:
-    """Zero rows after each graph until all are as long as the longest, and the new pointers."""
+    """Append zero rows to each graph up to the longest; return rows and new pointers."""
     checked = problem.check_ptr("ptr", ptr, x.shape[0])
     rows, starts = kept(_padded_rows(checked, x.device))
     zeros = x.new_zeros(starts[-1], x.shape[1])
     return zeros.index_copy(0, rows, x), starts
 
 
-@functools.lru_cache(8)  # all layers ask for the same one, recorded steps for that of their batch
-@torch.inference_mode(False)  # remembered for training, too
+@functools.lru_cache(8)  # all layers of a batch share an entry
+@torch.inference_mode(False)  # also cached during training
 def _padded_rows(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
-    """Row of each node among graphs as long as the longest, and the pointers of these."""
+    """Return the row of each node among padded graphs, and their pointers."""
     starts = torch.tensor(ptr)
     counts = starts.diff()
     longest = int(counts.max()) if len(counts) else 0

@@ -1,4 +1,4 @@
-"""k-MIP attention that is called, and replaces a layer, as ``torch.nn.MultiheadAttention``."""
+"""Drop-in replacement for ``torch.nn.MultiheadAttention`` by k-MIP attention."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kmip_data.models.search.problem import FLOATS, check_k, strided
 
 
 class KMIPMultiheadAttention(nn.MultiheadAttention):
-    """Multi-head attention in which each query attends to its k best keys.
+    """Multi-head attention of each query to its k best keys.
 
-    Weights have the names and shapes of ``torch.nn.MultiheadAttention``'s: ``load_state_dict``
-    takes those of a trained one. It runs wherever that is called: in ``torch_geometric.nn.GPSConv``
-    (as ``conv.attn``) or ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padded rows
-    are left out, not masked: the work is that of the graphs alone.
+    Weights have the names and shapes of ``torch.nn.MultiheadAttention``, whose ``state_dict`` can
+    be loaded. It works wherever that class does: in ``torch_geometric.nn.GPSConv`` (as
+    ``conv.attn``) or ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padding is
+    removed, not masked, so it costs nothing.
 
     Parameters
     ----------
     embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
         As there.
     k
-        Keys that a query attends to; all where there are fewer. An attribute that may be changed.
+        Keys per query; all if there are fewer. The attribute may be changed.
     backend
         Search backend.
     """
@@ -71,10 +71,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        """Draw the weights that torch's own method draws: all but the matrix of the output."""
-        # torch reads from this flag which weights there are. Elsewhere it must be false: in
-        # evaluation torch's transformer layers replace an attention of which it is true by a fused
-        # kernel.
+        """Draw the weights that torch's method draws: all but the output matrix."""
+        # torch uses this flag to find the weights. It must be false elsewhere: in evaluation,
+        # torch's transformer layers replace an attention with a true flag by a fused kernel.
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
         self._qkv_same_embed_dim = False
@@ -102,19 +101,18 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             (L, B, E), (S, B, kdim), (S, B, vdim), both widths E by default; batch first where so
             made; without B for one sequence.
         key_padding_mask
-            (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where
-            ``query`` is ``key``, padded queries are left out as well, and give the bias of the
-            output.
+            (B, S) or (S): True (or −inf) marks padding, which is never chosen. If ``query`` is
+            ``key``, padded queries are skipped as well and return the output bias.
         need_weights, average_attn_weights
             Also return the weights, (B, L, S), or (B, heads, L, S) if not averaged; before dropout
             and without a gradient. That is a dense tensor: leave it out for long sequences.
         attn_mask, is_causal
-            Not taken: None and False.
+            Not supported: None and False.
 
         Raises
         ------
         UsageError
-            A mask of another kind, or shapes that do not go together.
+            An unsupported mask, or inconsistent shapes.
         """
         if attn_mask is not None or is_causal:
             raise UsageError(
@@ -132,8 +130,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
 
-        # 2. Rows of all sequences one after another, without padding. Torch has no mask of queries:
-        #    only in self-attention are padded ones known.
+        # 2. Concatenate all sequences without padding. Torch has no query mask: padded queries are
+        # known in self-attention alone.
         key_rows = _Packing.of(key, key_padding_mask)
         query_rows = key_rows if same else _Packing.of(query, None)
         queries, keys, values = self._projected(
@@ -150,7 +148,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             backend=self.backend,
         )
 
-        # 3. Back to the form of the query.
+        # 3. Restore the layout of the query.
         joined_heads = attended.out.transpose(0, 1).flatten(1)
         out = self.out_proj(query_rows.unpack(joined_heads))
         dense = None
@@ -173,7 +171,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             yield projected.view(len(projected), self.num_heads, self.head_dim).transpose(0, 1)
 
     def _check(self, *given: Tensor) -> None:
-        """Raise UsageError where query, key and value do not fit each other or the weights."""
+        """Raise ``UsageError`` unless query, key and value fit each other and the weights."""
         query, key, value = given
         weight = self.out_proj.weight
         widths = (self.embed_dim, self.kdim, self.vdim)
@@ -204,16 +202,16 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
 @dataclass(frozen=True)
 class _Packing:
-    """Rows of all sequences one after another, without padding: (B, L, width) ↔ (R, width)."""
+    """Concatenated rows of all sequences, without padding: (B, L, width) ↔ (R, width)."""
 
     sequences: int
     length: int
-    present: Tensor | None  #: (R,) int64, rows of (B · L, width) that are no padding; None: all
+    present: Tensor | None  #: (R,) int64, rows of (B · L, width) without padding; None: all
     starts: Tensor  #: (B + 1) first packed rows, on the CPU, where the search reads them
 
     @classmethod
     def of(cls, rows: Tensor, mask: Tensor | None) -> _Packing:
-        """Packing of sequences (B, L, width) with a ``key_padding_mask``; None: no padding."""
+        """Return the packing of sequences (B, L, width) with a ``key_padding_mask``; None: no padding."""
         sequences, length = rows.shape[:2]
         if mask is None:
             starts = torch.arange(sequences + 1) * length
@@ -228,7 +226,7 @@ class _Packing:
         return rows if self.present is None else rows.index_select(0, self.present)
 
     def unpack(self, rows: Tensor) -> Tensor:
-        """(R, …) → (B, L, …), zeros where there is padding."""
+        """(R, …) → (B, L, …), zeros for padding."""
         if self.present is not None:
             padded = rows.new_zeros(self.sequences * self.length, *rows.shape[1:])
             rows = padded.index_copy(0, self.present, rows)
@@ -236,14 +234,14 @@ class _Packing:
 
 
 def _present(mask: Tensor, key: Tensor) -> Tensor:
-    """(B, S) bool, True where a key is not padding."""
+    """Return (B, S) bool, True for keys that are not padding."""
     mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     if mask.ndim == 1:
         mask = mask[None]
     if mask.dtype == torch.bool:
         padding = mask
         others = False
-    else:  # a float is added to a score: only 0 and −inf leave out or change nothing
+    else:  # a float mask is added to scores: 0 keeps, −inf removes, and no other value is supported
         padding = mask == -torch.inf
         others = bool(((mask != 0) & ~padding).any())
     if mask.shape != key.shape[:2] or others:
@@ -255,10 +253,10 @@ def _present(mask: Tensor, key: Tensor) -> Tensor:
 
 
 def _dense_weights(weights: Tensor, indices: Tensor, queries: _Packing, keys: _Packing) -> Tensor:
-    """(H, R, k) weights of packed rows to (B, H, L, S)."""
+    """Convert weights of packed rows (H, R, k) to (B, H, L, S)."""
     columns = torch.arange(keys.length, device=weights.device)
     columns = keys.pack(columns.expand(keys.sequences, -1))
-    # A slot without a key writes into a column behind the others, which is cut off.
+    # Slots without a key write to an extra last column, which is cut off.
     columns = torch.cat([columns, columns.new_full((1,), keys.length)])
     column = columns[indices.long()]  # index −1 is the last
     empty = weights.new_zeros(*weights.shape[:2], keys.length + 1)

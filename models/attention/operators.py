@@ -1,10 +1,11 @@
 """Attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
 
-``torch.compile`` sees opaque operators with known shapes and a gradient; their loops depend on the
-data. On the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere torch operations.
+``torch.compile`` sees opaque operators with known shapes and a gradient, as their loops depend on
+the data. They run compiled kernels on the CPU, Triton kernels on CUDA, and torch operations
+elsewhere.
 """
 
-# ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
+# ruff: noqa: ARG001 -- the functions of an operator share one signature
 from __future__ import annotations
 
 from typing import Any
@@ -21,14 +22,14 @@ from kmip_data.models.search.problem import check_best
 from kmip_data.models.search.topk import search
 from kmip_data.reading.batching import pointers_from_numbers
 
-MOST_K = 1024  #: a program in Triton holds all keys of a query
+MOST_K = 1024  #: a Triton program holds all keys of a query
 
 
 @torch.library.custom_op("kmip_data::pointers", mutates_args=())
 def pointers(numbers: Tensor, rows: int, either: bool) -> Tensor:
-    """Pointers (G + 1) int64 on the CPU from the sorted graph numbers (``rows``,) of the rows.
+    """Return pointers (G + 1) int64 on the CPU from sorted graph numbers (``rows``,).
 
-    ``either``: numbers that begin with 0 and end with ``rows`` are pointers already.
+    ``either``: numbers from 0 to ``rows`` are taken as pointers already.
     """
     numbers = numbers.cpu()
     if either and len(numbers) and int(numbers[0]) == 0 and int(numbers[-1]) == rows:
@@ -53,14 +54,14 @@ def attend(
     keep: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Weigh the chosen values by the softmax of their scores: (H, N, v), dtype of ``values``, and weights.
+    """Return the softmax-weighted sum of the chosen values (H, N, v), in the dtype of ``values``, and weights.
 
     Queries are (H, N, d), keys (H, M, d), values (H, M, v). Scores and indices (H, N, k) are inner
-    products and rows of ``keys`` (int32 or int64), as the search gives them; index −1: no key. The
-    scores are taken as they are, times ``scale``, and differentiated as queries · keys. ``keep``
-    (H, N, k) bool are the weights that dropout keeps, and ``kept_scale`` their factor; None: all. A
-    row without any key is zero. The weights, (H, N, k), are those of the softmax before dropout,
-    through which no gradient flows.
+    products and rows of ``keys`` (int32 or int64), as the search gives them; index −1: no key.
+    Scores are used as given, times ``scale``, and differentiated as queries · keys. ``keep`` (H, N,
+    k) bool marks the weights that dropout keeps, scaled by ``kept_scale``; None: all. Rows without
+    keys are zero. The returned weights (H, N, k) are those before dropout; no gradient flows
+    through them.
     """
     work = _working(values.dtype)
     scores = scores.to(work)
@@ -96,7 +97,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     keep: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of :func:`attend` in queries, keys and values, each in the dtype of its tensor."""
+    """Return the gradients of :func:`attend` with respect to queries, keys and values, in their dtypes."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
     of_queries, of_keys, of_values = _run(
@@ -121,7 +122,7 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    # A weight and an index of each pair are saved, no scores and no gathered rows: with the weights
+    # Save one weight and one index per pair, but no scores and no gathered rows: given the weights,
     # the backward pass needs no softmax.
     queries, keys, values, _, indices, scale, keep, kept_scale = inputs
     _, weights = output
@@ -134,7 +135,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     *saved, keep = ctx.saved_tensors
     grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
-    return *grads, None, None, None, None, None  # of scores, indices and options
+    return *grads, None, None, None, None, None  # gradients of scores, indices and options
 
 
 attend.register_autograd(_differentiate, setup_context=_save)
@@ -206,7 +207,7 @@ def kernels_for(values: Tensor, k: int = 1) -> Any:
 
 
 def _working(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)  # half precision is computed in float32
+    return torch.promote_types(dtype, torch.float32)  # compute half precision in float32
 
 
 def _compiled(tensor: Tensor) -> bool:
@@ -214,7 +215,7 @@ def _compiled(tensor: Tensor) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """NumPy's view of a tensor, laid out row by row; no mask is one of size 0."""
-    if value is None:  # compiled code has one type for a mask, whether there is one or not
+    """Return a contiguous NumPy view; a missing mask has size 0."""
+    if value is None:  # an empty mask keeps the signature of the compiled code
         value = torch.empty((0, 0, 0), dtype=torch.bool)
     return value.detach().contiguous().numpy() if isinstance(value, Tensor) else value

@@ -1,4 +1,4 @@
-"""Checks of finite inputs whose scores overflow; a compiled graph calls them between its parts."""
+"""Overflow checks of scores from finite inputs, called between the parts of a compiled graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmip_data.models.search.problem import check_finite, overflowing
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_weights(weights: Tensor) -> None:
-    """Refuse the NaN of products that overflow; waits for a GPU, and is left out of recorded steps."""
+    """Raise on NaN from overflowing products; waits for the GPU, and is skipped in recorded steps."""
     if is_recorded(weights):
         return
     if bool(weights.detach().sum().isnan()):
@@ -21,9 +21,9 @@ def check_weights(weights: Tensor) -> None:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_lengths(queries: Tensor, keys: Tensor) -> None:
-    """Refuse rows (…, d) that are not finite, or so long that an inner product may overflow.
+    """Raise on rows (…, d) that are not finite, or so long that an inner product may overflow.
 
-    Waits for a GPU, and is left out of recorded steps.
+    Waits for the GPU, and is skipped in recorded steps.
     """
     if is_recorded(queries):
         return
@@ -31,7 +31,7 @@ def check_lengths(queries: Tensor, keys: Tensor) -> None:
     keys = keys.detach()
     precise = torch.promote_types(queries.dtype, torch.float32)
     limit = torch.finfo(precise).max
-    # The norm of all rows is at least that of the longest, and one pass.
+    # The norm over all rows bounds that of the longest, in one pass.
     if bool(queries.norm(dtype=precise) * keys.norm(dtype=precise) <= limit):
         return
     check_finite(queries, keys)
@@ -41,5 +41,5 @@ def check_lengths(queries: Tensor, keys: Tensor) -> None:
 
 
 def is_recorded(values: Tensor) -> bool:
-    """True while a CUDA graph is recorded, where the host cannot wait."""
+    """True while a CUDA graph is recorded, when the host cannot wait."""
     return values.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,9 +1,9 @@
 """Performer attention by FAVOR+ (Choromanski et al., ICLR 2021): linear in the nodes, by random features.
 
-With features φ of queries and keys a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes of
-its graph: the sums over keys are made once, and are small. φ takes m channels where a query has d,
-so features of a whole batch would take most of the memory: they are made for some rows at a time,
-and again in the backward pass.
+With features φ of queries and keys, a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes
+of its graph: sums over keys are small and computed once. φ has m channels where a query has d, so
+the features of a whole batch would dominate memory: they are computed for a few rows at a time, and
+again in the backward pass.
 
 Letters besides the usual ones: m features; B graphs of a group, padded to W rows each.
 """
@@ -29,12 +29,12 @@ from kmip_data.runtime.memory import kept
 
 
 def orthogonal_directions(count: int, dim: int) -> Tensor:
-    """Draw (count, dim) Gaussian directions, of which each ``dim`` are orthogonal to each other.
+    """Draw Gaussian directions (count, dim), orthogonal within each block of ``dim``.
 
-    The draws are performer-pytorch's: the same seed gives the same directions. As there, signs are
-    those of the QR factorisation, so that the mean is not quite zero.
+    Draws are those of performer-pytorch: the same seed gives the same directions. As there, signs
+    come from the QR factorisation, so the mean is not exactly zero.
     """
-    # Square blocks of orthogonal rows, each with the length of a Gaussian row.
+    # Square blocks of orthogonal rows, with the lengths of Gaussian rows.
     blocks = []
     for _ in range(-(-count // dim)):
         square = torch.randn(dim, dim)
@@ -53,17 +53,17 @@ class PerformerAttention(nn.Module):
     Parameters
     ----------
     dim, heads
-        Channels of the input and the output, a multiple of the number of heads H.
+        Channels in and out, a multiple of the number of heads H.
     head_dim
-        Channels of a query, key and value of one head, whatever ``dim`` is.
+        Channels of a head's queries, keys and values, independent of ``dim``.
     features
         Random features m; ``int(head_dim · ln head_dim)`` by default.
     dropout
-        Probability with which a channel of the result is dropped in training.
+        Dropout probability of the result in training.
     legacy_mask
         Reproduce the published code: zero rows up to the largest graph of the batch count as keys
-        in the largest exponent and in the normaliser (their values are zero). The result for a
-        graph then depends on the others in its batch. False: every graph as if alone.
+        in the maximum exponent and in the normaliser (their values are zero). The result for a
+        graph then depends on its batch. False: every graph as if alone.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class PerformerAttention(nn.Module):
         """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
         starts = pointers(ptr, queries.shape[0])
         device = queries.device
-        # Features are exponentials: in float32 at least, under autocast too.
+        # Features are exponentials: at least float32, also under autocast.
         dtype = torch.promote_types(queries.dtype, torch.float32)
         queries, keys, values, directions = (
             rows.to(dtype) for rows in (queries, keys, values, directions)
@@ -151,8 +151,8 @@ class PerformerAttention(nn.Module):
         return torch.cat(done).index_select(0, layout.inverse)
 
 
-KEPT = 8  #: cached layouts: all layers ask for the same one, recorded steps for that of a batch
-ALIKE = 0.8  #: the smallest graph of a group has at least this share of the largest one's nodes
+KEPT = 8  #: cached layouts: all layers of a batch share one
+ALIKE = 0.8  #: minimum ratio of nodes between the smallest and the largest graph of a group
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
 
@@ -166,15 +166,15 @@ def favor(
     most: int,
     zeros: Tensor | None,
 ) -> Tensor:
-    """Attend within B graphs, by the features of ``most`` rows at a time, which the backward pass computes again.
+    """Attend within B graphs with features of at most ``most`` rows at a time, recomputed in the backward pass.
 
     Queries, keys and values are (B, H, W, d); ``inside`` (B, 1, W, 1) bool is False beyond the end
-    of a graph, and ``zeros`` (B, 1, 1, 1) zero keys count in each; None: none.
+    of a graph; ``zeros`` (B, 1, 1, 1) is the number of zero keys that count in each; None: none.
     """
     scale = keys.shape[-1] ** -0.25
     tiles = torch.split(keys * scale, most, 2)
     weighted = torch.split(pad(values, (0, 1), value=1.0) * inside, most, 2)
-    # The largest exponent of each graph is a constant to the gradient.
+    # The gradient treats the largest exponent of each graph as a constant.
     with torch.no_grad():
         highest = [(tile @ directions.T).amax((-2, -1), keepdim=True) for tile in tiles]
         top = torch.stack(highest).amax(0)
@@ -214,25 +214,25 @@ def _features(rows: Tensor, directions: Tensor, top: Tensor | None = None) -> Te
 
 
 class Group(NamedTuple):
-    """Graphs that are worked on together, padded to the largest of them."""
+    """Graphs processed together, padded to the largest."""
 
     graphs: Tensor  #: (B,) int64, on the CPU
-    rows: Tensor  #: (B, W) int64, graph by graph; beyond a graph's end its last row again
+    rows: Tensor  #: (B, W) int64, graph by graph; padding repeats the last row
     inside: Tensor  #: (B, 1, W, 1) bool, True within a graph
-    chosen: Tensor  #: (R,) int64, which of the B · W are
+    chosen: Tensor  #: (R,) int64, positions of real rows among the B · W
 
 
 class Layout(NamedTuple):
     """All graphs of a batch in groups."""
 
     groups: tuple[Group, ...]
-    inverse: Tensor  #: (N,) int64, position of each row among those of all groups
+    inverse: Tensor  #: (N,) int64, position of each row among all groups
 
 
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
 def layout_of(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
-    """Put graphs of like size together, at most ``most`` rows in a group; one graph may have more."""
+    """Group graphs of similar size, at most ``most`` rows per group unless a single graph has more."""
     starts = torch.tensor(ptr)
     sizes = starts.diff()
     by_size = sizes.argsort(descending=True, stable=True)

@@ -1,7 +1,7 @@
-"""Full attention with dropout on a CPU, a tile of weights at a time, of which none is stored.
+"""Full attention with dropout on a CPU, tile by tile, without storing weights.
 
-In torch's operations all weights of a graph are written six times and two copies are kept. Here those
-of some queries go through all operations in the cache, and the backward pass computes them again.
+Torch's operations write all weights of a graph six times and keep two copies. Here a tile of
+queries goes through all operations in cache, and the backward pass recomputes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from kmip_data.models.layers.cpu.dropout import drawn_seed, dropped
 from kmip_data.models.layers.linear import product
 
-#: Weights of a tile: 2 MiB, which stay in the cache with their gradients.
+#: Weights per tile: 2 MiB, which fit in the cache together with their gradients.
 TILE = 2**19
 
 
@@ -24,7 +24,7 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
 
     All are (…, n, d), float32.
     """
-    # oneDNN takes a hundred times as long for rows that are not contiguous.
+    # oneDNN is a hundred times slower on rows that are not contiguous.
     matrices = (rows.flatten(0, -3).contiguous().unbind() for rows in (queries, keys, values))
     out = [_Attended.apply(*operands, p) for operands in zip(*matrices, strict=True)]  # type: ignore[no-untyped-call]
     return torch.stack(out).view(values.shape)
@@ -65,5 +65,5 @@ class _Attended(torch.autograd.Function):
 
 
 def _dropped(ctx: Any, number: int, values: Tensor) -> Tensor:
-    """Apply the mask of a tile."""
+    """Apply a tile's dropout mask."""
     return dropped(values, ctx.p, ctx.seed, number * ctx.rows * values.shape[1])

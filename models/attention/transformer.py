@@ -17,29 +17,29 @@ from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
 from kmip_data.runtime.memory import kept
 
-KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
-#: Attention weights of one call, where dropout needs them all, unless one graph has more.
+KEPT = 8  #: cached orders: all layers of a batch share one
+#: Most attention weights per call where dropout stores them all, unless one graph has more.
 WEIGHTS = 2**23
-#: Nodes of a graph whose weights go through dropout a tile at a time.
+#: Fewest nodes of a graph whose dropout works tile by tile.
 TILED = 512
 
 
 class EqualSizes(NamedTuple):
-    """Rows in an order in which graphs with as many nodes follow one another."""
+    """Order of rows that groups graphs of equal size."""
 
-    order: Tensor | None  #: (N,) row at each position; None: as they are
+    order: Tensor | None  #: (N,) row at each position; None: unchanged
     inverse: Tensor | None  #: (N,) position of each row
-    groups: tuple[tuple[int, int], ...]  #: (graphs, nodes of each), one group after another
+    groups: tuple[tuple[int, int], ...]  #: (graphs, nodes per graph) of each group
 
 
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
 def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
-    """Put together graphs of one size; graphs without nodes are left out."""
+    """Group graphs of equal size; empty graphs are left out."""
     sizes = np.diff(ptr)
     nodes, counts = np.unique(sizes[sizes > 0], return_counts=True)
     groups = tuple(zip(counts.tolist(), nodes.tolist(), strict=True))
-    # A batch that is in order, as of one graph, is not gathered and scattered.
+    # A batch already in order, such as a single graph, needs no gather and scatter.
     by_size = np.argsort(sizes, kind="stable")
     if (by_size[1:] > by_size[:-1]).all():
         return EqualSizes(None, None, groups)
@@ -53,8 +53,8 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
 def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
     """``scaled_dot_product_attention`` of (graphs, H, n, d) each, with dropout by probability ``p``.
 
-    For dropout on a CPU PyTorch has operations, one after the other. These are the same but for the
-    fast dropout, or those of large graphs a tile at a time.
+    With dropout on a CPU, PyTorch falls back to separate operations. Here these have a fast
+    dropout, and work tile by tile on large graphs.
     """
     if not p or queries.device.type != "cpu" or queries.dtype != torch.float32:
         return scaled_dot_product_attention(queries, keys, values, dropout_p=p)
@@ -74,15 +74,15 @@ class TransformerAttention(nn.Module):
 
     Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights
     load with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one
-    call, so that nothing is padded or masked. On a CPU memory grows with the nodes, but in training
-    with dropout with the pairs of nodes of graphs below 512.
+    call, so that nothing is padded or masked. On a CPU, memory is linear in the nodes, except in
+    training with dropout, where it is quadratic for graphs below 512 nodes.
 
     Parameters
     ----------
     dim, heads
         Channels of the input and the output, a multiple of the number of heads H.
     dropout
-        Probability with which an attention weight is dropped in training.
+        Dropout probability of attention weights in training.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class TransformerAttention(nn.Module):
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim))
         self.out_proj = Linear(dim, dim)
-        # Drawn after the output layer, as PyTorch does: the same seed gives the same weights.
+        # Drawn after the output layer, as in PyTorch: the same seed gives the same weights.
         nn.init.xavier_uniform_(self.in_proj_weight)
         nn.init.zeros_(self.out_proj.bias)
 
@@ -135,13 +135,13 @@ class TransformerAttention(nn.Module):
         queries, keys, _ = projected.view(-1, 3, self.heads, dim // self.heads).unbind(1)
         check_lengths(queries, keys)
         done = [projected[:0, :dim]]
-        # One split, whose gradient is one copy: that of a slice fills a tensor of all rows.
+        # One split, whose gradient is a single copy; the gradient of a slice fills a full tensor.
         counts = [graphs * nodes for graphs, nodes in plan.groups]
         groups = torch.split(projected, counts)
         for group, (graphs, nodes) in zip(groups, plan.groups, strict=True):
             rows = group.view(graphs, nodes, 3, self.heads, -1)
 
-            # With dropout all weights of a call are in memory; without, none are.
+            # With dropout all weights of a call are in memory; without it none.
             at_once = graphs
             if dropout:
                 at_once = max(1, WEIGHTS // (self.heads * nodes**2))

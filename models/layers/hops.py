@@ -1,8 +1,8 @@
-"""Rows of a sampled neighbourhood that its seeds still depend on, layer by layer.
+"""Trim a sampled neighbourhood, layer by layer, to what its seeds depend on.
 
-The last of L layers of message passing is read at the seeds alone, the one before it at their
-neighbours too, and so on; PyTorch Geometric's ``trim_to_layer`` does the same. Of samples with 12,
-12, 12 neighbours, the second layer has a tenth of the nodes and the third a hundredth.
+Of the last of L layers only the seeds are read, of the one before it their neighbours too, and so
+on, as in PyTorch Geometric's ``trim_to_layer``. With 12, 12, 12 neighbours, the second layer has a
+tenth of the nodes and the third a hundredth.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def within(
     e
         Edge features, as ``x``; one row for all edges; or None.
     batch
-        All of a sampled neighbourhood. Another one, or one that ends before, is returned as it is.
+        A sampled neighbourhood. Other batches, and smaller neighbourhoods, are returned unchanged.
     targets_only
-        Let the nodes of the batch be those within one hop less: the others are sources alone, rows
-        of ``x`` behind them.
+        Make the nodes of the batch those within one hop less; the others are sources alone, later
+        rows of ``x``.
     """
     sample = batch.hops
     if sample is None or hops - targets_only >= len(sample.edges):

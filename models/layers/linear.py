@@ -1,10 +1,9 @@
-"""Linear maps whose large float32 products on a CPU are oneDNN's.
+"""Linear maps that use oneDNN for large float32 products on a CPU.
 
-PyTorch leaves these products to MKL, which on AMD processors runs them at half of oneDNN's speed or
-less: 12,950 × 72 by 72 × 72 takes 1.6 ms of a Zen 5 core with MKL and 0.7 ms with oneDNN;
-30,000 × 235 by 235 × 235 takes 47 and 17 ms. Sums are rounded in a different order. Small products,
-which gain less than a function of our own costs, stay MKL's, and so do gradients of weights, which
-are as fast by either.
+PyTorch uses MKL, which on AMD processors has half of oneDNN's speed or less: 12,950 × 72 by 72 × 72
+takes 1.6 ms of a Zen 5 core with MKL and 0.7 ms with oneDNN; 30,000 × 235 by 235 × 235 takes 47 and
+17 ms. Sums are rounded in a different order. Small products, which would gain less than the call
+costs, stay with MKL, as do gradients of weights, which are equally fast.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.context import takes_passes
 
-#: Multiplications from which a product is oneDNN's: 0.1 milliseconds of MKL.
+#: Fewest multiplications for oneDNN: 0.1 milliseconds of MKL.
 LARGE = 2**22
 
 
@@ -30,7 +29,7 @@ class Linear(nn.Linear):
 
 
 def closeness(dim: int) -> nn.Module:
-    """A number between 0 and 1 of a squared distance, by a perceptron 1 → ``dim`` → 1."""
+    """Map a squared distance to a number between 0 and 1 by a perceptron 1 → ``dim`` → 1."""
     return nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
 
 
@@ -44,8 +43,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_large(x: Tensor, weight: Tensor) -> bool:
-    """True if oneDNN takes the product: one that it can take, of at least ``LARGE`` multiplications."""
-    if not suits_onednn(x, weight):  # first: torch.compile cannot trace a comparison of sizes
+    """True if oneDNN can and should take the product: at least ``LARGE`` multiplications."""
+    if not suits_onednn(x, weight):  # check first: torch.compile cannot trace a comparison of sizes
         return False
     return x.numel() * len(weight) >= LARGE
 
@@ -82,7 +81,7 @@ class _Linear(torch.autograd.Function):
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         grad_x = None
         grad_weight = None
-        if torch.is_grad_enabled():  # create_graph: these are differentiated in turn
+        if torch.is_grad_enabled():  # with create_graph, gradients are differentiated again
             grad_x = grad @ weight
         elif wants_x:
             grad_x = product(grad, weight.t())

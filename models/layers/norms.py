@@ -1,4 +1,4 @@
-"""Normalisations of a layer by name, called as ``norm(x, batch)``, and the operations around them."""
+"""Normalisation layers by name, called as ``norm(x, batch)``, and the operations around them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kmip_data.models.layers.batch import GraphBatch
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
-#: Elements from which :mod:`~.cpu.dropout` drops them on a CPU.
+#: Fewest elements for :mod:`~.cpu.dropout` on a CPU.
 MANY = 1 << 16
 
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm over all rows (N, d) of a batch.
 
-    Unlike ``torch.nn.BatchNorm1d`` it takes no rows (returned as they are) and, in training, a
-    single row (normalised by the running statistics, as its own variance is zero).
+    Unlike ``torch.nn.BatchNorm1d``, it accepts zero rows and, in training, a single row (normalised
+    by the running statistics, as its own variance is zero).
     """
 
     weight: nn.Parameter
@@ -33,8 +33,8 @@ class BatchNorm(nn.BatchNorm1d):
     running_var: Tensor
     num_batches_tracked: Tensor
     momentum: float
-    #: In training on several processes that share a batch: whether this one's rows count (1.0) or
-    #: not (0.0). ``None`` takes the statistics of this process's rows alone.
+    #: In training on several processes that share a batch: 1.0 if this process's rows count, else
+    #: 0.0. ``None``: use the statistics of this process's rows alone.
     share: float | None = None
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
@@ -48,7 +48,7 @@ class BatchNorm(nn.BatchNorm1d):
         return self._by_running(x)
 
     def _by_running(self, x: Tensor) -> Tensor:
-        """Normalise by running statistics, which stay as they are."""
+        """Normalise by running statistics, without updating them."""
         return nn.functional.batch_norm(
             x,
             self.running_mean,
@@ -59,17 +59,17 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
     def uses_batch(self, rows: int) -> bool:
-        """True if this many rows are normalised by their own statistics, not by the running ones."""
+        """True if this many rows are normalised by their own, not by running statistics."""
         return self.training and rows > 1
 
     @property
     def together(self) -> bool:
-        """True if rows are normalised by the statistics of all processes."""
+        """True if rows are normalised by statistics over all processes."""
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _normalised_together(self, x: Tensor, share: float) -> Tensor:
-        # `SyncBatchNorm` refuses CPUs. A row reaches the losses of all processes.
+        # `SyncBatchNorm` does not support CPUs. Each row affects the losses of all processes.
         work = widened(x)
         count = int(_sum_of_processes(work.new_tensor(len(x) * share, dtype=torch.float64)))
         if count < 2:
@@ -116,10 +116,10 @@ class _SumOfProcesses(torch.autograd.Function):
 def constants_of(
     norm: BatchNorm, statistics: tuple[Tensor, Tensor] | None, rows: int
 ) -> tuple[Tensor, Tensor]:
-    """Factors, shifts and means of a norm (3, d), and 1 / its deviations (d,) in float64.
+    """Return factors, shifts and means of a norm (3, d), and 1 / deviation (d,) in float64.
 
     The norm of a value z is factor · z + shift. ``statistics`` are mean and variance (d,) of these
-    ``rows`` values, which ``norm`` takes up; None: its running ones.
+    ``rows`` values, which update ``norm``; None: use the running ones.
     """
     if statistics is not None:
         norm.note(*statistics, rows)
@@ -133,12 +133,12 @@ def constants_of(
 def gradients_of(
     constants: Tensor, inverse: Tensor, total: Tensor, product: Tensor, share: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the norm's weight and bias (d,), and the constants of the gradient of a value.
+    """Return gradients of the norm's weight and bias (d,), and the constants of a value's gradient.
 
     ``total`` and ``product`` (d,) float64 are Σ g and Σ g · (z − mean), g the gradient of what the
-    norm gives; ``share`` is 1 / the number of values where their own statistics were taken, else 0:
-    running ones do not depend on z. Gives (5, d): ``constants``, offsets and slopes; the gradient
-    of z is factor · g − offset − slope · (z − mean).
+    norm gives; ``share`` is 1 / the number of values if normalised by their own statistics, else 0,
+    as running ones do not depend on z. The constants are (5, d): ``constants``, offsets and slopes;
+    the gradient of z is factor · g − offset − slope · (z − mean).
     """
     means = torch.stack([total * share, product * inverse.square() * share])
     offsets_and_slopes = (constants[0] * means).float()
@@ -165,7 +165,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
 
 
 class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
-    """PyTorch Geometric's ``GraphNorm``: one mean and variance of each graph and channel, in float32."""
+    """PyTorch Geometric's ``GraphNorm``: one mean and variance per graph and channel, in float32."""
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
@@ -214,12 +214,12 @@ def activated(rows: Tensor, activation: Activation, p: float) -> Tensor:
 def dropout(x: Tensor, p: float) -> Tensor:
     """Set elements of ``x`` to zero with probability ``p`` and scale up the others.
 
-    On a CPU by a hash where there are many, as PyTorch draws a number for each of them on one core.
+    On a CPU, many elements are dropped by a hash, as PyTorch draws each random number on one core.
     """
     if x.numel() < MANY or not 0 < p < 1 or not takes_passes(x):
         return nn.functional.dropout(x, p)
     from kmip_data.models.layers.cpu.dropout import (
         dropout as hashed,
-    )  # numba, which takes a while to import
+    )  # imports numba, which takes a while
 
     return hashed(x, p)

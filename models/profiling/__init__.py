@@ -1,1 +1,1 @@
-"""The paper's efficiency experiment on this machine: methods of attention against the number of nodes."""
+"""The paper's efficiency experiment: time and memory of attention methods over the number of nodes."""

@@ -1,7 +1,7 @@
-"""Seconds of each stage of one training step of attention, drawn as stacked bars next to the paper's.
+"""Time of each stage of an attention training step, as stacked bars next to the paper's.
 
 The stages are the projections of the nodes' inputs, the search, scores, softmax, weighted sum and
-the backward pass. Where softmax and weighted sum are one kernel, they are one stage.
+the backward pass. A fused softmax and weighted sum is one stage.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Measurement
 
 NODES = 10**4.5  #: of the paper's figure
-PATIENCE = 120.0  #: seconds that one run may take: full attention on two busy cores takes more than a minute
+#: time limit of a run in seconds: full attention on two busy cores takes more than a minute
+PATIENCE = 120.0
 METHODS = ("full", "naive", "auto")  #: full attention, the paper's k-MIP attention, and ours
 #: Softmax and weighted sum in one kernel; of ``sdpa`` and ``flash`` the scores, too.
 FUSED = "fused"
 STAGES = ("projections", "search", "scores", "softmax", "weighted sum", FUSED, "backward")
-FORWARD = "forward"  #: of the paper, whose table has the two passes
+FORWARD = "forward"  #: stages of the paper, whose table has the two passes
 LABELS = {
     FORWARD: "forward pass (the paper's)",
     FUSED: "softmax and sum, fused",
     "backward": "backward pass",
 }
 WIDTH = 0.62  #: of a bar
-ROOM = 0.05  #: part of a panel's height that a line of text takes
+ROOM = 0.05  #: height of a line of text, as a fraction of the panel
 Bars = Mapping[str, Mapping[str, float]]  #: method -> stage -> seconds
 
 
 class StageClock:
-    """Seconds between the ends of stages: CUDA events on a GPU, so that no stage waits for the host."""
+    """Clock of stages: CUDA events on a GPU, so that no stage waits for the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._marks: list[tuple[str, Any]] = []
 
     def __call__(self, stage: str) -> None:
-        """End a stage; one that ends several times is the sum of its parts."""
+        """End a stage; the times of a repeated stage are summed."""
         self._marks.append((stage, self._now()))
 
     @property
     def latest(self) -> str:
-        """The stage that ended last."""
+        """Name of the last ended stage."""
         return self._marks[-1][0]
 
     def seconds(self) -> dict[str, float]:
@@ -82,8 +83,8 @@ class StageClock:
 def projections(heads: int, width: int) -> tuple[Tensor, ...]:
     """Return three orthogonal (heads, width, width) matrices.
 
-    They leave normal inputs standard normal, and inputs of length 1 at that length: queries, keys
-    and values have the distribution that the efficiency experiment draws them from.
+    They preserve standard normal inputs and lengths, so queries, keys and values have the
+    distribution of the efficiency experiment.
     """
     # The factor Q of a Gaussian matrix is a random rotation (or reflection): it keeps lengths.
     generator = torch.Generator().manual_seed(0)
@@ -103,7 +104,7 @@ def stages_of(
     The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and
     values are projected.
     """
-    # 1. Inputs, and weights of which the projections are made.
+    # 1. Inputs and projection weights.
     inputs = work.queries.detach().requires_grad_(training)
     matrices = projections(inputs.shape[-3], inputs.shape[-1])
     weights = [matrix.to(inputs).requires_grad_(training) for matrix in matrices]
@@ -113,7 +114,7 @@ def stages_of(
         torch.cuda.synchronize()  # of the copies of the inputs
 
     # 2. One step, with a mark at the end of each stage.
-    gc.disable()  # no stage pays for the garbage of others
+    gc.disable()  # collect garbage first, so that no stage pays for it
     try:
         with torch.set_grad_enabled(training):
             clock("start")
@@ -145,12 +146,12 @@ def draw_breakdown(
     title: str,
     paper: Mapping[str, Any] | None,
 ) -> None:
-    """Draw the stages of each method as a stacked bar, the fastest again at its own scale.
+    """Draw a stacked bar per method, and the fastest method again at its own scale.
 
     ``paper`` (``manifests/results/efficiency.toml``) adds a panel with the forward and the backward
     pass of the paper's table, which has no finer stages. The last line of ``title`` is the footer.
     """
-    # A panel each: all methods, the fastest at a scale of its own, and the paper's.
+    # Panels: all methods, the fastest at its own scale, and the paper's.
     here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
     published = paper_passes(paper)
     panels = []
@@ -217,14 +218,14 @@ def _stack(axes: Axes, bars: Bars) -> dict[str, object]:
             middle = bottom + height / 2
             line = {"va": "center", "fontsize": NOTE}
             if alone:
-                # A bar by itself has its texts to the right, each above the one before.
+                # A single bar has its labels to the right, stacked upwards.
                 text_height = max(text_height, middle)
                 share = height / sum(parts.values())
                 text = f"{duration(height)}, {share:.1%}"
                 axes.text(position + 0.55 * WIDTH, text_height, text, color=readable(color), **line)
                 text_height += ROOM * highest
             elif height > ROOM * highest:
-                # Inside a part that is high enough, in the ink that is seen best on it.
+                # Label a segment that is high enough inside, in a contrasting colour.
                 shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
                 axes.text(
                     position,

@@ -1,8 +1,8 @@
 """Seconds and peak memory of attention methods, each method in its own process.
 
 Whatever ends that process, memory, time or a crash of a library, is a cell of the table. Each run
-has inputs of its own, drawn before the clock starts and placed on the device; memory is measured in
-a run of its own after the peak was reset; the first run is not counted.
+has new inputs, drawn and moved to the device before the clock starts; memory is measured in a
+separate run after a reset of the peak; the first run is not counted.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One method in one setting on n nodes: seconds of the counted runs, or why there are none."""
+    """One method in one setting on n nodes: seconds of the counted runs, or the reason for their absence."""
 
     method: str
     setting: Setting
     n: int
-    #: ``oom``: memory ran out; ``time``: one run took longer than the limit; ``unavailable``: the
-    #: method cannot run here or on these inputs; ``failed``: it ended with an error
+    #: ``oom``: out of memory; ``time``: a run exceeded the limit; ``unavailable``: not supported
+    #: here or on these inputs; ``failed``: an error
     status: Status
     forward: tuple[float, ...] = ()  #: one number per run
     backward: tuple[float, ...] = ()  #: one number per run; empty in inference
-    peak_bytes: int | None = None  #: peak memory with the inputs, beyond what was there before
+    peak_bytes: int | None = None  #: peak memory including inputs, beyond the initial memory
     note: str = ""
     #: seconds of each stage, one number per run; empty unless :attr:`Protocol.stages`
     stages: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def _median(seconds: Sequence[float]) -> float | None:
 
 
 def _extent(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Return median, least and most of the counted runs; None of each without any."""
+    """Return median, minimum and maximum of the counted runs, or three times None."""
     least = min(seconds, default=None)
     return {"seconds": _median(seconds), "least": least, "most": max(seconds, default=None)}
 
@@ -155,7 +155,7 @@ def draw_sweep(
     from matplotlib.ticker import EngFormatter
 
     figure = new_figure(13, 10, title=title)
-    curves: dict[str, Any] = {}  # one legend: it would hide the curves of four
+    curves: dict[str, Any] = {}  # one legend: four would hide curves
     plots = product(("seconds", "bytes"), SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
         timed = quantity == "seconds"
@@ -189,7 +189,7 @@ def draw_sweep(
             if points:
                 style = {"color": f"C{number % 10}", "markersize": 3}
                 axes.plot(*zip(*points, strict=True), "o-", label=f"{name}, here", **style)
-                if ended is not None:  # a cross at its size, as high as the last point
+                if ended is not None:  # a cross at its size, at the height of the last point
                     axes.plot(ended, points[-1][1], "x", color=style["color"])
         axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=ylabel)
         axes.set_title(f"{setting}: {ylabel}")
@@ -203,20 +203,21 @@ def draw_sweep(
 
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
-#: Seconds of a run from which memory is measured in a counted run, not in one of its own.
+#: Seconds from which memory is measured in a counted run instead of an extra one.
 LONG = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """Device, number of runs and limits of a cell."""
+    """Device, number of runs and limits per cell."""
 
     device: str = "cpu"
     threads: int = field(default_factory=available_cores)  #: of every library
     repeats: int = 5
-    time_limit: float = 60.0  #: seconds; long cells are repeated as often as fits, at least once
+    #: seconds; long cells are repeated as often as they fit, at least once
+    time_limit: float = 60.0
     memory_limit: int | None = None  #: bytes
-    #: True if each stage is timed, with the projections; memory is not measured
+    #: True to time each stage, including projections, without measuring memory
     stages: bool = False
 
 
@@ -229,17 +230,17 @@ class Measurer:
         self.device = torch.device(protocol.device)
 
     def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
-        """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
+        """Run ``method`` on n nodes; raises whatever goes wrong, including out of memory."""
         protocol = self.protocol
         training = setting == "training"
         peak = Peak(self.device)
-        # 1. The first run compiles and fills caches; it is not counted, and says how many fit.
+        # 1. The first run compiles and fills caches; it is not counted, and its time decides how
+        # many runs fit.
         first = sum(self._run(method, n, 0, training=training))
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
 
-        # 2. Memory is measured in the last run: of long ones in a counted one, as one more would
-        #    take too long.
+        # 2. Measure memory in the last run: an extra one, unless runs are long.
         last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
@@ -332,7 +333,7 @@ class Measurer:
             torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
         )
         wait()
-        gc.disable()  # no run pays for the garbage of others
+        gc.disable()  # collect garbage first, so that no run pays for it
         try:
             start = time.perf_counter()
             result = function()
@@ -360,7 +361,7 @@ class Peak:
             return
         gc.collect()
         if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-            # Free memory goes back to the system, so that allocating it again raises the peak.
+            # Return free memory to the system, so that allocating it again raises the peak.
             trim(0)
         try:
             # Linux: the peak is now the resident set.
@@ -377,10 +378,10 @@ class Peak:
             self.bytes = max(0, peak_host_memory() - self._base)
 
 
-START = 120.0  #: seconds in which a process loads its libraries
-EXIT = 10.0  #: seconds in which an idle one ends: KeOps writes its cache meanwhile
-COMPILE = 30.0  #: further seconds of a cell, for compiling
-METHOD = "spawn"  #: of starting a process: without the threads and memory of this one
+START = 120.0  #: seconds allowed for loading libraries
+EXIT = 10.0  #: seconds allowed for an idle process to exit: KeOps writes its cache
+COMPILE = 30.0  #: extra seconds per cell, for compiling
+METHOD = "spawn"  #: start method: without the threads and memory of this process
 ROOM = 2**30  #: bytes of address space beyond the limit, for threads and compiled code
 MEMORY = {-6, -9}  #: exit codes for lack of memory: an allocator aborts, or the system kills
 
@@ -400,7 +401,7 @@ def measure(
     untried. ``log`` is called with each finished cell. Raises ``UsageError`` if there is no such
     method.
     """
-    # Unknown names end it before anything is measured.
+    # Fail on unknown names before measuring anything.
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
     cells = []
     for name, why_not in unusable.items():
@@ -425,7 +426,7 @@ def measure(
 
 
 class _Worker:
-    """A process that measures cells; it is started again after it ended."""
+    """A process that measures cells, restarted after it ended."""
 
     def __init__(self, shape: Shape, protocol: Protocol) -> None:
         self._arguments = (shape, protocol)
@@ -440,13 +441,13 @@ class _Worker:
         try:
             if self._process is None:
                 self._start()
-            # One run may take the limit; repeats and the run for memory as long again.
+            # One run may take the limit; repeats and the memory run as long again.
             answer: Measurement = self._exchange((method, setting, n), 3 * self._limit + COMPILE)
         except TimeoutError:
             self.close(patience=0)
             return too_long
         except (EOFError, OSError):
-            # It may still be about to exit, with an exit code that says why.
+            # It may be about to exit with a meaningful exit code.
             code = self.close(patience=START)
             status: Status = "oom" if code in MEMORY else "failed"
             return cell(status=status, note=f"ended with exit code {code}")
@@ -490,7 +491,7 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
     measurer = Measurer(shape, protocol)
     if protocol.memory_limit is not None:
         _limit_memory(protocol.memory_limit, protocol.device)
-    gc.freeze()  # objects of imported libraries are no garbage to look through
+    gc.freeze()  # exclude objects of imported libraries from garbage collection
     connection.send(True)
     with contextlib.suppress(EOFError):
         while True:
@@ -498,7 +499,7 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
 
 
 def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
-    """Return the cell, with its times, or why there are none."""
+    """Return the cell with its times, or with the reason for their absence."""
     try:
         measure_one = measurer.stages if measurer.protocol.stages else measurer.cell
         return measure_one(get_method(name), setting, n)

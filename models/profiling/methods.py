@@ -1,4 +1,4 @@
-"""Attention methods to compare, by name, and the queries, keys and values to time them on."""
+"""Attention methods by name, and the queries, keys and values to time them on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Parameters of a measurement except the number of nodes; the defaults are the paper's."""
+    """Parameters of a measurement except the number of nodes, with the paper's defaults."""
 
     heads: int = 1
     d: int = 10  #: length of queries, keys and values
@@ -107,11 +107,11 @@ def sizes_up_to(largest: float) -> list[int]:
 
 
 Step = Callable[[Workload, int], Tensor]
-Ended = Callable[[str], None]  #: called with the name of a stage when it ends
+Ended = Callable[[str], None]  #: called with the name of an ended stage
 
 
 def _no_clock(_stage: str) -> None:
-    """Time no stage."""
+    """Ignore stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +125,13 @@ class Method:
     #: ``fused(work, chunk, ended)`` returns the output, and calls ``ended`` after each stage that
     #: ends before it does. None: the paper's gather, softmax and multiply after search
     fused: Callable[[Workload, int, Ended], Tensor] | None = None
-    padded: bool = True  #: True if it takes graphs padded to the largest of them
+    padded: bool = True  #: True if it takes padded graphs
     dtype: torch.dtype = torch.float32  #: of its inputs
     #: ``unusable(device_type)`` returns why it cannot run there, or None
     unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int, ended: Ended = _no_clock) -> Tensor:
-        """Return the output; call ``ended`` after each stage that a kernel boundary ends."""
+        """Return the output; call ``ended`` after each stage that ends at a kernel boundary."""
         if self.fused is not None:
             return self.fused(work, chunk, ended)
         assert self.search is not None
@@ -157,13 +157,13 @@ def get_method(name: str) -> Method:
 
 
 def default_methods(device_type: str) -> list[str]:
-    """Return the methods compared by default: ours, the paper's and full attention, if they can run here."""
+    """Return the default methods: ours, the paper's and full attention, where they run here."""
     names = ["auto", "symbolic", "naive", "full", "sdpa", "flash"]
     return [name for name in names if get_method(name).unusable(device_type) is None]
 
 
 def _ours(backend: str) -> Method:
-    """k-MIP attention by one of our backends; a breakdown sees its search, then one fused stage."""
+    """k-MIP attention with one of our backends; a breakdown shows the search, then one fused stage."""
 
     def fused(work: Workload, _chunk: int, ended: Ended) -> Tensor:
         queries, keys, values = work.tensors
@@ -207,7 +207,7 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
 
 
 def _full(work: Workload, chunk: int, ended: Ended) -> Tensor:
-    """Return full attention with materialised scores, some queries at a time."""
+    """Return full attention with materialised scores, a block of queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     parts = []
     # Two copies of a block are held at a time: scores and weights.
@@ -225,7 +225,7 @@ def _full(work: Workload, chunk: int, ended: Ended) -> Tensor:
 
 @torch.no_grad()
 def _naive_search(work: Workload, chunk: int) -> Tensor:
-    """Search by matrix product and ``topk``, some queries at a time."""
+    """Search by matrix product and ``topk``, a block of queries at a time."""
     blocks = _score_blocks(work, chunk, copies=1)
     return torch.cat([scores.topk(work.k, dim=-1).indices for scores in blocks], dim=-2)
 
@@ -256,7 +256,7 @@ def attend_gathered(
         step = max(1, chunk // bytes_a_row)
     root = math.sqrt(queries.shape[-1])
 
-    # With gradients all gathered rows are kept anyway: parts would save nothing.
+    # With gradients all gathered rows are kept anyway: blocks would save nothing.
     parts = []
     blocks = zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True)
     for rows, chosen in blocks:
@@ -274,7 +274,7 @@ def attend_gathered(
 
 def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
     """Gather rows as in the paper's code."""
-    # The rows are repeated for each query by strides of 0, which take no memory.
+    # Repeat the rows for each query with stride 0, which takes no memory.
     shape = (*indices.shape, rows.shape[-1])
     repeated = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
     channels = indices.unsqueeze(-1).expand(shape)

@@ -1,4 +1,4 @@
-"""Time of training steps, several models in turn: a busy machine slows all of them."""
+"""Time of training steps, models in turn, so that a busy machine slows all of them."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from kmip_data.runtime.memory import is_out_of_memory
 
 @dataclass(kw_only=True)
 class Pace:
-    """Speed of one network; seconds are of one batch, medians over all counted batches."""
+    """Speed of one network; seconds per batch, medians over all counted batches."""
 
     name: str
-    #: from the end of a batch to the end of the next; None: see ``note``
+    #: from one batch's end to the next; None: see ``note``
     seconds: float | None = None
-    graphs: float = 0.0  #: in a batch
-    #: bytes beyond the weights: growth of the process, or allocated on the GPU
+    graphs: float = 0.0  #: graphs per batch
+    #: bytes beyond the weights: growth of the process, or allocation on the GPU
     peak: int | None = None
-    ratio: float | None = None  #: time over that of the first network
+    ratio: float | None = None  #: time relative to the first network
     spread: tuple[float, float] | None = None  #: smallest and largest ratio over the rounds
-    hours: float | None = None  #: for the epochs of the configuration, without evaluations
-    note: str = ""  #: why it could not be measured
+    hours: float | None = None  #: estimate for all epochs of the configuration, without evaluations
+    note: str = ""  #: reason why it could not be measured
 
 
 def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
-    """Train on an epoch, or at most so many batches of it; return the seconds and graphs of each.
+    """Train on an epoch, or at most ``most`` batches of it; return seconds and graphs of each batch.
 
     Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
     """
@@ -65,7 +65,7 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
 
 
 class Contestant:
-    """One network in the training loop, each step launched kernel by kernel (no CUDA graphs)."""
+    """One network in the training loop, without CUDA graphs."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Contestant:
         self.config = data.pinned(config)
         self.data = data
         self.device = torch.device(device.kind)
-        # As `train` would: weights by the seed, and layers recomputed where memory is short.
+        # As in `train`: seeded weights, and layers recomputed if memory is short.
         recompute = plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
         self.module = TrainingModule(self.config, data, recompute=recompute)
@@ -85,9 +85,9 @@ class Contestant:
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
     def run(self, batches: int) -> list[tuple[float, int]]:
-        """Train on a batch to warm up and ``batches`` more; return their seconds and graphs."""
+        """Train on one warm-up batch and ``batches`` more; return their seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
-        # 1. A step takes the gradients of several batches; an epoch's last step may have fewer.
+        # 1. A step may accumulate several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
         steps = -(-(batches + 1) // of_one)
 
@@ -136,10 +136,10 @@ def compare_training(
     seconds: float,
     log: Callable[[str], None],
 ) -> list[Pace]:
-    """Measure networks in turn, round after round; the first is the one that ratios refer to.
+    """Measure networks in turn, round after round; ratios refer to the first.
 
-    ``makers`` make a contestant of a name; one that does not fit into memory is a row with its
-    reason. An uncounted round before the counted ``rounds`` compiles and warms up; a round has at
+    ``makers`` make a contestant by name; one that does not fit into memory becomes a row with the
+    reason. An uncounted round compiles and warms up before the counted ``rounds``; a round has at
     most ``most`` batches, fewer if ``seconds`` for all rounds of one network do not suffice.
     """
     paces = []
@@ -158,7 +158,7 @@ def compare_training(
             paces.append(Pace(name=name, note=lines[0]))
             continue
         paces.append(made.pace)
-        # As many batches as its share of the time allows, by the one that warmed it up.
+        # As many batches as its share of the time allows, judged by the warm-up batch.
         fitting = int(seconds / rounds / max(warm, 1e-9))
         ready[made] = max(1, min(most, fitting))
 

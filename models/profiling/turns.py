@@ -1,4 +1,4 @@
-"""Timing of two things in turn, and figures as `make bench` and `kmip-data bench` print them."""
+"""Time two things in turn, and format the figures of `make bench` and `kmip-data bench`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compare(
     our_seconds = []
     their_seconds = []
     ratios = []
-    # A ratio is of one turn: what slows the machine slows both of its parts.
+    # Ratios are taken within a turn: what slows the machine slows both.
     for number in range(warmup + repeats):
         our_time = seconds(ours, clock)
         their_time = seconds(theirs, clock)
@@ -49,14 +49,14 @@ def seconds(
     function: Callable[[], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Return the seconds of one call."""
+    """Time one call in seconds."""
     start = clock()
     function()
     return clock() - start
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Write a figure with a unit that suits its size.
+    """Format a figure with a suitable unit.
 
     >>> quantity(0.00042, "s")
     '420 µs'
@@ -74,7 +74,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 @functools.cache
 def machine_line() -> str:
-    """Return processor, cores this process may use, memory, system, versions and load."""
+    """Describe the machine: processor, usable cores, memory, system, versions and load."""
     import psutil
 
     from kmip_data.models.training.machine import processor

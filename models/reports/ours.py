@@ -1,7 +1,7 @@
 """Results of this package as data: the rows of ``manifests/results/ours``.
 
 A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report``
-shows it beside the paper's figure, ``kmip-data train --reproduce DATASET/ROW`` trains it again.
+shows it next to the paper's figure, ``kmip-data train --reproduce DATASET/ROW`` trains it again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kmip_data.models.training.run.folder import (
     with_unit,
 )
 
-#: How far the second epoch of a row may move on later code: loss relative, metric as a share.
+#: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).
 LOSS = 0.01
 METRIC = 0.001
 
 
 class Ours(Strict):
-    """One row; its lists have one value for each seed."""
+    """One row; lists have one value per seed."""
 
     name: str
     dataset: str
@@ -77,7 +77,7 @@ class Ours(Strict):
 
     @property
     def schedule_epochs(self) -> int:
-        """Epochs of the schedule; the training may have stopped before."""
+        """Epochs of the schedule; training may have stopped earlier."""
         return self.planned or self.epochs
 
     @property
@@ -91,7 +91,7 @@ class Ours(Strict):
         return statistics.pstdev(self.test) if len(self.test) > 1 else None
 
     def text(self, part: str = "test") -> str:
-        """Return mean and standard deviation on ``val`` or ``test`` for people."""
+        """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
         std = statistics.pstdev(values) if len(values) > 1 else None
         return value_text(self.metric, statistics.fmean(values), std)
@@ -104,13 +104,13 @@ def our_rows() -> dict[str, Ours]:
     for file in shipped_names("results/ours"):
         values = read_shipped("results/ours", file)
         for row in values["row"]:
-            # What the rows of a file share stands in its table ``common``.
+            # Values shared by all rows of a file stand in its table ``common``.
             rows[f"{file}/{row['name']}"] = Ours.model_validate(values["common"] | row)
     return rows
 
 
 def our_row(name: str) -> Ours:
-    """Return a row by ``FILE/NAME``, or raise ``UsageError`` with the nearest name."""
+    """Return a row by ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
     rows = our_rows()
     if name not in rows:
         raise unknown_name(
@@ -120,7 +120,7 @@ def our_row(name: str) -> Ours:
 
 
 def row_of_result(result: RunResult) -> Ours | None:
-    """Return the row with the data, model, variant and epochs of ``result``, whatever its seeds."""
+    """Return the row with the data, model, variant and epochs of ``result``, for any seeds."""
     planned = result.config["training"]["epochs"]
     wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
     for row in our_rows().values():
@@ -131,13 +131,14 @@ def row_of_result(result: RunResult) -> Ours | None:
 
 
 def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
-    """Compare each seed of ``summary`` with ``row``; return that as a dictionary and as text.
+    """Compare each seed of ``summary`` with ``row``; return the comparison as a dictionary and as text.
 
     A seed is *equal* where test metric and SHA-256 of the weights are those of the row or, in a run
-    that stopped before the row's last epoch, every figure of the row's first epochs. Only the row's
-    commit, processor, threads and torch promise that. Elsewhere it has to be *close*: training loss
-    and val metric of the second epoch within ``LOSS`` and ``METRIC`` of the row's, and the test
-    metric of a whole training within three standard deviations of the row's mean.
+    that stopped before the row's last epoch, every figure of the row's first epochs. Equality is
+    promised on the row's commit, processor, threads and torch alone. Elsewhere a seed must be
+    *close*: training loss and val metric of the second epoch within ``LOSS`` and ``METRIC`` of the
+    row's, and the test metric of a whole training within three standard deviations of the row's
+    mean.
 
     Raises ``UsageError`` if the run stopped early and the row has no figures of single epochs,
     ``NotReproduced`` if a seed is not close or was trained on another build or split.
@@ -156,7 +157,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     columns = zip(row.test, row.weights, row.splits, strict=True)
     of_seed = dict(zip(row.seeds, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        # 1. Data, figures and weights of this seed, and the row's.
+        # 1. Data, figures and weights of this seed and of the row.
         figures = _first_figures(row, folder, result.seed)
         deciding = _deciding(row, figures)
         published = of_seed.get(result.seed)
@@ -230,7 +231,7 @@ class Figure(NamedTuple):
     here: float
 
     def text(self) -> str:
-        """Return both for people."""
+        """Format both figures."""
         return f"{self.name} of epoch {self.epoch}: {self.here!r}, row {self.row!r}"
 
 
@@ -247,7 +248,7 @@ def _first_figures(row: Ours, folder: Path, seed: int) -> list[Figure]:
 
 
 def _deciding(row: Ours, figures: list[Figure]) -> list[Figure]:
-    """Return training loss and val metric of the second epoch, or of the only one."""
+    """Return training loss and val metric of the second epoch, or of the only epoch."""
     last = max((figure.epoch for figure in figures), default=0)
     names = {"train_loss", f"val_{row.metric}"}
     return [figure for figure in figures if figure.epoch == last and figure.name in names]
@@ -263,7 +264,7 @@ def _is_close(row: Ours, test: float | None, deciding: list[Figure]) -> bool:
         tolerance = METRIC if share else LOSS * abs(figure.row)
         if abs(figure.here - figure.row) > tolerance:
             return False
-    # Something must have been compared: one seed has no deviation.
+    # At least one figure must have been compared: one seed has no deviation.
     return len(deciding) == 2 or (test is not None and row.std is not None)
 
 
@@ -282,7 +283,7 @@ class Leaderboard(Strict):
     )
 
     def entry(self, dataset: str, name: str) -> Entry:
-        """Return an entry by its name."""
+        """Return an entry by name."""
         mean, *std = self.entries[dataset][name]
         return Entry(name, mean, std[0] if std else None, self.source)
 
@@ -306,7 +307,7 @@ def leaderboards() -> list[Leaderboard]:
 
 
 def entry_for(dataset: str, model: str, metric: str) -> Entry | None:
-    """Return the entry of the same network, else the best one; None without a leaderboard."""
+    """Return the entry of the same network, or else the best entry; None without a leaderboard."""
     for board in leaderboards():
         entries = board.entries.get(dataset) if metric in board.metrics else None
         if entries:

@@ -1,4 +1,4 @@
-"""Pictures of a report: learning curves, the metric over training time, and the Pareto frontier of k."""
+"""Plots of a report: learning curves, metric over training time, and Pareto frontier of k."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from kmip_data.models.training.run.folder import metrics_columns, title_of
 
 MOST_CHANGES = 2  #: of a row that its name in a legend has
 POINTS = 9.0  #: between a point and its label
-#: Directions in which a label may lie from its point; the first that is free is taken.
+#: Directions from a point in which its label may lie, in order of preference.
 SIDES = ((0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 UNITS = {"ms": 1 / 3_600_000, "s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
-#: Durations at an axis: the decades of a unit, or also steps between them.
+#: Durations at an axis: decades of a unit, and steps between them.
 TIMES = ("10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h", "1000 h")
 DECADES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 SIXTIETHS = (1, 2, 5, 10, 20, 30, 45)
 STEPS = {"ms": DECADES, "s": SIXTIETHS, "min": SIXTIETHS, "h": DECADES}
 TIMES_IN_DETAIL = [f"{count} {unit}" for unit, counts in STEPS.items() for count in counts]
 BAR_STEPS = 9  #: points that stand for an error bar
-ENOUGH = 0.8  #: distance of a text from what is drawn, against that from its own point
-Draw = Callable[[Figure, Table], None]  #: draws a table into an empty figure
+ENOUGH = 0.8  #: distance of a label from other objects, relative to that from its point
+Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
 
 
 def pictures_of(table: Table) -> list[str]:
-    """Return the pictures of a table as SVG, which take the colours of the page around them."""
+    """Return the plots of a table as SVG in the colours of the surrounding page."""
     draws = [draw_curves, draw_over_hours]
     ours, _ = rows_over_k(table)
     if ours:
@@ -59,9 +59,9 @@ def pictures_of(table: Table) -> list[str]:
 
 
 def names_of(table: Table) -> list[str]:
-    """Return a name for each row in a legend, without the changes that all rows share."""
+    """Return the legend name of each row, without the changes that all rows share."""
     changes = [row["changes"].split("; ") for row in table.rows]
-    # A change of all rows tells none from another; a single row keeps its own.
+    # A change shared by all rows distinguishes none; a single row keeps its changes.
     shared = set()
     if len(changes) > 1:
         shared = set(changes[0]).intersection(*changes[1:])
@@ -87,7 +87,7 @@ def short_name(row: Row) -> str:
 
 
 def draw_curves(figure: Figure, table: Table) -> None:
-    """Draw the metric on val over epochs: means over seeds, in bands of the standard deviation."""
+    """Draw the val metric over epochs: mean over seeds, with bands of one standard deviation."""
     metric = table.rows[0]["metric"]
     axes = figure.subplots()
     colors = class_colors(len(table.rows))
@@ -116,7 +116,7 @@ def draw_curves(figure: Figure, table: Table) -> None:
 def over_seeds(
     runs: Sequence[Run], column: str, scale: float
 ) -> tuple[list[int], list[float], list[float]]:
-    """Return epochs, from 1, and mean and deviation over the seeds that have a value there."""
+    """Return epochs, from 1, and mean and deviation over the seeds with a value."""
     values: dict[int, list[float]] = {}
     for run in runs:
         for epoch, value in metrics_columns(run.folder).get(column, []):
@@ -132,8 +132,8 @@ def over_seeds(
 def draw_over_hours(figure: Figure, table: Table) -> None:
     """Draw the metric over training time: val epoch by epoch, test at the end, and the paper's results.
 
-    A model has one colour. The paper's are shown with complete published data alone, as in the
-    table.
+    Each model has one colour. The paper's results are shown for complete published data alone, as
+    in the table.
     """
     first = table.rows[0]
     metric = first["metric"]
@@ -183,7 +183,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
 
 
 def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
-    """Return hours since the start and the mean of a column, at each epoch that all the runs have."""
+    """Return hours since the start and the mean of a column, at each epoch that all runs have reached."""
     curves = [_hours_by_epoch(run, column) for run in runs]
     shared = sorted(set(curves[0]).intersection(*curves[1:]))
     hours = []
@@ -196,13 +196,13 @@ def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[flo
 
 
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
-    """Hours until the end of each epoch, and the value there; none if seconds are missing."""
+    """Return hours until the end of each epoch, and its value; empty if seconds are missing."""
     columns = metrics_columns(run.folder)
     seconds = columns.get("seconds", [])
     hours = []
     total = 0.0
     for number, (epoch, value) in enumerate(seconds, start=1):
-        # One gap, and the time of every later epoch is unknown.
+        # After a gap the time of every later epoch is unknown.
         if epoch != number or not 0 < value < MOST:
             return {}
         total += value
@@ -216,7 +216,7 @@ def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
 
 
 def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
-    """Return the paper's result of each model on a dataset, where it states the hours of a training."""
+    """Return the paper's result of each model on a dataset for which it states training hours."""
     if dataset not in dataset_names():
         return {}
     results = {}
@@ -228,20 +228,20 @@ def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
 
 
 class Label(NamedTuple):
-    """A text at a point with an error bar."""
+    """Label of a point with an error bar."""
 
     x: float
     y: float
     bar: tuple[float, float]
     text: str
-    best: bool  #: True on a frontier
+    best: bool  #: True if on a frontier
 
 
 def draw_frontier(figure: Figure, table: Table) -> None:
     """Draw the metric on test over seconds of a training epoch for each k, with the Pareto frontiers.
 
-    Filled points are rows that differ in k alone, hollow ones the paper's on complete published
-    data.
+    Filled points are rows that differ in k alone; hollow points are the paper's, on complete
+    published data.
     """
     ours, paper = rows_over_k(table)
     metric = ours[0]["metric"]
@@ -284,7 +284,7 @@ def _draw_over_seconds(
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))
     best = frontier(points, better=all_metrics()[metric].better)
 
-    # Stairs: between two points of a frontier, only what the cheaper one reaches is known.
+    # Stairs: between two points of a frontier, only the value of the cheaper one is attained.
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
     stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
     axes.step(seconds[best], test[best], where="post", **stairs)
@@ -306,12 +306,12 @@ def _draw_over_seconds(
 
 
 def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]:
-    """Return the points that no other one beats in both, by rising seconds: (seconds, metric) each.
+    """Return the points (seconds, metric) that no other point beats in both, by increasing seconds.
 
     >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], better="higher")
     [0, 1]
     """
-    # By rising seconds, of equal ones the best first: a point counts if it beats all before it.
+    # By increasing seconds, ties best first: a point counts if it beats all earlier ones.
     sign = -1 if better == "higher" else 1
     ranked = [(seconds, sign * metric, i) for i, (seconds, metric) in enumerate(points)]
     best = math.inf
@@ -324,7 +324,7 @@ def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]
 
 
 def _time_ticks(axis: Axes) -> None:
-    """Label a logarithmic axis of hours with durations: few of them, or more where few are in view."""
+    """Label a logarithmic axis of hours with durations: decades, or also steps if few are in view."""
     from matplotlib.ticker import NullLocator
 
     low, high = axis.get_view_interval()
@@ -344,7 +344,7 @@ def _time_ticks(axis: Axes) -> None:
 
 
 def _scale(metric: str) -> float:
-    """Return the factor to the unit that people read a metric in."""
+    """Return the factor to the unit in which a metric is usually read."""
     return 100 if is_share(metric) else 1
 
 
@@ -379,7 +379,7 @@ def _label_points(figure: Figure, axes: Axes, labels: Sequence[Label]) -> None:
 
     Those on a frontier come first; another one without room stays without its text.
     """
-    figure.draw_without_rendering()  # the layout is final: distances on the page are known
+    figure.draw_without_rendering()  # the layout is final, so distances on the page are known
     step = POINTS * figure.dpi / 72  # 72 points are an inch
     # 1. Occupied are the error bars, as points along them.
     drawn = []
@@ -389,7 +389,7 @@ def _label_points(figure: Figure, axes: Axes, labels: Sequence[Label]) -> None:
 
     sides = step * np.array(SIDES)
     for label in sorted(labels, key=lambda label: not label.best):
-        # 2. The side whose nearest occupied point is farthest away; of equal ones, the first.
+        # 2. Take the side whose nearest occupied point is farthest away; ties: the first.
         centres = axes.transData.transform((label.x, label.y)) + sides
         gaps = []
         for centre in centres:
@@ -399,7 +399,7 @@ def _label_points(figure: Figure, axes: Axes, labels: Sequence[Label]) -> None:
         if gaps[widest] < ENOUGH * step and not label.best:
             continue
 
-        # 3. From now on this text is in the way of the next ones.
+        # 3. This label occupies its place for the following ones.
         occupied.append(centres[widest])
         across, up = SIDES[widest]
         offset = {"xytext": (POINTS * across, POINTS * up), "textcoords": "offset points"}
@@ -408,7 +408,7 @@ def _label_points(figure: Figure, axes: Axes, labels: Sequence[Label]) -> None:
 
 
 def _svg(draw: Draw, table: Table) -> str:
-    """Return a picture as SVG whose colours follow the light or dark ground of the page."""
+    """Return a plot as SVG whose colours follow the light or dark background of the page."""
     picture = StringIO()
     _write_svg(draw, table, picture)
     svg = picture.getvalue()
@@ -424,15 +424,15 @@ def _svg(draw: Draw, table: Table) -> str:
 def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
     import matplotlib as mpl
 
-    figure = new_figure(6, 4)  # letters are as large as those of the page, also on a phone
+    figure = new_figure(6, 4)  # text has the size of the page's text, also on a phone
     draw(figure, table)
-    with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
+    with mpl.rc_context({"svg.fonttype": "none"}):  # keep text as text
         figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
 
 
 @functools.cache
 def _colors_of_page() -> dict[str, str]:
-    """Return what stands in a page for a colour of the light style: a colour for either ground."""
+    """Return CSS for a colour of the light style: one value for each background."""
     light = STYLES["light"]
     dark = STYLES["dark"]
     shades = len(light.palette) * len(SHADES)

@@ -1,4 +1,4 @@
-"""Tables of a report as Markdown, LaTeX or HTML, and its page with pictures."""
+"""Tables of a report as Markdown, LaTeX or HTML, and the page with plots."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import rough_time
 
-FEW = "†"  #: marks a mean of fewer runs than the paper's
-EDITED = "(edited)"  #: marks a mean with a result that was edited
-#: What the columns of a table are, on the page.
+FEW = "†"  #: marks a mean over fewer runs than the paper's
+EDITED = "(edited)"  #: marks a mean that includes an edited result
+#: Descriptions of the columns, for the page.
 COLUMNS = {
     "test": "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
     "deviation over the seeds; the best is bold, the second underlined",
@@ -51,18 +51,18 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of texts."""
+    """A formatted table."""
 
     title: str
     header: list[str]
     cells: list[list[str]]
-    places: list[int | None]  #: of each row: 1 for the best, 2 for the second
-    shared: str = ""  #: what all rows have in common
+    places: list[int | None]  #: rank of each row: 1 for the best, 2 for the second
+    shared: str = ""  #: properties shared by all rows
     notes: str = ""
 
     @property
     def numbers(self) -> list[bool]:
-        """Whether each column holds numbers, which are aligned to the right."""
+        """True for each column of numbers, which are right-aligned."""
         numbers = []
         for cells in zip(*self.cells, strict=True):
             with_value = [cell for cell in cells if cell != "–"]
@@ -71,7 +71,7 @@ class Sheet:
 
     @property
     def remarks(self) -> str:
-        """What all rows have in common, and the notes."""
+        """Properties shared by all rows, and notes."""
         return " ".join(filter(None, [self.shared, self.notes]))
 
     def written(self, form: str) -> str:
@@ -133,7 +133,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
 
     Properties shared by all rows stand once, above them.
 
-    ``narrow``: as fits a page on paper, which has room for one difference: to the model of
+    ``narrow``: for a printed page, with room for one difference: to the model of
     ``--against``, else to the paper, else to the best.
     """
     first = table.rows[0]
@@ -149,7 +149,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if "," not in first["split"]:
         title += f" ({first['split_digest']})"
 
-    # Columns: those with a value in any row, or the few that fit on paper.
+    # Columns: those with any value, or the few that fit on paper.
     if narrow:
         against = f"Δ {table.reference}"
         if table.reference in {"", "the best"} and any(row["Δ paper"] for row in rows):
@@ -163,7 +163,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
 
-    # Notes: why a figure is marked, and what a difference is the mean of.
+    # Notes: the meaning of marks, and of differences.
     notes = []
     if any(FEW in row["test"] for row in rows):
         notes.append(f"{FEW} of fewer runs than the paper's.")
@@ -180,13 +180,13 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
 
 
 def _take_shared(rows: list[dict[str, str]]) -> str:
-    """Remove what several rows have in common, and return it as a sentence."""
+    """Remove properties shared by several rows, and return them as a sentence."""
     if len(rows) == 1:
         return ""
     texts = []
     for name in list(rows[0]):
         value = rows[0][name]
-        # A difference or a result that happens to be equal stays with its row.
+        # Differences and results stay with their rows even if equal.
         stays = name in {"model", "test", "changes"} or name.startswith("Δ")
         if stays or any(row[name] != value for row in rows):
             continue
@@ -204,7 +204,7 @@ def _take_shared(rows: list[dict[str, str]]) -> str:
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:
-    """Return the columns of a row as texts; those without a value are empty."""
+    """Format the columns of a row; empty without a value."""
     model = row["model"]
     if row["variant"] != "code":
         model += f" ({row['variant']})"
@@ -240,7 +240,7 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
 
 
 def _mean(row: Row, name: str, runs: int) -> str:
-    """Return a mean with its deviation over several runs."""
+    """Format a mean, with its deviation over several runs."""
     if row[name] is None:
         return ""
     std = row[f"{name}_std"] if runs > 1 else None
@@ -248,7 +248,7 @@ def _mean(row: Row, name: str, runs: int) -> str:
 
 
 def _difference(row: Row, name: str) -> str:
-    """Return a difference, in percentage points where the metric is in percent."""
+    """Format a difference, in percentage points if the metric is in percent."""
     if row[name] is None:
         return ""
     text = f"{row[name]:+.4f}"
@@ -264,8 +264,8 @@ def page_of(
     tables: Sequence[Table],
     notices: Sequence[str],
 ) -> str:
-    """Return the page: each sheet, and below it the pictures of its table."""
-    # A page holds its script: it works as a single file, without a network.
+    """Return the page: each sheet, followed by the plots of its table."""
+    # The script is embedded: the page works as a single file, offline.
     page = template("kmip_data.drawing", "report.html").render(
         title=title,
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",

@@ -1,7 +1,7 @@
-"""Finished runs, read without trust, and grouped into tables.
+"""Finished runs, read as untrusted data, and grouped into tables.
 
-A row is the seeds of one configuration, a table has rows on the same data. Rows that differ in k
-alone are curves, next to those of the paper's experiment on the influence of k.
+A row has the seeds of one configuration, a table the rows on the same data. Rows that differ in k
+alone form curves, next to those of the paper's experiment on the influence of k.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
 
 MOST = 1e100  #: largest metric; sums of larger ones could overflow
-#: Keys that change nothing that is learned, or that have columns of their own.
+#: Keys that do not affect what is learned, or that have their own columns.
 _APART = re.compile(
     r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
     r"|system\.(?!devices|nodes).*"
@@ -49,8 +49,8 @@ class Run:
     result: RunResult
     config: RunConfig
     changes: tuple[str, ...]  #: ``key=value (value of the preset, or else the default)``
-    paper: PaperResult | None  #: published for its preset; None on other data
-    exact: bool  #: True if the figure is of this configuration, as in the code or the text
+    paper: PaperResult | None  #: paper's figure for its preset; None on other data
+    exact: bool  #: True if the figure belongs to this configuration, of the code or the text
     edited: bool  #: True if ``result.json`` was edited after it was written
 
     @property
@@ -60,7 +60,7 @@ class Run:
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the finished runs in ``folders``, and a notice for each that was edited or left out."""
+    """Return the finished runs in ``folders``, and a notice for each edited or omitted one."""
     runs = []
     notices = []
     for folder in folders:
@@ -70,7 +70,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
             if run.edited:
                 notices.append(f"{folder / RESULT_NAME} was edited after it was written.")
         except KmipDataError as error:
-            # On one line, and the folder is named once.
+            # On one line, naming the folder once.
             why = " ".join(f"{error.what} {error.parts['found'] or ''}".split())
             why = why.replace(f"{folder}/", "")
             notices.append(f"{folder} is left out: {why}")
@@ -79,48 +79,47 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 def _read(folder: Path) -> Run:
     """Read a finished run; raise KmipDataError if its files or figures are damaged."""
-    # 1. A figure that a sum over seeds can take.
+    # 1. A figure that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
     if value is None or abs(value) > MOST or abs(result.seconds.total) > MOST:
         raise DamagedInput(f"It has no {result.metric} on test.")
 
-    # 2. What changes refer to: the preset of the run, or else the defaults.
+    # 2. Base of the changes: the preset of the run, or else the defaults.
     config = config_from_mapping(result.config, RESULT_NAME)
     paper = None
     defaults = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(defaults, "the defaults")
     exact = False
-    with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
+    with contextlib.suppress(UsageError):  # unknown preset, of another version or installation
         dataset, _, model = config.preset.partition("/")
         base = load_preset(dataset, model, config.variant)
         preset = read_preset(dataset, model)
         exact = config.variant in {preset.default, "text"}
 
-        # 3. The paper's figure is of the preset's own data, all of it, and of its metric.
+        # 3. The paper's figure applies to the complete data and the metric of the preset.
         same = config.preset == f"{result.dataset}/{result.model}"
         complete = result.complete and not result.sample
         published = preset.paper
         if same and complete and published and config.variant not in preset.ours:
             paper = published if published.metric == result.metric else None
 
-    # 4. A figure is of this configuration if nothing differs from the variant that it was published
-    # for.
+    # 4. It belongs to this configuration if nothing differs from the published variant.
     changes = tuple(_changes(config, base, result))
     exact = exact and paper is not None and not changes
     return Run(folder, result, config, changes, paper, exact, is_edited(folder))
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
-    """Yield the differences from ``base``, except for keys that were filled in from the data."""
+    """Yield differences from ``base``, except for keys filled in from the data."""
     usual = dict(_flat(base.model_dump()))
     chosen = dict(_flat(config.model_dump()))
-    # A warm-up that only follows a shorter run is nobody's choice.
+    # A warm-up shortened to fit a shorter run is not a choice.
     shorter = with_epochs(base, config.training.epochs).schedule.warmup_epochs
     if config.schedule.warmup_epochs == shorter:
         usual["schedule.warmup_epochs"] = shorter
     if config.plugins:
-        # Another plugin of the same name is a change: its digest tells.
+        # Another plugin of the same name is a change, detected by its digest.
         plugins = [f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins]
         chosen["plugins"] = ", ".join(plugins)
 
@@ -129,20 +128,20 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         chosen["model.parameter_budget"] = budget
         width = chosen["model.hidden_dim"]
         count = result.num_parameters
-        # Parameters grow at most with the square of the width: one more step exceeds the budget.
+        # Parameters grow at most quadratically with the width: one more step exceeds the budget.
         step = math.lcm(config.model.attention.multiple, config.model.local.multiple)
         if count <= budget < count * ((width + step) / width) ** 2:
             del usual["model.hidden_dim"], chosen["model.hidden_dim"]
     for key in ("model.head", "training.loss", "training.metric"):
-        if not usual[key]:  # the task has filled it in
+        if not usual[key]:  # filled in by the task
             chosen[key] = None
 
     if result.dataset in dataset_names():
-        # Parameters of another version may be unknown here: then none are compared.
+        # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
             usual |= record_parameters(result.dataset, base.data.parameters)
             chosen |= result.build_parameters
-        # Where the split follows the run, each seed has the published one of that seed.
+        # If the split follows the run, each seed has its published split.
         ending = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"
         name = result.split.name
         splits = load_manifest(result.dataset).expected.splits
@@ -152,7 +151,7 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         if splits and re.sub(ending, "", name) not in alike:
             usual["split"] = ", ".join(splits)
 
-    # Both ways: a key may be of the preset's kind of attention alone, or of the run's.
+    # Compare both ways: a key may belong to one kind of attention alone.
     for key in {**usual, **chosen}:
         value = chosen.get(key)
         before = usual.get(key)
@@ -182,14 +181,14 @@ class Table:
 
     rows: Sequence[Row]
     runs: Sequence[Sequence[Run]]  #: runs of each row, by seed
-    reference: str  #: what differences refer to; empty for a single row
+    reference: str  #: reference of the differences; empty for a single row
 
 
 def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Table], list[str]]:
-    """Return the tables of ``runs``, and a notice for each run that was left out.
+    """Return the tables of ``runs``, and a notice for each omitted run.
 
-    Differences refer to the best row of model ``against``, or of all, seed by seed. Raises
-    ``UsageError`` if no run is of that model.
+    Differences are taken seed by seed from the best row of model ``against``, or of all. Raises
+    ``UsageError`` if there is no run of that model.
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
@@ -218,7 +217,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
 
 
 def _fold(run: Run) -> int | None:
-    """Return the number of the published split that a run was trained on, of several."""
+    """Return the index of a run's published split, if there are several."""
     fold: int | None = run.result.split.parameters.get("fold")
     return fold
 
@@ -229,10 +228,10 @@ def _order(run: Run) -> tuple[object, ...]:
 
 
 def _data(run: Run) -> str:
-    """Return the digest of what the runs of a table have in common."""
+    """Return the digest of the data shared by the runs of a table."""
     result = run.result
     split: Any = result.split.digests
-    if run.config.data.split_seed_follows_run:  # how each seed draws a split of its own
+    if run.config.data.split_seed_follows_run:  # rule by which each seed draws its own split
         split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
     if _fold(run) is not None:  # folds are one row, as papers average over them
         split = [result.split.rule, {**result.split.parameters, "fold": None}]
@@ -249,7 +248,7 @@ def _data(run: Run) -> str:
 
 
 def configuration_of(run: Run | OpenedRun) -> str:
-    """Return the digest of a run's configuration without seed and machine; data have their own."""
+    """Return the digest of a run's configuration without seed, machine and data."""
     config = run.config.with_seed(0)
     # Of the machine, only the numbers of devices and nodes count.
     system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
@@ -263,14 +262,14 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     if len(rows) == 1:
         return Table(rows, groups, "")
 
-    # 1. Marks of the best and the second, whatever differences refer to.
+    # 1. Mark the best and the second row.
     higher = all_metrics()[rows[0]["metric"]].better == "higher"
     both = zip(rows, groups, strict=True)
     ranked = sorted(both, key=lambda ranked: float(ranked[0]["test"]), reverse=higher)
     for number, (row, _) in enumerate(ranked[:2], start=1):
         row["place"] = number
 
-    # 2. The row that differences refer to: the best of the model named, or of all.
+    # 2. Reference row: the best of the named model, or of all.
     named = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
     if not named:
         return Table(rows, groups, "")
@@ -278,7 +277,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     theirs = {(run.result.seed, _digest(run)): run.test for run in reference_runs}
 
     for row, runs in zip(rows, groups, strict=True):
-        # 3. A pair is a seed that both rows have, on the same split.
+        # 3. Pairs: seeds that both rows have, on the same split.
         differences = []
         for run in runs:
             their = theirs.get((run.result.seed, _digest(run)))
@@ -295,7 +294,7 @@ def _row(runs: Sequence[Run]) -> Row:
     first = run.result
     tests = [run.test for run in runs]
     mean = statistics.fmean(tests)
-    # Over folds n - 1, as ``train --folds`` and papers; over seeds n, as the paper.
+    # ddof 1 over folds, like ``train --folds`` and other papers; ddof 0 over seeds, like the paper.
     over_folds = len({_fold(run) for run in runs}) > 1
     deviation = statistics.stdev(tests) if over_folds else statistics.pstdev(tests)
     hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
@@ -304,7 +303,7 @@ def _row(runs: Sequence[Run]) -> Row:
     if first.complete and not share:
         share = "all"
 
-    # Seeds of a row may have run on several devices and versions: all of them, each once.
+    # Seeds of a row may have run on several devices and versions: list each once.
     def each(value: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(value, runs)))
 
@@ -346,7 +345,7 @@ def _row(runs: Sequence[Run]) -> Row:
 
 
 def _published(run: Run, mean: float) -> Row:
-    """Return the columns of a row with the figures of the paper, of a leaderboard and of our results."""
+    """Return the columns with figures of the paper, a leaderboard and our results."""
     result = run.result
     paper = run.paper
     board = entry_for(result.dataset, result.model, result.metric)
@@ -401,11 +400,11 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
 
 
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
-    """Return the rows that differ in k alone, with the paper's figures, and all rows of the paper.
+    """Return the rows that differ in k alone with the paper's figures, and all rows of the paper.
 
     ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std``
-    are of a training epoch. The paper's figures, ``paper_…``, are only given for complete published
-    data.
+    are of a training epoch. The paper's figures, ``paper_…``, are present for complete published
+    data alone.
     """
     first = table.rows[0]
     share = ""
@@ -418,7 +417,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
     curves: dict[str, list[Row]] = {}
     for row, runs in zip(table.rows, table.runs, strict=True):
         k = getattr(runs[0].config.model.attention, "k", None)
-        if not isinstance(k, int):  # no k, or one a layer
+        if not isinstance(k, int):  # no k, or one per layer
             continue
         words = [f"{row['dataset']}{share},", row["model"]]
         if row["variant"] != "code":
@@ -441,7 +440,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
             row_of_k[f"paper_{column}"] = their.get(column)
         curves.setdefault(name, []).append(row_of_k)
 
-    # One k makes no curve.
+    # A single k is not a curve.
     ours = []
     for rows in curves.values():
         if len(rows) > 1:

@@ -30,7 +30,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """Queries, keys and where each graph begins, checked and widened."""
+    """Checked and widened queries, keys and graph pointers."""
 
     #: queries, keys: (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or
     #: float64, on one device, contiguous, without gradient; finite once :func:`check_finite` has
@@ -112,7 +112,7 @@ def check_problem(
     *,
     narrow: bool = False,
 ) -> SearchProblem:
-    """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
+    """Check the arguments of a search; raise :class:`UsageError` for a wrong one.
 
     ``narrow`` is as in :class:`SearchProblem`.
     """
@@ -142,7 +142,7 @@ def check_problem(
         )
 
     # 2. Values, and one dtype in which half precision is exact.
-    if queries.device.type != "cuda":  # there the host would wait: see ``topk.ranked``
+    if queries.device.type != "cuda":  # on a GPU the host would wait: see ``topk.ranked``
         check_finite(queries, keys)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()
@@ -151,7 +151,7 @@ def check_problem(
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
-    """Row pointers as a tuple that begins with 0, never falls and ends with ``rows``."""
+    """Return row pointers as a non-decreasing tuple from 0 to ``rows``."""
     if ptr is None:
         return (0, rows)
     starts = _as_array(name, ptr)
@@ -171,7 +171,7 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
 
 
 def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResources:
-    """The error that says what a search needs and what lowers it."""
+    """Return the error with the memory that a search needs, and ways to reduce it."""
     rows = problem.queries.shape[1]
     keys = problem.keys.shape[1]
     result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8) / 2**30
@@ -193,8 +193,8 @@ def strided(
 ) -> Tensor:
     """Return ``value`` if it is a tensor in strided memory, with a lazy sign or conjugation applied.
 
-    Sparse, nested and quantised tensors, those without values (unless ``meta``) and what is no
-    tensor raise :class:`UsageError`.
+    Raises :class:`UsageError` for anything but a tensor, and for sparse, nested, quantised and fake
+    tensors (except ``meta``).
     """
     if not isinstance(value, Tensor):
         kind = type(value).__name__
@@ -231,7 +231,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
-    """Return queries or keys (H, R, d), or raise :class:`UsageError` that says what they are instead."""
+    """Return queries or keys (H, R, d); raise :class:`UsageError` for anything else."""
     rows = strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1 or rows.dtype not in FLOATS:
         expected = "(heads, rows, d), heads and d at least 1, float16, bfloat16, float32 or float64"
@@ -255,18 +255,18 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Raise UsageError where the heads cannot share the channels."""
+    """Raise ``UsageError`` unless the heads divide the channels."""
     if dim % heads:
         raise UsageError(f"dim cannot be split among the heads: dim = {dim}, heads = {heads}")
 
 
 def check_finite(queries: Tensor, keys: Tensor) -> None:
-    """Refuse NaN and infinity; waits for the device."""
+    """Raise on NaN and infinity; waits for the device."""
     operands = {"queries": queries}
     if keys is not queries:
         operands["keys"] = keys
     for name, rows in operands.items():
-        # One pass: NaN and infinity stay in a sum. (A sum that overflows says nothing.)
+        # One pass: NaN and infinity survive in a sum. (An overflowing sum proves nothing.)
         if math.isfinite(_sum(rows.detach())):
             continue
         wrong = (~torch.isfinite(rows)).nonzero()

@@ -1,14 +1,13 @@
-"""Ranking rule of all search backends, in torch operations for any device, and proofs from its filters.
+"""Ranking rule of all search backends, in torch operations, and proofs for filtered candidates.
 
 The score of a pair is the float64 sum, in index order from +0, of its exact products, rounded once
 to float32 (−0 to +0); the result is the k largest, descending, equal scores by lower index.
 (Products of two float32 numbers are exact in float64, so fused multiply-add changes nothing.)
-Float64 operands are summed the same way but their products are rounded and their scores stay
-float64.
+Float64 operands are summed in the same way, with rounded products and float64 scores.
 
-A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. They
-are scored by the rule; rows where the bound does not prove that nothing better was left out, such
-as rows full of ties, are scored whole.
+A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. These
+are scored by the rule; rows without a proof that nothing better was missed, such as rows full of
+ties, are scored completely.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     if index is None:
         index = torch.arange(scores.shape[-1], device=scores.device)
         index = index.expand(scores.shape)
-    # torch.topk breaks ties arbitrarily, so it is given numbers without ties: one int64 per pair.
-    # 1. Bits of a float32 as an integer of the same order: negative ones have their magnitude
-    #    inverted.
+    # torch.topk breaks ties arbitrarily, so rank distinct int64 numbers, one per pair. 1. Bits of a
+    # float32 as an integer of the same order: negative ones have their magnitude inverted.
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes −0 equal to +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     # 2. The score in the high half; below it the index, inverted so that the lower one is larger.
@@ -81,11 +79,11 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     return scores.gather(-1, positions), index.gather(-1, positions)
 
 
-SPARE = 6  #: candidates beyond k that make a proof likely
+SPARE = 6  #: extra candidates beyond k, which make a proof likely
 PAIRS = 2**21  #: pairs scored at a time
-#: Pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s.
+#: Pairs ranked on the CPU between checks for an interrupt, 0.1 to 0.5 s.
 RANKED = 2**26
-_OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
+_OVERFLOW = 1e38  # bound on |q| |k| below which no partial sum overflows float32
 
 
 def float32_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
@@ -116,7 +114,7 @@ def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> T
 
 
 class Filter(NamedTuple):
-    """Ranks all keys by an arithmetic whose error has a bound."""
+    """Ranks all keys with a bounded error."""
 
     #: From queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of keys,
     #: those that rank highest; a negative one where it ranks none, such as NaN from an overflow.
@@ -135,15 +133,15 @@ def settle(
     pairs: int,
     again: Filter | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k best keys of each query by the rule, from a filter's best c > k: scores and rows, (B, R, k).
+    """Return scores and rows (B, R, k) of the k best keys by the rule, from a filter's best c > k.
 
     The filter ranked all keys by a score within ``error`` of the exact one. A key that it left out
-    ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: when
-    even the lowest candidate plus that stays below the k-th best, nothing was missed.
+    ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: if
+    the lowest candidate plus that stays below the k-th best, nothing was missed.
 
     Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys,
     the error (B, R) float64; at most ``pairs`` pairs are scored at a time. Rows without a proof go
-    through the filter ``again``, which errs less.
+    through the more precise filter ``again``.
     """
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)

@@ -49,7 +49,7 @@ def topk_inner_product(
     key_ptr: Tensor | Sequence[int] | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Search, for each query, the k keys of its graph with the largest inner product.
+    """Find, for each query, the k keys of its graph with the largest inner product.
 
     The result is exact and the same bits from every backend and device: the score of a pair is the
     float64 sum, in index order, of its exact products, rounded once to float32; scores descend and
@@ -77,17 +77,16 @@ def topk_inner_product(
     -------
     tuple of Tensor
         Scores (H, N, k) float32 (float64 for float64 input), and indices (H, N, k) int64, row
-        numbers of ``keys`` (of the whole ragged tensor). Where a graph has fewer than k keys the
-        slots left over hold −inf and −1.
+        numbers of ``keys`` (of the whole ragged tensor). If a graph has fewer than k keys, the
+        remaining slots hold −inf and −1.
 
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came. NaN and infinity
-        that the backend ``cuda`` finds are raised by the next search on that device: asking would
-        wait for it.
+        A ``ValueError`` that names the argument, the expected and the given value. The backend
+        ``cuda`` reports NaN and infinity in the next search on the device, without a wait.
     OutOfResources
-        Memory ran out; it says how much was needed.
+        Out of memory; the message has the amount needed.
     """
     if not torch.compiler.is_compiling():
         return ranked(check_problem(queries, keys, k, query_ptr, key_ptr), backend)
@@ -123,8 +122,8 @@ def _(
 
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=torch.promote_types(queries.dtype, torch.float32))
-    # A number of rows that only the data know, as after a mask, is taken to fit: the compiled graph
-    # then checks it in each run.
+    # Assume that a data-dependent number of rows, as after a mask, fits: the compiled graph checks
+    # it in each run.
     narrow = guard_or_true(keys.shape[1] < 2**31)
     if narrow:
         torch._check(keys.shape[1] < 2**31)  # type: ignore[no-untyped-call] # noqa: SLF001 -- documented
@@ -137,7 +136,7 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     # Autocast would turn the filters' products into half precision, below their proven margin.
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-        # Until a backend succeeds: `choose` passes over one that has failed.
+        # Until a backend succeeds: `choose` skips failed ones.
         while True:
             module = choose(problem, backend)
             try:
@@ -150,18 +149,18 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
                     raise memory_error(problem, error) from error
                 if backend != "auto" or isinstance(error, NotFinite) or _is_lost(problem.device):
                     raise
-                # A kernel that does not compile, load or launch costs the run its speed, not its
-                # life.
+                # A kernel that fails to compile, load or launch slows the run down, but does not
+                # end it.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
                 found = f"{type(error).__name__}: {error}".splitlines()[0]
                 _left_out[module.NAME, kind] = f"it failed, please report this: {found}"
 
 
 def _is_lost(device: torch.device) -> bool:
-    """True if the device takes no more work, as after an illegal address, or is recording a CUDA graph."""
+    """True if the device accepts no more work, as after an illegal address, or is recording a CUDA graph."""
     if device.type != "cuda":
         return False
-    # An error of an earlier kernel is raised here, by the first call that waits.
+    # Errors of earlier kernels surface here, in the first call that waits.
     try:
         if not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(device)
@@ -172,21 +171,20 @@ def _is_lost(device: torch.device) -> bool:
 
 
 class BackendStatus(NamedTuple):
-    """State of a backend on one kind of device, for ``kmip-data doctor``."""
+    """Status of a backend on a device type, for ``kmip-data doctor``."""
 
     name: str
     device: str
     usable: bool
-    reason: str  #: why it cannot run, or when ``auto`` takes it
+    reason: str  #: why it cannot run, or when ``auto`` chooses it
 
 
-#: Why ``auto`` passes over backends that failed, by name and kind of device, for the rest of the
-#: process.
+#: Reasons to skip failed backends for the rest of the process, by name and device type.
 _left_out: dict[tuple[str, str], str] = {}
 
 
 def _why_not(module: Any, device_type: str) -> str | None:
-    """Return why ``auto`` passes over a backend on such devices, if it does."""
+    """Return why ``auto`` skips a backend on such devices, if it does."""
     return _left_out.get((module.NAME, device_type)) or module.unusable(device_type)
 
 
@@ -202,7 +200,7 @@ def backend_names() -> tuple[str, ...]:
 
 
 def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendStatus]:
-    """Every backend on every kind of device at hand, with the reason why it is usable or not."""
+    """Return the status of every backend on every available device type."""
     if device_types is None:
         device_types = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     rows = []
@@ -214,7 +212,7 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
 
 
 def get_backend(name: str) -> Any:
-    """The backend of that name; an unknown one is an error that names the nearest."""
+    """Return a backend by name; raise ``UsageError`` with the nearest name if there is none."""
     if not isinstance(name, str) or name not in all_backends():
         raise unknown_name(
             "search backend", str(name), list(backend_names()), command="kmip-data doctor"
@@ -223,7 +221,7 @@ def get_backend(name: str) -> Any:
 
 
 def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> Any:
-    """Return a backend by name; refuse one that cannot run on the device, or take the problem."""
+    """Return a backend by name; raise ``UsageError`` if it does not support the device or the problem."""
     if name == "auto":
         return None
     module = get_backend(name)
@@ -238,7 +236,7 @@ def check_backend(name: str, device_type: str, problem: SearchProblem | None = N
 
 @functools.cache
 def _warn(name: str, reasons: str) -> None:
-    """Warn once that a slower backend searches, and why."""
+    """Warn once that a slower backend is used, and why."""
     log.warning("search backend %s%s", name, reasons)
 
 

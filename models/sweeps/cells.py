@@ -1,4 +1,4 @@
-"""Plans of sweeps, shipped, by a user or by options alone, and their cells, one run each."""
+"""Plans of sweeps (shipped, from a file or from options), and their cells, one run each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_RUNS = 10_000  #: in one sweep; checked before anything is expanded
 
 
 def _range(value: object) -> object:
-    """Return the seeds of a text such as ``0..4``, anything else as it is."""
+    """Parse seeds such as ``0..4``; return anything else unchanged."""
     first, dots, last = str(value).partition("..")
     if not dots:
         return value
@@ -54,7 +54,7 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_range),
 ]
-_MOST_BYTES = 2**20  #: size of a plan file; 10,000 runs need a few kB
+_MOST_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
 UNNAMED = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
@@ -68,12 +68,12 @@ class Change(Strict):
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
 
     def applies(self, dataset: str, model: str) -> bool:
-        """Return True if runs of ``model`` on ``dataset`` have this change."""
+        """True if the change applies to ``model`` on ``dataset``."""
         return dataset in (self.datasets or (dataset,)) and model in (self.models or (model,))
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys that are set."""
+        """Keys that it sets."""
         return frozenset(item.partition("=")[0].strip() for item in self.set)
 
 
@@ -116,7 +116,7 @@ class Plan(Strict):
         return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * seeds
 
     def has(self, dataset: str, model: str) -> bool:
-        """Return True unless the plan leaves out ``model`` on ``dataset``."""
+        """True unless the plan leaves out ``model`` on ``dataset``."""
         return not {model, f"{dataset}/{model}"} & {*self.leave_out}
 
     def seeds_on(self, dataset: str, model: str) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class Plan(Strict):
                 f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep"
             )
 
-        # Keys that name a model, a dataset, or one on the other.
+        # Keys are models, datasets, or DATASET/MODEL.
         on_models = {*self.models}
         for dataset, model in product(self.datasets, self.models):
             on_models.add(f"{dataset}/{model}")
@@ -144,7 +144,7 @@ class Plan(Strict):
             if other := {*getattr(self, key)} - names:
                 raise ValueError(f"{key} has {', '.join(sorted(other))}, which the plan has not")
 
-        # Changes for different models or datasets may have one name.
+        # Changes for different models or datasets may share a name.
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
@@ -164,7 +164,7 @@ class Plan(Strict):
         return self
 
     def run_names(self) -> re.Pattern[str]:
-        """Return the pattern of the names of this sweep's runs, with any options."""
+        """Return the name pattern of this sweep's runs, for any options."""
         names = [*(change.name for change in self.changes), *filter(None, [self.then])]
         changes = "|".join(f"{re.escape(name)}-" for name in names)
         return re.compile(f"{re.escape(self.name)}-({changes})?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
@@ -208,20 +208,20 @@ def read_plan(name: str | None) -> Plan:
         ) from error
 
 
-UNCHANGED = Change.model_construct(name="")  #: the one change of a plan without changes
+UNCHANGED = Change.model_construct(name="")  #: change of a plan without changes
 
 
 @dataclass(frozen=True)
 class Cell:
     """One run of a sweep."""
 
-    dataset: str  #: as the plan names it
+    dataset: str  #: name in the plan
     model: str
     change: str  #: empty if the plan has none
     seed: int
     config: RunConfig
     folder: Path  #: run folder
-    command: tuple[str, ...]  #: arguments of ``kmip-data`` that start the run
+    command: tuple[str, ...]  #: arguments of ``kmip-data`` for the run
 
     @property
     def done(self) -> bool:
@@ -235,7 +235,7 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or
     the plan has no run or more than ``MOST_RUNS``.
     """
-    if plan.most_runs > MOST_RUNS:  # counted before anything is expanded
+    if plan.most_runs > MOST_RUNS:  # count before expanding
         raise UsageError(
             f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}"
         )
@@ -262,7 +262,7 @@ def _cells(
     home: Home,
 ) -> Iterator[Cell]:
     """Yield the cells of one change, by seed."""
-    # 1. Keys of the plan, of the dataset, of the model, then of the change: the last one wins.
+    # 1. Keys of the plan, the dataset, the model and the change: the last one wins.
     target = str(folder_of(dataset) or dataset)
     variant = change.variant or plan.variant or None
     of_dataset = plan.set_of.get(dataset, ())
@@ -273,8 +273,8 @@ def _cells(
         config = with_epochs(config, plan.epochs)
     config = apply_overrides(config, settings).with_plugins()
 
-    # 2. The name of a run has a digest of its keys: the same command finds it again, and another
-    #    plan with other keys makes another run.
+    # 2. A run's name has a digest of its keys, so the same command finds it again, and other keys
+    # make another run.
     parent = home.runs / _label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
     options = ["--as", config.variant]
@@ -283,7 +283,7 @@ def _cells(
     for item in settings:
         options += ["--set", item]
 
-    # 3. A cell a seed, with the command that trains just that.
+    # 3. One cell per seed, with its training command.
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
@@ -302,7 +302,7 @@ def digest(config: RunConfig) -> str:
     values = config.model_dump(mode="json", exclude_defaults=True, exclude=out)
     # Kinds have defaults of their own.
     kinds = [config.model.attention.kind, config.model.local.kind]
-    code = [plugin.sha256 for plugin in config.plugins or ()]  # wherever its file lies
+    code = [plugin.sha256 for plugin in config.plugins or ()]  # independent of the file's location
     return json_digest([values, kinds, *code])[:8]
 
 
@@ -320,7 +320,7 @@ def _label(config: RunConfig, home: Home) -> str:
 
 
 def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
-    """Return the change with the best mean on val for each dataset and model, of those that are done."""
+    """Return the finished change with the best mean on val, for each dataset and model."""
     changes: dict[tuple[str, str], dict[str, Mean]] = {}
     for (dataset, model, change), mean in _means_on_val(cells).items():
         changes.setdefault((dataset, model), {})[change] = mean
@@ -330,10 +330,10 @@ def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
     """Return the cells of the combined change, for each dataset and model whose cells are all done.
 
-    Changes of the same keys are one axis. On each axis the best mean on val wins, among its changes
-    and the run without any; of equal ones the first in the plan. Only results on disk decide, so
-    that a sweep that was killed makes the same choice. If at most one axis gains, the combination
-    exists already: no cells.
+    Changes of the same keys form an axis. On each axis the best mean on val wins, among its changes
+    and the unchanged run; ties go to the first in the plan. Only results on disk count, so a
+    resumed sweep makes the same choice. If at most one axis gains, the combination already exists:
+    no cells.
     """
     combined = []
     means = _means_on_val(cells)
@@ -341,7 +341,7 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
         changes = {change.name: change for change in plan.changes if change.applies(dataset, model)}
         if any((dataset, model, name) not in means for name in changes):
             continue
-        # 1. The winner of each axis, among its changes and the run without any.
+        # 1. Winner of each axis, among its changes and the unchanged run.
         winners = set()
         for axis in {change.keys for change in changes.values()}:
             rivals = {}
@@ -350,7 +350,7 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
                     rivals[name] = means[dataset, model, name]
             winners.add(_winner(rivals))
 
-        # 2. Their keys together, in the order of the plan.
+        # 2. All winning keys, in the order of the plan.
         gained = [change for name, change in changes.items() if change.set and name in winners]
         if len(gained) > 1:
             keys = itertools.chain(*(change.set for change in gained))
@@ -366,13 +366,13 @@ Mean = tuple[str, float]  #: a metric, and its mean over seeds
 def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     """Return the mean on val of each dataset, model and change whose seeds are all done.
 
-    Raises ``DamagedInput`` where a result was edited: it would choose.
+    Raises ``DamagedInput`` for an edited result, which would decide the choice.
     """
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
 
-    # A mean over some of the seeds would prefer a change for its luck.
+    # A mean over some of the seeds would favour a lucky change.
     means = {}
     for key, group in groups.items():
         if all(cell.done for cell in group):
@@ -387,7 +387,7 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
 
 
 def _winner(means: dict[str, Mean]) -> str:
-    """Return the name of the best mean; of equal ones the first."""
+    """Return the name of the best mean; ties: the first."""
     best = next(iter(means))
     highest = None
     for name, (metric, mean) in means.items():

@@ -43,8 +43,8 @@ from kmip_data.runtime.threads import begin_process
 from kmip_data.wording import counted, rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
-SWEEP = "sweep"  #: what the marker of a folder of logs says
-#: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
+SWEEP = "sweep"  #: marker of a log folder
+#: Errors on untrusted files read without pydantic models, which would load PyTorch.
 _WRONG = (
     OSError,
     ValueError,
@@ -57,17 +57,17 @@ _WRONG = (
 
 
 class State(NamedTuple):
-    """State of one run."""
+    """Status of one run."""
 
     kind: Literal["done", "running", "failed", "stopped", "waiting"]
-    epoch: int  #: epochs that are done
-    epochs: int | None  #: of the configuration
+    epoch: int  #: finished epochs
+    epochs: int | None  #: epochs of the configuration
     left: str = ""  #: estimated time of the remaining epochs
-    reason: str = ""  #: why it failed
+    reason: str = ""  #: reason of a failure
 
 
 def state_of(run: Path, home: Home) -> State:
-    """Return the state of the run in a folder of ``home``, which a run that waits does not have yet."""
+    """Return the state of the run in a folder of ``home``, which a waiting run does not have yet."""
     epochs = None
     left = ""
     with contextlib.suppress(*_WRONG):
@@ -80,8 +80,7 @@ def state_of(run: Path, home: Home) -> State:
     with contextlib.suppress(ArithmeticError, ValueError):
         left = rough_time(sum(seconds) / done * max(0, (epochs or 0) - done))
     log = next(home.root.glob(f"sweeps/*/{glob.escape('.'.join(run.parts[-3:]))}.log"), None)
-    # In this order: a sweep that starts a run holds the first lock and must find the second one
-    # free.
+    # In this order: a sweep that starts a run holds the first lock and needs the second one free.
     if not ((log is None or is_free(log)) and is_free(run)):
         return State("running", done, epochs, left)
     reason = "" if log is None else failure(log)
@@ -102,11 +101,11 @@ def log_of(cell: Cell, folder: Path) -> Path:
 def is_free(path: Path) -> bool:
     """True if no process holds the lock of ``path``."""
     if not any((path.parent / LOCKS).glob(glob.escape(fitting(path.name, ".lock")) + "*")):
-        return True  # without making a lock file
+        return True  # without creating a lock file
     try:
         with build_lock(path, wait=False):
             return True
-    except KmipDataError as error:  # where something else lies there, nobody can hold it
+    except KmipDataError as error:  # anything else at the path cannot be locked
         return not isinstance(error, FolderInUse)
 
 
@@ -125,7 +124,7 @@ def failure(log: Path) -> str:
 
 
 def folders_of(names: Sequence[str], home: Home) -> list[Path]:
-    """Return the run folders that ``names`` mean: sweeps or runs; without names, all finished runs.
+    """Return the run folders of ``names`` of sweeps or runs; without names, all finished runs.
 
     Raises ``UsageError`` if a name is neither a sweep nor a run.
     """
@@ -143,7 +142,7 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
 
 
 def runs_of(plan: Plan, home: Home) -> list[Path]:
-    """Return the run folders of a sweep, by their names: also those that were started with other options."""
+    """Return all run folders of a sweep by name, including those started with other options."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
 
@@ -159,7 +158,7 @@ def list_runs(home: Home) -> list[dict[str, Any]]:
 
 
 def described(folder: Path, home: Home) -> dict[str, Any]:
-    """Return the state of a run for people and scripts; its folder need not exist.
+    """Describe the state of a run as a dictionary; its folder need not exist.
 
     ``path``, ``dataset``, ``model``, ``name``, ``state``, ``epoch`` (that are done), ``epochs``,
     ``metric`` (that chose the epoch), ``test`` (its value), ``edited`` (its file was), ``left``
@@ -200,8 +199,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
 
 
 LOOK = 0.2  #: seconds between two looks at the processes
-#: By run folder: the cell, its process, and what to close when it ends: its lock, and its slot,
-#: freed.
+#: By run folder: cell, process, and context that releases lock and slot at the end.
 Running = dict[Path, tuple[Cell, subprocess.Popen[bytes], ExitStack]]
 
 
@@ -216,21 +214,20 @@ def run_cells(
 ) -> None:
     """Run the cells that are not done, ``jobs`` at a time with equal shares of the cores, or one on each GPU.
 
-    ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder``, the sweep's, is for its logs;
-    ``options`` are those of the builds of missing data, which are built before the first cell
-    starts. Cells that another process runs are waited for. However this function ends, its
-    processes end first; the outcome of every cell is on disk (:func:`state_of`). Raises
-    ``UsageError`` if a folder or log is a link or a special file.
+    ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder`` of the sweep holds the logs;
+    ``options`` apply to missing builds, which are made before the first cell starts. Cells that
+    another process runs are waited for. However this function ends, its processes end first; the
+    outcome of every cell is on disk (:func:`state_of`). Raises ``UsageError`` if a folder or log is
+    a link or a special file.
     """
     # 1. Folders and data, before any run starts.
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
-    # A second sweep at the same time finds them built.
+    # A concurrent sweep finds them built.
     with build_lock(folder / "data", quiet=quiet):
         waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
 
-    # 2. A slot is the right to run: of a GPU, which the process then sees alone, or of a share of
-    #    the cores.
+    # 2. A slot is a GPU, the only one the process sees, or a share of the cores.
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs
     done = len(cells) - len(waiting)
@@ -247,13 +244,13 @@ def run_cells(
         _ending(quiet=quiet) as running,
     ):
         while waiting or running:
-            # 3. Processes that have ended: their locks and slots are free again.
+            # 3. Release locks and slots of ended processes.
             for path, (cell, process, held) in list(running.items()):
                 code = process.poll()
                 if code is None:
                     continue
                 log = log_of(cell, folder)
-                if not cell.done and not failure(log):  # it could not say why itself
+                if not cell.done and not failure(log):  # killed before it could report
                     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
                         file.write(f"\n{ERROR}it ended {how}\n".encode())
@@ -269,7 +266,7 @@ def run_cells(
                     message += f"; {runs_left} left, about {rough_time(seconds)}"
                 bar.message(message)
 
-            # 4. Start what fits. A cell that another process has is asked for again.
+            # 4. Start what fits; retry cells that another process holds.
             for cell in list(waiting):
                 if cell.done:  # by another process
                     waiting.remove(cell)
@@ -285,7 +282,7 @@ def make_folders(
     folder: Path,
     *more: Path,
 ) -> None:
-    """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
+    """Create the folders of a sweep; raise ``UsageError`` if one is a link or not a folder."""
     for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
         with writing(path):  # sweeps/ and runs/ may lie on two disks
             home.root.mkdir(parents=True, exist_ok=True)
@@ -301,7 +298,7 @@ def make_folders(
 def with_data(
     cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments
 ) -> list[Cell]:
-    """Build missing data, once each; return the cells with data, and log the reason for others."""
+    """Build missing data once; return the cells that have data, and log why others do not."""
     faults = {}
     ready = []
     for cell in cells:
@@ -332,7 +329,7 @@ def with_data(
 
 @contextmanager
 def _ending(*, quiet: bool) -> Iterator[Running]:
-    """Yield a table for processes, and end them all when the block is left, however it is left."""
+    """Yield a table of processes, and end them all on exit from the block."""
     running: Running = {}
     try:
         yield running
@@ -360,13 +357,13 @@ def _start(
             held.enter_context(build_lock(log, wait=False))
         except FolderInUse:
             return False
-        # A killed sweep leaves its lock free while its run lives on, with a lock of its own.
+        # A killed sweep frees its lock, but its run may still hold one.
         if cell.done or not is_free(cell.folder):
             return False
         command = cell.command
         if (cell.folder / CONFIG_NAME).is_file():
             command = ("train", "--resume", str(cell.folder), *command[-2:])
-        write_file(log, b"")  # a new file: what a hard link elsewhere leads to keeps its bytes
+        write_file(log, b"")  # a new file, so that hard links elsewhere keep their content
         with log.open("ab") as file:
             process = begin_process(command, file, share=share, **slots[0])
         held.callback(slots.append, slots.pop(0))
@@ -381,13 +378,13 @@ def _progress(cell: Cell, home: Home) -> str:
 
 
 CLUSTER = "slurm"  #: submitit's name of it
-MINUTES = 24 * 60  #: default time limit of a job; a run that needs more is queued again and resumes
-REQUEUES = 1000  #: of a job that reached its time limit; preemptions are not counted
+MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
+REQUEUES = 1000  #: most restarts after a time limit; preemptions do not count
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One job of the cluster: run a cell, or resume it."""
+    """Cluster job that runs or resumes a cell."""
 
     cell: Cell
     home: Home
@@ -405,7 +402,7 @@ class Submission:
         )
 
     def checkpoint(self) -> Any:
-        """Return the same work, queued when the job is preempted or out of time: it resumes."""
+        """Return the same job, requeued after preemption or a time-out, to resume."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -424,8 +421,8 @@ def submit_cells(
     A job whose cell runs waits for it.
 
     ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes,
-    ``array_parallelism`` and so on. Raises ``UsageError`` if there is no cluster, it has no such
-    setting, or a folder is a link.
+    ``array_parallelism`` and so on. Raises ``UsageError`` without a cluster, for an unknown
+    setting, or if a folder is a link.
     """
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError

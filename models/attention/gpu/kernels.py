@@ -1,17 +1,17 @@
 """Attention kernels: forward pass, gradients of scores and queries, and of keys and values.
 
-A program by query has BQ queries of one head with all of their keys, BK ≥ k places; rows of values
-and keys pass through it BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair
-is a place in (H, N, k). Rows are those of (H, ·, d) tensors with any stride between heads and
-between rows, and 1 between channels.
+Programs over queries hold BQ queries of one head with all of their keys in BK ≥ k slots, and stream
+values and keys BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair is an
+element of (H, N, k). Rows are those of (H, ·, d) tensors with any stride between heads and between
+rows, and 1 between channels.
 
 Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR
 0270). Pairs are in the order of their keys (:func:`.launch.transpose`): those of one key are a
-list, by query. A list is cut where a multiple of SEGMENT of the ordered places falls into it, so a
-key that thousands of queries chose is summed by many programs, and where the cuts are depends on
-the indices alone. Segment s is the first of key s (keys of all heads in one row); those after the
-keys' begin at the multiples of SEGMENT, and :func:`add_segments` adds them to the first of their
-list. No size depends on values, so nothing waits for the GPU.
+list, by query. Lists are cut at multiples of SEGMENT in the ordered pairs, so a key chosen by
+thousands of queries is summed by many programs, and the cuts depend on the indices alone. Segment s
+is the first of key s (keys of all heads in one row); those after the keys' begin at the multiples
+of SEGMENT, and :func:`add_segments` adds them to the first of their list. No size depends on
+values, so the host never waits for the GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import triton.language as tl
 
 @triton.jit
 def _pairs(indices, row, rows, k, BK: tl.constexpr):
-    """Pairs of these rows (BQ, BK), True where in the tensor, their keys, True where there is one."""
+    """Return offsets of these rows' pairs (BQ, BK), mask of existing pairs, their keys, mask of valid keys."""
     slot = tl.arange(0, BK)
     flat = tl.program_id(1).to(tl.int64) * rows + row
     pair = flat[:, None] * k + slot[None, :]
@@ -33,7 +33,7 @@ def _pairs(indices, row, rows, k, BK: tl.constexpr):
 
 @triton.jit
 def _gather(of_head, key, stride, has_key, channel, width):
-    """Some channels of the chosen rows: (BQ, BK, BC); zero where there is no key."""
+    """Load some channels of the chosen rows: (BQ, BK, BC); zero without a key."""
     address = of_head + key[:, :, None] * stride + channel[None, None, :]
     inside = has_key[:, :, None] & (channel < width)[None, None, :]
     return tl.load(address, inside, 0.0)
@@ -69,8 +69,7 @@ def attend_rows(
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, has_key = _pairs(indices, row, rows, k, BK)
 
-    # 1. Softmax about the largest score; 0 in its stead for a row without keys, where −inf − −inf
-    #    is NaN.
+    # 1. Softmax about the largest score; 0 for a row without keys, where −inf − −inf would be NaN.
     score = tl.load(scores + pair, inside, 0.0)
     score = tl.where(has_key, score, float("-inf"))
     largest = tl.max(score, 1)
@@ -80,12 +79,12 @@ def attend_rows(
     score = (score - shift[:, None]) * scale
     weight = tl.where(has_key, tl.exp(score), 0.0)
     total = tl.sum(weight, 1)
-    # Rounded as on the CPU: the weight of an only key is 1, not nearly.
+    # Rounded as on the CPU: the weight of a single key is exactly 1.
     divisor = tl.where(total > 0, total, 1.0)
     weight = tl.div_rn(weight, tl.broadcast_to(divisor[:, None], [BQ, BK]))
     tl.store(weights + pair, weight, inside)
 
-    # 2. Dropout after the softmax: the stored weights are those before it.
+    # 2. Dropout after the softmax: weights are stored without it.
     if keep is not None:
         survives = tl.load(keep + pair, inside, 0) != 0
         weight = tl.where(survives, weight, 0.0)
@@ -128,9 +127,9 @@ def slope_rows(
 ):
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
-    ``grad`` (H, rows, width) is that of the output, ``keys`` are (H, M, dim), the others as
-    :func:`attend_rows` takes and gives them. Writes ``slopes`` (H, rows, k), the gradient of query
-    · key of each pair, 0 where there is no key, and ``grad_queries`` (H, rows, dim).
+    ``grad`` (H, rows, width) is that of the output, ``keys`` are (H, M, dim), the others as in
+    :func:`attend_rows`. Writes ``slopes`` (H, rows, k), the gradient of query · key of each pair, 0
+    where there is no key, and ``grad_queries`` (H, rows, dim).
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
@@ -169,7 +168,7 @@ def slope_rows(
 
 @triton.jit
 def _rows(source, row, stride, live, channel, width):
-    """Some channels of some rows: (BP, BC); zero if none."""
+    """Load some channels of some rows: (BP, BC), zero where masked."""
     address = source + row[:, None] * stride + channel[None, :]
     inside = live[:, None] & (channel < width)[None, :]
     return tl.load(address, inside, 0.0)
@@ -203,10 +202,9 @@ def sum_segments(
 ):
     """Σ slope · query and Σ weight · gradient of a segment's pairs; program (segment, channels).
 
-    ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as
-    :func:`slope_rows` takes and gives them. Writes ``grad_keys`` (segments, dim) and
-    ``grad_values`` (segments, width); where a segment after the keys' begins a list, or has no key,
-    they are not read.
+    ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as in
+    :func:`slope_rows`. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width);
+    those of segments after the keys' that begin a list, or have no key, are not read.
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut
     #    on.
@@ -216,14 +214,14 @@ def sum_segments(
     key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
     key = tl.where(is_first, segment, key)
     first = tl.where(is_first, tl.load(start + key), cut)
-    # No key: nothing begins here.
+    # No key: no list begins here.
     last = tl.load(start + key + 1, key < all_keys, 0)
     next_cut = (first // SEGMENT + 1) * SEGMENT
     last = tl.minimum(last, next_cut)
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
 
-    # 2. Add BP pairs side by side, always in the same order, then across.
+    # 2. Add BP pairs in parallel, always in the same order, then reduce.
     of_key = tl.zeros((BP, BC), tl.float32)
     of_value = tl.zeros((BP, BC), tl.float32)
     head_queries = queries + head * query_head
@@ -259,9 +257,8 @@ def add_segments(
 ):
     """Add a list's later segments to its first; program (segment after the keys', channels).
 
-    The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width)
-    are gradients of keys or of values as :func:`sum_segments` leaves them, the other arguments are
-    as there.
+    The program of the first cut in a list does the work, the others none. ``sums`` (segments,
+    width) are gradients of keys or values from :func:`sum_segments`, as are the other arguments.
     """
     number = tl.program_id(0).to(tl.int64)
     cut = (number + 1) * SEGMENT

@@ -1,7 +1,7 @@
 """Attention over chosen pairs in Triton kernels: the interface of ``cpu_kernels`` for float32 on CUDA.
 
-Every sum has one order, so outputs and gradients have the same bits in every run; nothing waits for
-the GPU.
+Every sum has a fixed order, so outputs and gradients are bitwise reproducible; the host never waits
+for the GPU.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kmip_data.models.attention.gpu.kernels import (
 )
 from kmip_data.models.search.gpu.launch import flag_of
 
-#: Most pairs that one program sums: the work of a key that many queries chose is divided.
+#: Most pairs summed by one program: popular keys are divided among programs.
 SEGMENT = 512
-_ROWS = 16  # most queries of a program
+_ROWS = 16  # most queries per program
 _CHANNELS = 16  # most channels
 _GATHERED = 2048  # most gathered numbers
-_PAIRS = 16  # pairs that are added side by side, and then up
-# Products and sums are not contracted: what the interpreter computes is what a GPU does.
+_PAIRS = 16  # pairs added in parallel before the reduction
+# Products and sums are not contracted, so the interpreter and the GPU agree.
 _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
 
 
@@ -37,9 +37,9 @@ def forward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None.
 
-    Overflow of a row's largest score is raised by the next search or attention on the device.
+    An overflow of a row's largest score is raised by the next search or attention on the device.
     """
     heads, rows, k = indices.shape
     out = values.new_empty(heads, rows, values.shape[2])
@@ -75,7 +75,7 @@ def backward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`kmip_data.models.attention.cpu_kernels.backward`."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`."""
     heads, rows, k = indices.shape
     _, many, dim = keys.shape
     width = values.shape[2]
@@ -114,14 +114,14 @@ def backward(
 
 
 def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sort the P pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head.
+    """Sort the P pairs of contiguous indices (H, N, k), −1: no key, by key; each head has ``keys`` M.
 
     Return the pairs by key (P,), those of a key rising, and last those without one; the key at each
     multiple of ``segment`` in that order, H · M: none; and where the list of each key begins, and
     the last one ends (H · M + 1,).
     """
     all_keys = len(indices) * keys
-    # 32-bit numbers are sorted by their digits in half the passes.
+    # Radix sort of 32-bit numbers takes half the passes.
     kind = torch.int32 if all_keys < 2**31 - 1 else torch.int64
     number = torch.arange(all_keys + 1, dtype=kind, device=indices.device)
     first_of_head = number[:-1:keys, None, None]
@@ -148,7 +148,7 @@ def _by_key(
     of_keys = queries.new_empty(all_keys + later, dim)
     of_values = grad.new_empty(all_keys + later, width)
 
-    # 1. Sum every segment: the first of each key's list, then those that begin at a cut.
+    # 1. Sum every segment: the first of each list, then those that begin at a cut.
     sizes = _segment_sizes(max(dim, width))
     blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](
@@ -169,7 +169,7 @@ def _by_key(
         **sizes,
     )
 
-    # 2. Add the later segments of a list to its first, in one order.
+    # 2. Add later segments of a list to its first, in a fixed order.
     if later:
         _, cuts, start = pairs
         for sums in (of_keys, of_values):
@@ -181,9 +181,9 @@ def _by_key(
 
 
 def _tile(k: int, width: int) -> dict[str, Any]:
-    """Compile-time sizes of a program that has k keys of each query, ``width`` channels of each key."""
-    # A program holds rows · slots · channels gathered numbers in registers: _GATHERED bounds them.
-    # All slots are needed at once, for the softmax; then channels, and what is left are rows.
+    """Compile-time sizes of a program for k keys per query and ``width`` channels per key."""
+    # A program keeps rows · slots · channels gathered numbers in registers, at most _GATHERED. The
+    # softmax needs all slots at once; then come channels, and rows take the rest.
     slots = max(2, triton.next_power_of_2(k))
     channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // slots))
     rows = max(1, min(_ROWS, _GATHERED // (slots * channels)))

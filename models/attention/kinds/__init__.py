@@ -1,1 +1,1 @@
-"""Attention of the layers, a kind in each file: its keys, and how its module is built."""
+"""Kinds of attention, one per file: configuration keys and construction of the module."""

@@ -51,16 +51,16 @@ class ExphormerPart(MultiHead):
 
     @property
     def reads_edges(self) -> bool:  # type: ignore[override]
-        """As far as it attends along them."""
+        """True if it attends along the edges."""
         return self.real_edges
 
     @property
     def encoding(self) -> Expander | None:
-        """The permutations."""
+        """Column of expander permutations."""
         return Expander(self.expander, self.expander_seed) if self.expander else None
 
     def check(self, layers: int, dim: int | None) -> None:
-        """There must be edges of some sort, and the heads fill the channels."""
+        """Require some kind of edges, and heads that divide the channels."""
         if not (self.real_edges or self.expander or self.virtual_nodes):
             msg = "real_edges is off, expander and virtual_nodes are 0: nothing is left to attend along"
             raise ValueError(msg)

@@ -38,7 +38,7 @@ class KMIPPart(MultiHead):
         return self.k if isinstance(self.k, int) else self.k[layer]
 
     def check(self, layers: int, dim: int | None) -> None:
-        """Every layer must have its k, and the heads fill the channels."""
+        """Require a k for every layer, and heads that divide the channels."""
         heads = self.heads
         width = self.value_dim
         msg = ""
@@ -54,7 +54,7 @@ class KMIPPart(MultiHead):
             raise ValueError(msg)
 
     def check_device(self, device: str) -> None:
-        """The search backend must run there."""
+        """Require a search backend that runs on the device."""
         from kmip_data.models.search.topk import check_backend
 
         check_backend(self.search, device)
@@ -65,7 +65,7 @@ class KMIPPart(MultiHead):
         from kmip_data.models.search.topk import get_backend
 
         if self.search != "auto":
-            get_backend(self.search)  # an unknown name fails now, not at the first batch
+            get_backend(self.search)  # fail now on an unknown name, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"})
         return KMIPAttention(
             place.dim,

@@ -269,7 +269,7 @@ def gate(
     times that. With ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their
     mean z and Σ (z − mean)².
     """
-    # 1. A tile of nodes × channels; each node walks its entries slot by slot.
+    # 1. Load a tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
     tile = elements(node, channel, D)
@@ -293,18 +293,18 @@ def gate(
             z += loaded(pre + edges, mask)
         stored = z.to(pre.dtype.element_ty)
         tl.store(pre + edges, stored, mask=mask)
-        z = stored.to(tl.float32)  # as the backward pass will read it
+        z = stored.to(tl.float32)  # as in the backward pass
         # 3. Its gate, and the two sums at the target.
         opened = tl.where(mask, tl.sigmoid(z), 0.0)
         gates += opened
         messages += opened * loaded(message + sources, mask)
         if STATISTICS:
-            # About the node's first edge, so that a mean far from zero costs no accuracy.
+            # Relative to the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
             away = tl.where(mask, z - pivot, 0.0)
             total += away
             square += away * away
-    # 4. The quotient is formed here, so that no further pass reads the sums.
+    # 4. Divide here, so that no further pass reads the sums.
     inverted = 1.0 / (gates + 1e-6)
     tl.store(inverse + tile, inverted, mask=tile_mask)
     tl.store(quotient + tile, messages * inverted, mask=tile_mask)

@@ -1,7 +1,7 @@
 """GatedGCN on a GPU: the edges' part of a layer as one differentiable function, for both forms of edges.
 
-As on the CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old
-edges. Matrix products are PyTorch's.
+As on the CPU, two (E, d) tensors live from a layer's forward to its backward pass: z and the old
+edges. Matrix products are left to PyTorch.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def gated_edges(
     Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share
     one vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z
     and the new edges are bfloat16, while running statistics, sums and gradients of nodes stay
-    float32. The seed is drawn and stays on the device; the host does not wait for it. The edges
-    must name existing nodes, which is not checked.
+    float32. The seed is drawn on the device, without a wait of the host. Edges must name existing
+    nodes, which is not checked.
     """
     device = at_target.device
     d = at_target.shape[1]
@@ -78,13 +78,13 @@ def gated_edges(
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """The edges of one batch as entries of their targets."""
+    """Edges of a batch, grouped by target."""
 
     batch: GraphBatch
-    k: int  #: entries of each node in a neighbour table; 0: a list
+    k: int  #: entries per node of a neighbour table; 0: a list
     count: int
     shape: tuple[int, ...]  #: of edge values
-    #: Start, end and number of entries; kernels read only the end in a table.
+    #: Start, end and number of entries; for a table, kernels read only the end.
     incoming: tuple[Tensor | None, ...]
 
     @classmethod
@@ -100,7 +100,7 @@ class _Entries:
 
 
 def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
-    """Options of a kernel that walks the entries of nodes by target; k = 0: of a list."""
+    """Options of kernels over entries by target; k = 0: a list."""
     elements, unrolled = shape
     block = channels_of_a_tile(d)
     return {
@@ -114,7 +114,7 @@ def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
 
 
 class _GatedEdges(torch.autograd.Function):
-    """Quotients and new edges."""
+    """Differentiable quotients and new edges."""
 
     @staticmethod
     def forward(

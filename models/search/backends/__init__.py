@@ -1,1 +1,1 @@
-"""One module per search backend; see :mod:`kmip_data.models.search.topk` for what it holds."""
+"""Search backends, one per module; :mod:`kmip_data.models.search.topk` documents their interface."""

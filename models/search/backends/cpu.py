@@ -1,8 +1,8 @@
-"""Compiled search on all cores of the CPU, in one of three ways by the size and data of each graph.
+"""Compiled search on all CPU cores, in one of three ways chosen by the size and data of each graph.
 
-*exact*: small graphs and few queries, every key by the rule. *bytes*: a filter of 8 bits over all
-keys that are long enough, on processors that multiply bytes. *flat*: a float32 filter, where bytes
-separate too little. Which one is in the debug log; the result is the same.
+*exact*: every key by the rule, for small graphs and few queries. *bytes*: an 8-bit filter over all
+keys that are long enough, on processors that multiply bytes. *flat*: a float32 filter, if bytes
+separate too little. The choice is in the debug log; the result is the same.
 """
 
 from __future__ import annotations
@@ -28,32 +28,31 @@ RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 
-# Where the ways meet, measured: ADR 0100 and 0220.
+# Measured thresholds between the ways: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
 _FEW_KEYS = 3000  # fewer keys than this and 40 k: exact, unless bytes filter
 _FEW_KEYS_A_K = 40
 _BYTE_KEYS = 800  # fewer keys than this, 8 k and 12,000 / (d + 4): exact
 _BYTE_KEYS_A_K = 8
 _BYTE_NUMBERS = 12_000
-_EQUAL_KEYS = (
-    1000  # from so many keys in many heads, three times as many in one, equal rows are looked for
-)
-_EQUAL_SHARE = 0.85  # of the first quarter of keys that is distinct, above which all are searched
-_BYTES = 0.25  # cost of a leaf of bytes, in leaves of the flat scan
-_SCORE = 5  # cost of scoring a key that passes the bytes, in the same
+_EQUAL_KEYS = 1000  # fewest keys to look for equal rows in many heads; three times as many for one
+# fraction of distinct rows in the first quarter of the keys above which all are searched
+_EQUAL_SHARE = 0.85
+_BYTES = 0.25  # cost of a leaf of bytes, relative to a leaf of the flat scan
+_SCORE = 5  # cost of scoring a key that passes the bytes, in the same unit
 _SCORED = 8  # times k keys pass float32, too
 _TIES = 0.1  # of a sample of queries: exact
-_GIANTS = 16  # up to so many keys that are longer than all others by a factor are searched apart
+_GIANTS = 16  # most giant keys, longer than all others by a factor, that are searched separately
 _GIANT = 16.0
-_ROWS = 4096  # queries whose results are merged at a time
-_SAMPLE = 128  # most queries tried beforehand, of 64 one
-_PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
-_TILE = 16  # queries that the exact way takes together
-_MOST_PRODUCTS = 400_000_000  # numbers multiplied before an interrupt takes effect, about 0.1 s
+_ROWS = 4096  # queries merged at a time
+_SAMPLE = 128  # most queries sampled, one in 64
+_PAIRS_A_RANGE = 100_000  # fewest queries per thread
+_TILE = 16  # queries per block of the exact way
+_MOST_PRODUCTS = 400_000_000  # multiplications between checks for an interrupt, about 0.1 s
 
 
 def unusable(device_type: str) -> str | None:
-    """Why it cannot run on this kind of device."""
+    """Return why it cannot run on this device type, or None."""
     if device_type != "cpu":
         return f"runs on the CPU only, not on {device_type}"
     if importlib.util.find_spec("numba") is None:
@@ -62,7 +61,7 @@ def unusable(device_type: str) -> str | None:
 
 
 def refuses(problem: SearchProblem) -> str | None:
-    """Why it cannot take this problem."""
+    """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
     return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
@@ -91,7 +90,7 @@ def _search_distinct(
     query_ptr: I64,
     key_ptr: I64,
 ) -> Bools:
-    """Search graphs that have many equal keys, each distinct row once; return which, (G,) bool."""
+    """Search graphs with many equal keys by distinct rows; return which graphs, (G,) bool."""
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
     enough = _EQUAL_KEYS * (1 + 2 / len(queries))
@@ -110,7 +109,7 @@ def _search_distinct(
     if not repeated.any():
         return repeated
 
-    # 2. Search the distinct rows of each head of these graphs as a graph of its own.
+    # 2. Search the distinct rows of each head as a separate graph.
     heads = len(queries)
     query_groups = group_rows(queries, _pieces(heads, query_ptr[repeated]))
     key_groups = group_rows(keys, _pieces(heads, key_ptr[repeated]))
@@ -141,7 +140,7 @@ def _search_distinct(
 
 
 def _pieces(heads: int, ptr: I64) -> I64:
-    """Return head, first and last row of each graph of (G, 2) in each of the heads, (heads · G, 3)."""
+    """Return (heads · G, 3): head, first and last row of each graph (G, 2) in each head."""
     head = np.repeat(np.arange(heads), len(ptr))
     return np.column_stack([head, np.tile(ptr, (heads, 1))])
 
@@ -178,7 +177,7 @@ def _search_graphs(
 
 
 def _least_keys(dim: int, k: int) -> float:
-    """Return the number of keys from which a filter is tried."""
+    """Return the fewest keys for which a filter is tried."""
     from kmip_data.models.search.cpu.byte_scan import MOST_DIM
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
 
@@ -217,7 +216,7 @@ def _search_exactly(
     )
 
 
-# Long: the order of the passes is its subject; each is one call.
+# Long, because it shows the order of the passes, one call each.
 def _search_large(
     queries: F32,
     keys: F32,
@@ -231,7 +230,7 @@ def _search_large(
     """
     k = scores.shape[1]
 
-    # 1. Data that no filter can rank: equal keys, a few giant keys, queries of zeros.
+    # 1. Handle data that no filter can rank: equal keys, a few giant keys, zero queries.
     if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
         _exactly(queries, keys[:1], scores, indices, low)
         scores[:] = scores[:, :1]
@@ -241,7 +240,7 @@ def _search_large(
     if 0 < len(giants) < len(keys) - k:
         _search_beside(giants, queries, keys, scores, indices, low)
         return
-    # A query of zeros has equal scores, so its result is the first keys.
+    # Zero queries have equal scores, so the first keys are the result.
     zero: Bools = queries[:, 0] == 0
     if zero.any():
         zero = (queries == 0).all(1)
@@ -254,14 +253,14 @@ def _search_large(
         _exactly(queries, keys, scores, indices, low)
         return
 
-    # 3. Search all queries that way, then those that failed exactly.
+    # 3. Search all queries that way, and failed ones exactly.
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MOST_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
         lambda start, stop: search(slice(None), start, stop, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
-        most=max(64, at_once),  # queries that share what they bring into the cache
+        most=max(64, at_once),  # queries per block, which share the cache
     )
     rest = np.flatnonzero(failed & ~zero)
     if len(rest):
@@ -279,14 +278,14 @@ def _choose_way(
     k: int,
     low: int,
 ) -> tuple[str, Callable[..., float], float]:
-    """Return the way to search, its function and what a query costs; queries of ``zero`` have no rank."""
+    """Return the chosen way, its function and its cost per query; queries in ``zero`` are zero vectors."""
     from kmip_data.models.search.cpu.byte_scan import MOST_DIM, encode, search_bytes
     from kmip_data.models.search.cpu.filter_scan import pack, search_flat
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
     from kmip_data.models.search.cpu.sorted_keys import by_length
 
-    # 1. Ways to search rows ``start`` to ``stop``. Each returns what it cost, in leaves of 16 keys
-    #    of the flat scan: one of bytes is a quarter.
+    # 1. Ways to search rows ``start`` to ``stop``. Each returns its cost in leaves of 16 keys of
+    # the flat scan; a leaf of bytes counts a quarter.
     def scan_bytes(part: slice | I64, start: int, stop: int, *result: Any) -> float:
         asked = queries[part]
         leaves, scored = search_bytes(codes, asked, keys, k, low, start, stop, *result)
@@ -296,7 +295,7 @@ def _choose_way(
     def scan(part: slice | I64, start: int, stop: int, *result: Any) -> float:
         return float(search_flat(flat, queries[part], keys, k, low, start, stop, *result))
 
-    # 2. Try them on at most 128 queries, one in 64: what a query costs, and how many fail for ties.
+    # 2. Try them on at most 128 queries, one in 64: cost per query, and failures by ties.
     tried = min(_SAMPLE, -(-len(queries) // 64))
     sample = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
 
@@ -342,7 +341,7 @@ def _exactly(
     indices: I64,
     low: int,
 ) -> None:
-    """Search one head of one graph by the rule alone; as :func:`_search_large`."""
+    """Search one head of one graph by the rule alone; arguments as for :func:`_search_large`."""
     _search_exactly(
         queries[None],
         keys[None],
@@ -355,7 +354,7 @@ def _exactly(
 
 
 def _giants(keys: F32) -> I64:
-    """Return the rows of a few keys far longer than all others, next to which no filter separates these."""
+    """Return the rows of a few keys so much longer than the others that no filter separates those."""
     squares = np.einsum("ij,ij->i", keys, keys)
     most = min(_GIANTS, len(keys) - 1)
     rest = np.partition(squares, -1 - most)[-1 - most]
@@ -372,7 +371,7 @@ def _search_beside(
     indices: I64,
     low: int,
 ) -> None:
-    """Search the other keys, and merge with the scores of the giants."""
+    """Search the other keys, and merge the result with the scores of the giant keys."""
     others = np.delete(np.arange(len(keys)), giants)
     _search_large(queries, keys[others], scores, indices, 0)
 

@@ -18,11 +18,11 @@ RANK = {"cuda": 30}
 CHECKS_VALUES = True
 
 _OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchronous copies
-_MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are counted in 32 bits
+_MOST_ROWS = 2**31 - 2**13  # over all heads, graphs padded: rows and batches have 32-bit numbers
 
 
 def unusable(device_type: str) -> str | None:
-    """Why it cannot run on this kind of device."""
+    """Return why it cannot run on this device type, or None."""
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
 
@@ -33,7 +33,7 @@ def unusable(device_type: str) -> str | None:
     return _missing()
 
 
-@functools.cache  # asked at every search
+@functools.cache  # called for every search
 def _missing() -> str | None:
     if any(
         importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")
@@ -50,7 +50,7 @@ def _missing() -> str | None:
 
 
 def refuses(problem: SearchProblem) -> str | None:
-    """Why it cannot take this problem."""
+    """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
     if problem.dim > MOST_DIM:

@@ -1,9 +1,9 @@
-"""Search with matrix products, in tiles that fit a memory limit; any device with float64.
+"""Search by matrix products, in tiles within a memory limit, on any device with float64.
 
-Large graphs are filtered by a float32 product and the few best are ranked by the rule. Rows where
-that proves nothing are filtered by a float64 product, and scored whole where that proves nothing
-either, such as rows full of ties. (Most GPUs multiply float64 at 1/32 to 1/64 of float32's rate.)
-Small graphs are padded to a common size, many at a time, and always scored whole.
+Large graphs are filtered by a float32 product, and the few best keys ranked by the rule. Rows
+without a proof are filtered by a float64 product, and scored completely if that fails too, as with
+many ties. (Most GPUs multiply float64 at 1/32 to 1/64 of float32's rate.) Small graphs are padded
+to a common size, many at a time, and always scored completely.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ NAME = "dense"
 AUTO = "auto takes it where no other backend fits"
 RANK = {"cpu": 1, "cuda": 1}
 
-MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch a tile may take
-# Of a row that is scored whole: float64 sum, float32 score, two int64 keys, topk's scratch.
+MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch memory per tile
+# Bytes per pair of a completely scored row: float64 sum, float32 score, two int64 keys, topk's
+# scratch.
 _BYTES_PER_PAIR = 40
-_PRECISION = threading.Lock()  # of PyTorch's setting, which two searches would change in turns
-_SMALL = 512  # keys; below it launching work costs more than the padded rows
+# guards PyTorch's setting, which concurrent searches would change in turns
+_PRECISION = threading.Lock()
+_SMALL = 512  # keys; below, launches cost more than padding
 
 
 def unusable(device_type: str) -> str | None:
-    """Why it cannot run on this kind of device."""
+    """Return why it cannot run on this device type, or None."""
     return None if device_type in MEMORY_LIMIT else f"needs float64, untested on {device_type}"
 
 
@@ -74,7 +76,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 
 def _by_float32(queries: Tensor, keys: Tensor, count: int) -> Tensor:
-    # TF32 and bfloat16 have larger errors than the bound. The setting is the process's.
+    # TF32 and bfloat16 exceed the error bound. The setting is process-wide.
     with _PRECISION:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
@@ -92,11 +94,11 @@ def _by_float64(queries: Tensor, keys: Tensor, count: int) -> Tensor:
 
 
 def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:
-    """Small graphs, given as (keys, queries, graph), that are padded together to at most ``limit`` pairs."""
+    """Group small graphs (keys, queries, graph) to be padded together to at most ``limit`` pairs."""
     group: list[int] = []
     widest = 0
     tallest = 0
-    for keys, rows, graph in sorted(sizes):  # neighbours in size waste least on padding
+    for keys, rows, graph in sorted(sizes):  # similar sizes waste least on padding
         wide = max(widest, keys)
         tall = max(tallest, rows)
         if group and (len(group) + 1) * wide * tall > limit:
@@ -117,7 +119,7 @@ def _search_small(
     scores: Tensor,
     indices: Tensor,
 ) -> None:
-    """Score small graphs whole, padded to a common size."""
+    """Score small graphs completely, padded to a common size."""
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
     key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
     wide = key_rows.shape[1]
@@ -125,7 +127,7 @@ def _search_small(
     keys = problem.keys[:, key_rows].flatten(0, 1)
     block = score_block(queries, keys).view(problem.heads, *query_rows.shape, wide)
 
-    # Padding comes last, so even a real score of −inf ranks before it.
+    # Padding comes last, so even a real score of −inf ranks above it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)
     k = min(problem.k, wide)
     best, positions = largest(block, k)
@@ -141,7 +143,7 @@ def _search_small(
 def _padded_rows(
     ptr: tuple[int, ...], graphs: tuple[int, ...], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Row numbers (graphs, widest) of some graphs, and which of them are real."""
+    """Return row numbers (graphs, widest) of some graphs, and a mask of real rows."""
     starts = torch.tensor([ptr[graph] for graph in graphs])
     counts = torch.tensor([ptr[graph + 1] - ptr[graph] for graph in graphs])
     steps = torch.arange(int(counts.max()))

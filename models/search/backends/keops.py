@@ -1,7 +1,7 @@
 """Search with KeOps' symbolic ``argKmin``, the paper's method, graph by graph.
 
-KeOps ranks float32 sums and knows nothing of the rule: it is asked for a few more keys than wanted,
-and what its bound does not prove is scored whole. A kernel is compiled for each (d, k) on first use
+KeOps ranks float32 sums, not by the rule: it returns a few more keys than wanted, and rows not
+proven by its error bound are scored completely. A kernel is compiled for each (d, k) on first use
 (seconds; kept in ``$KEOPS_CACHE_FOLDER``, by default ``~/.cache/keops…``).
 """
 
@@ -28,13 +28,13 @@ from kmip_data.models.search.problem import SearchProblem
 
 NAME = "keops"
 AUTO = "only by name"
-RANK: dict[str, int] = {}  # on some machines with a GPU it ends the process by a signal
+RANK: dict[str, int] = {}  # on some machines with a GPU, importing it kills the process
 
 _MOST_KEYS = 2**24  # KeOps passes indices as float32
 
 
 def unusable(device_type: str) -> str | None:
-    """Why it cannot run on this kind of device."""
+    """Return why it cannot run on this device type, or None."""
     if device_type not in {"cpu", "cuda"}:
         return f"KeOps does not know {device_type}"
     if importlib.util.find_spec("pykeops") is None:
@@ -45,7 +45,7 @@ def unusable(device_type: str) -> str | None:
 
 
 def refuses(problem: SearchProblem) -> str | None:
-    """Why it cannot take this problem."""
+    """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
     if problem.keys.shape[1] > _MOST_KEYS:
@@ -63,10 +63,10 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 
 def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
-    """(H, N, count) rows of ``keys`` with the largest float32 inner products."""
+    """Return rows of ``keys`` with the largest float32 inner products: (H, N, count)."""
     kernel = (queries.device.type, queries.shape[2], count)
     try:
-        # KeOps prints its warnings; standard output belongs to results.
+        # KeOps prints warnings to standard output, which belongs to results.
         with contextlib.redirect_stdout(sys.stderr), _one_compiler_at_a_time(kernel):
             lazy = lazy_tensor()
             products = (lazy(queries[:, :, None, :]) * lazy(keys[:, None, :, :])).sum(-1)
@@ -85,12 +85,12 @@ _compiled: set[tuple[str, int, int]] = set()
 
 @contextlib.contextmanager
 def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> Iterator[None]:
-    """Hold a lock among this user's processes around a kernel's first use: KeOps has none and would race."""
+    """Hold a lock among this user's processes around a kernel's first use: KeOps itself would race."""
     if kernel in _compiled:
         yield
         return
     path = Path(tempfile.gettempdir()) / f"kmip-data-keops-{os.getuid()}.lock"
-    # Through no link: everybody may write to this folder.
+    # Follow no links: anybody may write to this folder.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -101,7 +101,7 @@ def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> Iterator[None]:
 
 @functools.cache
 def lazy_tensor() -> Any:
-    """KeOps' class of symbolic matrices, without its chatter."""
+    """Return KeOps' class of symbolic matrices, with its output silenced."""
     import pykeops.torch
 
     pykeops.set_verbose(False)

@@ -1,10 +1,10 @@
 """Compiled search behind a filter of bytes: a quarter of the loads and products of float32.
 
 Keys and queries are rounded to 8 bits; a processor with AVX-512 VNNI multiplies and adds 64 pairs
-of bytes in one instruction. How far a product of bytes can lie from the real one follows from the
-lengths of what rounding took away, so keys below the floor are excluded by proof; the others are
-scored by the rule at once (ADR 0320). Keys are sorted by length: where the longest of the rest
-is shorter than a query's floor asks for, the query is done.
+of bytes in one instruction. The error of a byte product is bounded by the lengths of the rounding
+errors, so keys below the floor are excluded by proof; the others are scored by the rule at once
+(ADR 0320). Keys are sorted by length: once the longest remaining key is too short for a query's
+floor, the query is done.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from kmip_data.models.search.cpu.lanes import (
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-MOST_DIM = 512  #: above, sums of products might be no exact float32
-BLOCK = 64  # queries that share what they bring into the cache
-_NEAR = 2048  # int32 of keys that stay in the nearest cache, with its queries
-_EARLY = 16  # most leaves of a group, for a first threshold
-_LARGEST = 127  # magnitude of a code
+MOST_DIM = 512  #: largest dimension with sums of products exact in float32
+BLOCK = 64  # queries per block, which share the cache
+_NEAR = 2048  # int32 numbers of keys that fit in the L1 cache with the queries
+_EARLY = 16  # most leaves per group, for a first threshold
+_LARGEST = 127  # largest magnitude of a code
 _OPEN = 2**30  # beyond every sum of products
 _ABOVE_ROUNDING = 1 + 1e-6
-_ROUNDING = 2.0**-21  # more than that of products and limits to float32
+_ROUNDING = 2.0**-21  # covers rounding of products and limits to float32
 _BANDS = 16
 
-# Bounds hold whatever the order of their sums.
+# Bounds hold for any order of sums.
 _vectorised = njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
 
 
@@ -51,32 +51,32 @@ class Codes(NamedTuple):
 
     quads: I32  #: (leaves + 1, d / 4, 16) flat: four coordinates of a key in each number
     number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 if none
-    reach: F32  #: (leaves,) bound on the scaled lengths of a leaf's keys and of all behind
+    reach: F32  #: (leaves,) bound on the scaled lengths of the keys in a leaf and after it
     sorted_keys: ByLength
     shift: int  #: logarithm of the leaves of a band, whose keys of similar length share a step
-    step: F64  #: (bands,) what a code of one is worth, for keys of length 1 at most
-    error: F64  #: (bands,) bound on the length of the difference of a key and its codes
+    step: F64  #: (bands,) quantisation step, for keys of length 1 at most
+    error: F64  #: (bands,) bound on the quantisation error of a key
 
 
 class _Coded(NamedTuple):
-    """A block of queries as signed bytes, and pointers to what they search."""
+    """A block of queries as signed bytes, with pointers to keys and scratch memory."""
 
-    block: Block  #: its products are scores by the rule
+    block: Block  #: candidates, with scores by the rule as products
     keys: Pointer  #: (M, d) float32
     queries: Pointer  #: (R, d) float32
     first: int  #: row of the block's first query
     dim: int
     number: Pointer  #: row of the key at a position
     quads: Pointer  #: (B, d / 4) int32
-    gate: Pointer  #: (B,) int32, what a sum begins with: it passes if it ends at 0 or above
-    bias: Pointer  #: (B,) int64, sum of products with zero's code
+    gate: Pointer  #: (B,) int32, initial value of sums, which pass if they end at 0 or above
+    bias: Pointer  #: (B,) int64, sum of products with the code of zero
     scored: Pointer  #: (B,) int64, number of candidates that are scored
     shift: Pointer  #: (B,) float64, product with the mean of the keys
-    length: Pointer  #: (B,) float64, of the query times that of the longest shifted key
-    step: Pointer  #: (B,) float64, what a code of one is worth, for a query of length 1
-    error: Pointer  #: (B,) float64, bound on the length of the difference of that and its codes
-    slack: Pointer  #: (B,) float64, bound on all errors but those of bytes
-    band: Pointer  #: (3,) float64, of the band that is searched: step, error and length of its keys
+    length: Pointer  #: (B,) float64, length of the query times that of the longest shifted key
+    step: Pointer  #: (B,) float64, quantisation step, for a query of length 1
+    error: Pointer  #: (B,) float64, bound on the quantisation error
+    slack: Pointer  #: (B,) float64, bound on all other errors
+    band: Pointer  #: (3,) float64, step, error and length of the keys in the current band
 
 
 def encode(keys: F32, sorted_keys: ByLength) -> Codes:
@@ -89,7 +89,7 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
     shift = max(1, (leaves // _BANDS).bit_length() - 1)
     bands = ((leaves - 1) >> shift) + 1
 
-    # On cache lines: a register across two of them is loaded in twice the time.
+    # Align to cache lines: a load across two of them takes twice the time.
     size = (leaves + 1) * quads * 64
     room = np.full(size + 63, 128, np.uint8)
     begin = -room.ctypes.data % 64
@@ -121,7 +121,7 @@ def _encode(
     start: int,
     stop: int,
 ) -> None:
-    """Round the keys of some bands; their steps, and the largest length of what this takes from a key."""
+    """Round the keys of some bands; return their steps and the largest rounding error."""
     dim = keys.shape[1]
     quads = (dim + 3) // 4
     line = np.empty(dim)
@@ -161,7 +161,7 @@ def _begin(
     count: int,
     codes: Codes,
 ) -> None:
-    """Round queries to signed bytes, each by its largest coordinate, and let everything pass."""
+    """Round queries to signed bytes, each scaled by its largest coordinate; at first everything passes."""
     block = coded.block
     dim = coded.dim
     width = (dim + 3) // 4 * 4
@@ -215,7 +215,7 @@ def _error(coded: _Coded, i: int) -> float:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _enter(coded: _Coded, codes: Codes, band: int) -> None:
-    """Go to a band of keys."""
+    """Enter a band of keys."""
     coded.band[0] = codes.step[band]
     coded.band[1] = codes.error[band]
     coded.band[2] = codes.reach[band << codes.shift]
@@ -223,7 +223,7 @@ def _enter(coded: _Coded, codes: Codes, band: int) -> None:
 
 @njit_nogil(error_model="numpy")
 def _open_gate(coded: _Coded, i: int) -> None:
-    """Let those sums pass whose keys may score as much as a query's floor, the k-th best so far."""
+    """Set the gate to pass all sums whose keys may reach a query's floor, the k-th best score so far."""
     block = coded.block
     # In units of the filter; infinite floors stay so.
     block.limit[i] = (block.floor[i] - coded.shift[i]) / coded.length[i] - coded.slack[i]
@@ -232,7 +232,7 @@ def _open_gate(coded: _Coded, i: int) -> None:
 
 @njit_nogil(error_model="numpy")
 def _set_gate(coded: _Coded, i: int) -> None:
-    """Let those sums pass whose keys, of the band, may have a product of a query's limit with it."""
+    """Set the gate to pass all sums of the band whose product may reach the query's limit."""
     least = coded.block.limit[i] - _error(coded, i)
     total = np.floor(least / (coded.step[i] * coded.band[0])) + coded.bias[i]
     coded.gate[i] = -np.int64(min(max(total, -_OPEN), _OPEN))
@@ -240,7 +240,7 @@ def _set_gate(coded: _Coded, i: int) -> None:
 
 @njit_nogil(error_model="numpy")
 def _settle(coded: _Coded, i: int, spare: int) -> None:
-    """Score new candidates, raise the floor to the k-th best score and drop those below."""
+    """Score new candidates, raise the floor to the k-th best score and drop candidates below."""
     block = coded.block
     query = coded.first + i
     start = coded.scored[i]
@@ -282,7 +282,7 @@ def _multiply_pair(
     leaf: int,
     i: int,
 ) -> tuple[Register, ...]:
-    """Sums of two leaves with four queries: the first leaf's, then the second's."""
+    """Multiply two leaves by four queries: sums of the first leaf, then of the second."""
     left_0 = splat(coded.gate[i])
     left_1 = splat(coded.gate[i + 1])
     left_2 = splat(coded.gate[i + 2])
@@ -318,7 +318,7 @@ def _passing(
     query_2: Register,
     query_3: Register,
 ) -> int:
-    """Sums of four queries that are 0 or above, 16 bits each."""
+    """Mask the sums of four queries that are 0 or above, 16 bits each."""
     least = splat(np.int32(-1))
     first: int = above(query_0, least) | above(query_1, least) << 16
     second: int = above(query_2, least) | above(query_3, least) << 16
@@ -353,7 +353,7 @@ def _keep(
     margins: Pointer,
     i: int,
 ) -> Register:
-    """Store the least products that sums of bytes allow for, and return them."""
+    """Store and return the lower bounds of products that follow from sums of bytes."""
     products = multiply_add(lanes.as_floats(sums), splat(margins[i]), splat(margins[i + 4]))
     store(early, to, products)
     return products
@@ -371,7 +371,7 @@ def _warm_up(
     margins: Pointer,
 ) -> int:
     """Search the first ``leaves`` for four queries, and raise their limits; count the candidates."""
-    # 1. What a sum is worth in each band, and what the product may be less.
+    # 1. Scale of sums in each band, and the largest error.
     block = coded.block
     bands = ((leaves - 1) >> codes.shift) + 1
     for band in range(bands):
@@ -382,7 +382,7 @@ def _warm_up(
     for query in range(i, i + 4):
         coded.gate[query] = -coded.bias[query]
 
-    # 2. The least products, and the largest of them in each lane of as many groups of leaves.
+    # 2. Lower bounds of products, and their maximum per lane in each group of leaves.
     points = pointer(codes.quads)
     room = leaves * 16
     for group in range(groups):
@@ -415,13 +415,13 @@ def _warm_up(
     for query in range(i, i + 4):
         if block.floor[query] == OUT:
             continue
-        # 3. The k-th of those is reached by the products of k keys: the groups have none in common.
+        # 3. At least k keys reach the k-th of those maxima, as groups are disjoint.
         base = query * block.space
         kth = candidates.kth_largest(block.near, base, base + groups * 16, block.k, 0)[0]
         block.limit[query] = kth - coded.slack[query]
         due = 3 * block.k + 32
         block.due[query] = due
-        # 4. Keys whose largest product is below cannot be among the best.
+        # 4. Keys whose upper bound is below it cannot be among the best.
         filled = 0
         for band in range(bands):
             error = margins[band * 8 + 4 + query - i]
@@ -452,7 +452,7 @@ def _search_band(
     band: int,
     begin: int,
 ) -> tuple[int, int]:
-    """Search a band, from leaf ``begin`` on; count leaves and candidates, no leaf if all keys are too short."""
+    """Search a band from leaf ``begin`` on; count leaves (0 if all keys are too short) and candidates."""
     _enter(coded, codes, band)
     for i in range((count + 3) & ~3):
         _set_gate(coded, i)
@@ -508,7 +508,7 @@ def search_bytes(
     by_length = codes.sorted_keys
     visited = 0
     scored = 0
-    # Of whole leaves: a lane without a key has a sum, too.
+    # Whole leaves: lanes without a key also have a sum.
     groups = block.space // 16 - 1
     warm = min(_EARLY * groups, len(keys) // LEAF) & ~1
     if warm < 2 * groups:
@@ -540,7 +540,7 @@ def search_bytes(
         )
         candidates.begin(block, queries, first, count, by_length.scale, by_length.longest)
         _begin(coded, pointer(signed), count, codes)
-        # Queries missing in the last tile of four let nothing pass.
+        # Missing queries in the last tile of four pass nothing.
         for i in range(count, (count + 3) & ~3):
             block.filled[i] = 0
             block.floor[i] = OUT

@@ -1,13 +1,12 @@
 """Candidates of a block of queries: collected by a float32 filter, then ranked by the rule.
 
-The filter's products err by less than a proven bound, so a key whose product stays that far below
-the k-th best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are seen
-through pointers, see :func:`kmip_data.models.search.cpu.lanes.pointer`.
+The filter's products err by less than a proven bound, so a key whose product lies further below the
+k-th best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are accessed
+through pointers (:func:`kmip_data.models.search.cpu.lanes.pointer`).
 
-The k-th largest number is found by counting: how many numbers reach a trial value takes a
-comparison for 16 of them and no branch, so halving the range of trial values beats partitioning
-(measured: ADR 0100). A result is one int64, the score's bits above its row counted backwards: their
-order is the rule's.
+The k-th largest number is found by bisection: counting the numbers that reach a trial value takes
+one comparison per 16 numbers and no branch, which beats partitioning (measured: ADR 0100). A result
+is packed into one int64, score bits above the inverted row, whose order is that of the rule.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from kmip_data.runtime.threads import njit_nogil
 LAST = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF
 _EMPTY = np.int64(-(2**63))
-_LONG = 256  # results beyond which sorting beats counting for each
-_HALVINGS = 16  # of the range of values, before halving that of bits, which always ends
+_LONG = 256  # results above which sorting beats counting ranks
+_HALVINGS = 16  # bisections of the value range, before those of the bit range, which always end
 
 
 @njit_nogil(error_model="numpy")
 def ordered(value: np.float32) -> int:
-    """A float32 as an integer of the same order (−0 below +0)."""
+    """Map a float32 to an integer of the same order (−0 below +0)."""
     bits: int = lanes.float_bits(value)
     return bits ^ _FLIP if bits < 0 else bits
 
@@ -61,13 +60,13 @@ def kth_largest(
     k: int,
     spare: int,
 ) -> tuple[np.float32, np.float32, int, int]:
-    """Enclose the k-th largest of more than k float32 numbers, none NaN, ``start`` to ``stop`` of a pointer.
+    """Bracket the k-th largest of more than k float32 numbers without NaN, from ``start`` to ``stop``.
 
     16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Return ``low``, which
     at least k numbers reach; ``high``, which fewer do; how many reach each. With ``spare = 0``
     either exactly k reach ``low`` or nothing lies between the two.
     """
-    # 1. The least and the largest enclose it; NaN behind the last number reaches nothing.
+    # 1. Minimum and maximum bracket it; NaN after the last number reaches nothing.
     store(values, stop, splat(np.float32(np.nan)))
     least = splat(values[start])
     most = least
@@ -79,8 +78,8 @@ def kth_largest(
     reach_low = stop - start
     reach_high = 0
     halvings = 0
-    # 2. Halve what is between them: 16 times the range of values, which takes few steps for spread
-    #    numbers, then the range of bits, which always ends.
+    # 2. Bisect: 16 times the range of values, which is fast for spread numbers, then the range of
+    # bits, which always ends.
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
         if halvings < _HALVINGS:
@@ -119,7 +118,7 @@ def write_sorted(
     indices: Pointer,
     to: int,
 ) -> None:
-    """Write the k ≤ ``count`` best of ``count`` packed, best first, from ``to`` on behind two pointers.
+    """Write the k ≤ ``count`` best of ``count`` packed results, best first, from ``to`` on.
 
     The int64 of ``packed`` are distinct, see :func:`pack`; they are overwritten, and so are 8 after
     ``count``. ``low`` is added to each row.
@@ -132,7 +131,7 @@ def write_sorted(
             indices[to + i] = LAST - (best & LAST) + low
         return
 
-    # The rank of each is the number of better ones: no branch to guess, unlike sorting.
+    # The rank of each is the number of better ones: unlike sorting, no branches.
     store(packed, count, splat(_EMPTY))
     for i in range(count):
         value = packed[i]
@@ -146,9 +145,9 @@ def write_sorted(
             indices[to + rank] = LAST - (value & LAST) + low
 
 
-OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
+OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
-ROOM = 192  #: for candidates that the filter cannot separate from the k-th best, besides 3 k
+ROOM = 192  #: room, besides 3 k, for candidates that the filter cannot separate from the k-th best
 
 
 class Block(NamedTuple):
@@ -158,7 +157,7 @@ class Block(NamedTuple):
     near: Pointer  #: (B, space) float32, products of the candidates
     place: Pointer  #: (B, space) int32, their positions by length
     filled: Pointer  #: (B,) int64, number of candidates
-    due: Pointer  #: (B,) int64, number at which to drop those that are out
+    due: Pointer  #: (B,) int64, number of candidates at which to prune
     floor: Pointer  #: (B,) float32, least product that passes
     limit: Pointer  #: (B,) float32, least length of a key that passes
     slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
@@ -171,7 +170,7 @@ class Block(NamedTuple):
 
 @njit_nogil(error_model="numpy")
 def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
-    """Return a block of ``rows`` queries, and the arrays behind it, to be held as long as it is used."""
+    """Return a block of ``rows`` queries, and its arrays, which must outlive it."""
     space = 3 * k + ROOM
     # Zeros: rows without a query reach nothing.
     reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)
@@ -199,13 +198,13 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
 
 @njit_nogil(error_model="numpy")
 def _slack(length: float, dim: int, scale: float, longest: float) -> float:
-    """Bound on the gap of two filter products whose keys the rule ranks the other way round (ADR 0100).
+    """Bound on the gap between two filter products that the rule may rank in the opposite order (ADR 0100).
 
     In the filter a query and the longest key have length 1. Rounding both to float32 and summing
     costs a product (d + 2) · 2⁻²⁴ (2 more for good measure); rounding a score of the rule costs
     2⁻²⁴ of it, or half of the least subnormal.
     """
-    # 1. Scores may overflow to equal infinities, which no filter can rank: give the query up.
+    # 1. Scores may overflow to equal infinities, which no filter can rank: abandon the query.
     if length * longest > 3e38:
         return np.inf
     # 2. E1, the error of a filter product: d roundings of the sum and 2 of the operands, 2 more for
@@ -221,7 +220,7 @@ def _slack(length: float, dim: int, scale: float, longest: float) -> float:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def set_floor(block: Block, i: int, value: np.float32) -> None:
-    """Let no product below ``value`` pass."""
+    """Pass no product below ``value``."""
     block.floor[i] = value
     block.limit[i] = value - block.margin if value > block.margin else -OUT
 
@@ -243,7 +242,7 @@ def begin(
     scale: float,
     longest: float,
 ) -> None:
-    """Load queries (R, d) from ``first`` on into a block; give up those that no filter can rank."""
+    """Load queries (R, d) from ``first`` on into a block; abandon those that no filter can rank."""
     dim = queries.shape[1]
     for i in range(count):
         total = 0.0
@@ -258,8 +257,7 @@ def begin(
         block.slack[i] = slack
         block.filled[i] = 0
         block.due[i] = block.k + 1
-        # Products lie within ±1: with a slack of 1 or more the filter would exclude next to
-        # nothing.
+        # Products lie within ±1: with a slack of 1 or more the filter would exclude almost nothing.
         set_floor(block, i, -OUT if slack < 1 else OUT)
 
 
@@ -301,8 +299,7 @@ def cut(block: Block, i: int, spare: int) -> None:
         kth = kth_largest(block.near, base, base + n, k, spare)[0]
         floor = max(floor, kth - block.slack[i])
 
-    # 2. Compact the candidates in place without a branch: each is copied, and counted only if it
-    #    stays.
+    # 2. Compact the candidates in place without branches: copy each, and count it if it stays.
     to = base
     for j in range(base, base + n):
         product = block.near[j]
@@ -327,7 +324,7 @@ def cut(block: Block, i: int, spare: int) -> None:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def offer(block: Block, i: int, products: Register, position: int) -> None:
-    """Take those of 16 products, of keys from ``position`` on, that a query's floor lets pass."""
+    """Add those of 16 products, of keys from ``position`` on, that reach a query's floor."""
     hits = at_least(products, splat(block.floor[i]))
     if hits and append(block, i, products, hits, position):
         cut(block, i, block.k // 8)
@@ -394,12 +391,12 @@ def finish(
     indices: Pointer,
     failed: Bools,
 ) -> None:
-    """Rank the candidates of each query by the rule and write the k best, or note that it was given up."""
+    """Rank the candidates of each query by the rule and write the k best, or mark the query as abandoned."""
     dim = queries.shape[1]
     query_rows = pointer(queries)
     key_rows = pointer(keys)
     for i in range(count):
-        # Drop the candidates under the last floor, then score and rank what is left.
+        # Drop candidates under the last floor, then score and rank the rest.
         if block.floor[i] != OUT:
             cut(block, i, 0)
         failed[first + i] = block.floor[i] == OUT

@@ -1,8 +1,8 @@
-"""Groups of equal rows: a search multiplies one row of each, and its result is expanded to all.
+"""Groups of equal rows: search one row of each group, and expand the result to all.
 
-Nodes of a graph with equal surroundings have equal queries and keys, bit for bit: half of those of
-a call graph (ADR 0310). Of equal keys at most k count, those of the lowest rows; equal queries have
-one result.
+Nodes with equal neighbourhoods have bitwise equal queries and keys: half of those of a call graph
+(ADR 0310). Of equal keys at most k matter, those with the lowest rows; equal queries have equal
+results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-PROBES = 32  #: places of the hash table looked at for a row; then it is a group by itself
+PROBES = 32  #: most probes in the hash table; then a row forms its own group
 
 
 class Groups(NamedTuple):
@@ -164,8 +164,7 @@ def _group(
             number[i] = group
             starts[group] += 1
 
-        # 3. Rows by group, by counting: sizes become ends, and rows are put in from the last to the
-        #    first.
+        # 3. Counting sort by group: sizes become ends, filled from the last row to the first.
         total = 0
         for group in range(count):
             total += starts[group]
@@ -246,13 +245,13 @@ def _expand(
                     best += 1
                 if groups > 1:
                     tied[:count].sort()
-                # 2. As many of them as are still wanted.
+                # 2. Take as many as are still needed.
                 for j in range(min(count, wanted - filled)):
                     scores[head, row, filled] = score
                     indices[head, row, filled] = first_key + tied[j]
                     filled += 1
 
-            # 3. Equal queries have the same result.
+            # 3. Copy the result to equal queries.
             for j in range(begin + 1, offset + starts[query + 1]):
                 copy = first_query + query_groups.members[j]
                 for i in range(wanted):

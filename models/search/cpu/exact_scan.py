@@ -1,8 +1,8 @@
-"""Compiled search that scores every key by the rule: small graphs, few queries, and data full of ties.
+"""Compiled search that scores every key by the rule, for small graphs, few queries and data full of ties.
 
-Eight queries are the lanes of a register. The scores of a group of keys, one register a key, are
-sorted and merged with the best so far by comparing and exchanging whole registers, so that no
-branch but one depends on the data (ADR 0220).
+Eight queries are the lanes of a register. The scores of a group of keys, one register per key, are
+sorted and merged with the best so far by compare-exchange of whole registers, so that a single
+branch depends on the data (ADR 0220).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kmip_data.runtime.threads import njit_nogil
 TILE = 16  #: queries of two registers of eight; the kernels are written for it
 LEAST = 16  #: keys of the smallest group
 _KEY_BLOCK = 16384  # float64 numbers of the keys of a block, 128 KiB: they stay in the cache
-_STATE = 512  # best keys of a query times tiles that are searched together
+_STATE = 512  # best keys per query times tiles searched together
 _EMPTY = np.int64(-(2**63))
 
 
 class _Memory(NamedTuple):
-    """Pointers to what a range of queries is searched with."""
+    """Pointers to the scratch memory of a range of queries."""
 
     block: Pointer  #: (room, d) float64, keys
     wide: Pointer  #: (tiles, d, 16) float64, queries
@@ -47,7 +47,7 @@ class _Memory(NamedTuple):
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _exchange(rows: Pointer, upper: int, lower: int) -> None:
-    """Put the larger of two registers first."""
+    """Compare and exchange two registers, the larger first."""
     a = load(rows, upper * 8)
     b = load(rows, lower * 8)
     store(rows, upper * 8, larger(a, b))
@@ -71,7 +71,7 @@ def _merge(rows: Pointer, start: int, size: int) -> None:
 @njit_nogil(error_model="numpy", forceinline=True)
 def _sort(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
-    # 1. Runs of 16 by one network of 63 comparisons, without a branch.
+    # 1. Sort runs of 16 by a branch-free network of 63 comparisons.
     for first in range(start, start + size, LEAST):
         lanes.sort_16(rows, first * 8)
     # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
@@ -155,7 +155,7 @@ def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
         lanes.absorb_16(fresh, start * 8, best, start * 8)
         return
     _sort(fresh, start, size)
-    # Both fall: with the fresh ones backwards, the larger of each pair are the best of all.
+    # Both are descending: with the fresh ones reversed, the larger of each pair are the best.
     for i in range(size):
         offset = (start + i) * 8
         old = load(best, offset)
@@ -241,8 +241,7 @@ def _search_tile(
         for j in range(count, LEAST):
             store(fresh, (left + j) * 8, splat(_EMPTY))
             store(fresh, (right + j) * 8, splat(_EMPTY))
-        # 2. The only branch that depends on the data: 16 scores stay if any lane has one above its
-        #    k-th best.
+        # 2. The only data-dependent branch: keep 16 scores if any lane exceeds its k-th best.
         for half in range(2 * tile, min(2 * tile + 2, halves)):
             start = half * size
             worst = load(best, (start + few - 1) * 8)
@@ -302,8 +301,7 @@ def search_rows(
     queries come before each graph. Scores and indices (H, N, k) come filled with −inf and −1; those
     rows are written.
     """
-    # 1. Memory for all graphs of the range: queries by tiles, with fewer tiles the more keys are
-    #    wanted.
+    # 1. Allocate for all graphs of the range: the larger k, the fewer tiles of queries.
     dim = queries.shape[2]
     most = LEAST
     while most < k:
@@ -325,7 +323,7 @@ def search_rows(
     query = start
     graph = 0
     while query < stop:
-        # 2. The next queries of one graph and head: as many as there are tiles.
+        # 2. Take the next queries of one graph and head, as many as fit the tiles.
         head = query // count
         offset = query % count
         if row_graph[graph] > offset or row_graph[graph + 1] <= offset:

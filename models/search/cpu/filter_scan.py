@@ -1,7 +1,7 @@
-"""Compiled search behind a float32 filter, for keys that bytes separate too little and processors without them.
+"""Compiled search behind a float32 filter, where bytes separate too little or are not supported.
 
-Keys lie by length, 16 to a register: where those that are left are shorter than a product that a
-query asks for, the query is done.
+Keys are sorted by length, 16 per register: once the remaining keys are too short for a query's
+threshold, the query is done.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kmip_data.models.search.cpu.lanes import Pointer, load, multiply_add, point
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-BLOCK = 64  # queries that share what they bring into the cache
-_NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
+BLOCK = 64  # queries per block, which share the cache
+_NEAR = 8192  # float32 numbers of keys that fit in the L1 cache
 
 
 class Points(NamedTuple):
@@ -28,7 +28,7 @@ class Points(NamedTuple):
     number: I32  #: (M,) row of each key in its graph
     reach: F32  #: see :attr:`ByLength.reach`
     scale: float  #: a shifted key has at most this length
-    longest: float  #: length of the longest key as it was given
+    longest: float  #: length of the longest unshifted key
 
 
 def pack(keys: F32, sorted_keys: ByLength) -> Points:
@@ -102,11 +102,11 @@ def search_flat(
     indices: I64,
     failed: Bools,
 ) -> int:
-    """Search for rows ``start`` to ``stop`` of a graph's queries; count the leaves multiplied.
+    """Search for rows ``start`` to ``stop`` of a graph's queries; count multiplied leaves.
 
     ``packed`` are the graph's M > k keys (M, d), of which ``low`` is the first among those of the
-    head. Queries are (R, d). Scores and indices (R, k) are written for those rows, but those that
-    fail: ``failed`` (R,) is set where the filter cannot separate too many keys.
+    head. Queries are (R, d). Scores and indices (R, k) are written for those rows, except where the
+    filter fails to separate keys: there ``failed`` (R,) is set.
     """
     dim = keys.shape[1]
     visited = 0
@@ -121,13 +121,13 @@ def search_flat(
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
         candidates.begin(block, queries, first, count, packed.scale, packed.longest)
-        # Queries missing in the last tile of four let nothing pass.
+        # Missing queries in the last tile of four pass nothing.
         for i in range(count, (count + 3) & ~3):
             block.filled[i] = 0
             set_floor(block, i, OUT)
 
-        # 8192 numbers of keys stay in the nearest cache while all queries of the block pass over
-        # them. Keys fall in length: from some on they are shorter than a product that passes.
+        # 8192 numbers of keys stay in the L1 cache while all queries of the block pass over them.
+        # Keys get shorter: from some position on none can pass.
         for leaf in range(0, leaves, step):
             last = min(leaf + step, leaves)
             for i in range(0, count, 4):

@@ -1,8 +1,8 @@
 """SIMD registers as values in compiled kernels: 16 of 32 bits or 8 of 64, one cache line each.
 
-LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and
-never the ones that look for the few lanes above a threshold (ADR 0100). These functions say it
-outright; a processor with narrower registers takes two or four for one.
+LLVM vectorises plain loops of the search only behind overlap checks, and never those that look for
+the few lanes above a threshold (ADR 0100). These functions are explicit; a processor with narrower
+registers uses two or four for one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from llvmlite import ir
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
-# Numba is typed in part, and not for what a kernel sees of an intrinsic.
+# Numba is partly typed, but not for intrinsics inside kernels.
 cgutils: Any = numba.core.cgutils
 types: Any = numba.types
 Pointer: TypeAlias = Any  #: result of :func:`pointer`, in a kernel
 Register: TypeAlias = Any  #: result of :func:`load` or :data:`splat`, in a kernel
 Builder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
 Value: TypeAlias = Any  #: LLVM's value or type, in a code generator
-#: What kernels call has other arguments than its code generator.
+#: Kernels call these with other arguments than the code generator's.
 primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 _WHOLE = ir.IntType(64)
@@ -62,9 +62,8 @@ def pointer(typing, array):
 
     ``p[i]`` reads and writes them, counted from the front.
 
-    Arrays that go from function to function, or into a loop, have their references counted by
-    atomic instructions (measured: half of the search's time); pointers do not. :func:`hold` the
-    array to the end.
+    Passing arrays to functions or loops counts references by atomic instructions (measured: half of
+    the search's time); pointers do not. :func:`hold` the array to the end.
     """
 
     def generate(context, builder, signature, args):
@@ -76,7 +75,7 @@ def pointer(typing, array):
 
 @primitive
 def hold(typing, array):
-    """Keep an array alive up to here: a pointer to it does not."""
+    """Keep an array alive up to this call, as a pointer does not."""
 
     def generate(context, builder, signature, args):
         return context.get_dummy_value()
@@ -97,7 +96,7 @@ def load(typing, data, start):
     def generate(context, builder, signature, args):
         vector = context.get_value_type(kind)
         register = builder.load(_address(builder, args[0], args[1], vector))
-        # Rows begin at any element: more alignment than an element's would be a promise not kept.
+        # Rows begin at any element, so no more than an element's alignment may be promised.
         register.align = data.dtype.bitwidth // 8
         return register
 
@@ -118,7 +117,7 @@ def store(typing, data, start, lanes):
 
 
 def broadcast(builder: Builder, value: Value, count: int) -> Value:
-    """Return a vector of ``count`` times the same value."""
+    """Return a vector with ``count`` copies of a value."""
     undefined = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
     first = builder.insert_element(undefined, value, _HALF(0))
     zeros = ir.Constant(ir.VectorType(_HALF, count), [0] * count)
@@ -132,7 +131,7 @@ def llvm(
     args: Sequence[Value],
     **options: Any,
 ) -> Value:
-    """Call LLVM's function of that name."""
+    """Call an LLVM intrinsic by name."""
     kind = ir.FunctionType(result, [value.type for value in args])
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
     return builder.call(function, args, **options)
@@ -162,7 +161,7 @@ def unary(
     result: Callable[[Value], Value] = _same,
     of: Value = None,
 ) -> Callable[..., Any]:
-    """Make a kernel's function of one value, converted to the type ``of``; as :func:`binary`."""
+    """Make a unary kernel function of a value converted to type ``of``; see :func:`binary`."""
 
     def typed(typing, a):
         def generate(context, builder, signature, args):
@@ -176,7 +175,7 @@ def unary(
 def binary(
     emit: Callable[..., Value], result: Callable[[Value], Value] = _same
 ) -> Callable[..., Any]:
-    """Make a kernel's function of two registers: ``emit(builder, a, b)``, typed by ``result``."""
+    """Make a kernel function of two registers from ``emit(builder, a, b)``, typed by ``result``."""
 
     def typed(typing, a, b):
         def generate(context, builder, signature, args):
@@ -197,7 +196,7 @@ def _mask(compare: str, sign: str) -> Callable[..., Any]:
 
 
 def _choose(compare: str, sign: str) -> Callable[..., Value]:
-    """LLVM's choice of ``a`` where it compares so with ``b``, else of ``b``, lane by lane."""
+    """Select ``a`` where the comparison with ``b`` holds, else ``b``, lane by lane."""
 
     def emit(builder, a, b):
         holds = getattr(builder, compare)(sign, a, b)
@@ -333,7 +332,7 @@ def add_products(typing, sums, keys, rows, column, query, start, count):
             row = builder.load(builder.gep(rows, [_WHOLE(i)]))
             lines.append(builder.fmul(widened(data, builder.add(row, column)), factors))
 
-        # 2. Transposed, by halves of 2, 4 and 8: one lane a key.
+        # 2. Transpose, by halves of 2, 4 and 8: one lane per key.
         for step in (1, 2, 4):
             for i in range(8):
                 if i & step:
@@ -345,7 +344,7 @@ def add_products(typing, sums, keys, rows, column, query, start, count):
                     chosen = ir.Constant(ir.VectorType(_HALF, 8), order)
                     lines[to] = builder.shuffle_vector(*pair, chosen)
 
-        # 3. Added column after column.
+        # 3. Add column after column.
         for line in lines:
             total = builder.fadd(total, line)
         return total
@@ -356,7 +355,7 @@ def add_products(typing, sums, keys, rows, column, query, start, count):
 
 @primitive
 def as_scores(typing, sums):
-    """Float64 sums rounded to float32, −0 as +0; the lower half of a register of 16."""
+    """Round float64 sums to float32, −0 to +0, in the lower half of a register of 16."""
     kind = Lanes(types.float32)
     half = ir.VectorType(_REAL, 8)
 
@@ -394,7 +393,7 @@ def store_passing(typing, data, start, first, values, least):
 
 @primitive
 def packed(typing, sums, low):
-    """Float64 sums rounded to float32 (−0 as +0), as int64 of the same order, above ``low``."""
+    """Round float64 sums to float32 (−0 to +0), and pack them as int64 of the same order above ``low``."""
     kind = Lanes(types.int64)
     reals = ir.VectorType(_REAL, sums.count)
     halves = ir.VectorType(_HALF, sums.count)
@@ -419,7 +418,7 @@ def packed(typing, sums, low):
 
 
 def _network(*phases: list[tuple[int, int]]) -> Callable[..., Any]:
-    """Compare and exchange 16 registers of int64, in a row behind a pointer, the larger goes first.
+    """Apply a compare-exchange network, larger first, to 16 consecutive registers of int64.
 
     A second phase first takes 16 more registers, each the larger of its old value and the last,
     last but one … of the first phase.
@@ -486,7 +485,7 @@ def _odd_even(count: int) -> list[tuple[int, int]]:
 
 
 def _halves(count: int) -> list[tuple[int, int]]:
-    """Pairs to compare that sort what falls and then rises."""
+    """Comparisons that sort a bitonic sequence."""
     pairs = []
     step = count // 2
     while step:

@@ -1,4 +1,4 @@
-"""Keys of one graph by length, shifted by their mean: that changes no ranking, and lets a scan end early."""
+"""Keys of one graph by length after subtracting their mean: rankings stay, and scans end early."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LEAF = 16  #: keys of one SIMD register
 
 
 class ByLength(NamedTuple):
-    """Order of keys by length, once shifted, and how they are scaled."""
+    """Order of shifted keys by length, and their scale."""
 
     order: I64  #: (M,) rows, the longest key first
     length: F64  #: (M,) of each row
     centre: F64  #: (d,) mean of the keys
     scale: float  #: a shifted key has at most this length
-    longest: float  #: length of the longest key as it was given
+    longest: float  #: length of the longest unshifted key
 
     @property
     def factor(self) -> float:
@@ -28,7 +28,7 @@ class ByLength(NamedTuple):
 
     @property
     def reach(self) -> F32:
-        """Bound on the scaled lengths of each 16 keys and of all behind, (M / 16,)."""
+        """Bound on the scaled lengths of each 16 keys and all later ones, (M / 16,)."""
         first = self.length[self.order[::LEAF]] * self.factor
         return (first * (1 + 1e-6)).astype(np.float32)  # 1e-6: more than the rounding
 
@@ -44,7 +44,7 @@ def by_length(keys: F32) -> ByLength:
 
 @njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
 def _measure(keys: F32, centre: F64, length: F64) -> float:
-    """Set the mean of the keys and their lengths once shifted; return that of the longest as given."""
+    """Set the mean of the keys and their shifted lengths; return the length of the longest unshifted key."""
     count, dim = keys.shape
     for row in range(count):
         for c in range(dim):

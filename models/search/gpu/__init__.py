@@ -1,1 +1,1 @@
-"""The search on NVIDIA GPUs: kernels in CUDA C++ (``kernels/``), compiled when they are first needed."""
+"""Search on NVIDIA GPUs: CUDA C++ kernels (``kernels/``), compiled on first use."""

@@ -1,4 +1,4 @@
-"""GPU search from a checked problem to launched kernels, without waiting for the device.
+"""Launch a GPU search for a checked problem, without waiting for the device.
 
 The kernels are CUDA C++, compiled by NVRTC on first use and cached on disk.
 """
@@ -36,8 +36,8 @@ _INSTEAD = "use another search backend (dense), or see `kmip-data doctor`"
 def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule; nothing here waits for the device.
 
-    NaN or infinity is found by the kernels and raised by the next search on that device, as
-    :class:`~kmip_data.models.search.problem.NotFinite`: asking now would make the host wait.
+    Kernels detect NaN and infinity, and the next search on the device raises
+    :class:`~kmip_data.models.search.problem.NotFinite`, as checking now would make the host wait.
     """
     not_finite = flag_of(problem.device)
     scores, indices = problem.new_result(narrow=problem.narrow)
@@ -60,12 +60,12 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
 
 
 def forget_not_finite(device: torch.device) -> None:
-    """Drop what earlier searches found: the run that they were part of has ended."""
+    """Reset the flags of earlier searches, whose run has ended."""
     _flag(device).zero_()
 
 
 def flag_of(device: torch.device) -> Tensor:
-    """Return one int32 that kernels set to 1 where queries, keys or best products are not finite.
+    """Return the int32 that kernels set to 1 if queries, keys or best products are not finite.
 
     Raises ``NotFinite`` where an earlier kernel has set it.
     """
@@ -82,12 +82,12 @@ def flag_of(device: torch.device) -> Tensor:
 @functools.cache
 @torch.inference_mode(False)  # the host may write to it in training, too
 def _flag(device: torch.device) -> Tensor:
-    """One int32 that kernels of a device write to and the host reads: pinned, so both see the same memory."""
+    """Allocate a pinned int32 that kernels write and the host reads."""
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
 class Device:
-    """One CUDA device: loads the search kernels and launches them."""
+    """A CUDA device that loads and launches the search kernels."""
 
     def __init__(self, index: int) -> None:
         properties = torch.cuda.get_device_properties(index)
@@ -128,7 +128,7 @@ class Device:
         from cuda.core import ObjectCode
 
         CudaDevice(self._index).set_current()
-        # Twice: machine code from disk may be damaged.
+        # Try twice: cached machine code may be damaged.
         for fresh in (False, True):
             code = (
                 None if program in self._modules else compiled(program, self._target, fresh=fresh)
@@ -195,7 +195,7 @@ def compile_program(
     log: IO[str] | None = None,
     **options: Any,
 ) -> bytes:
-    """Machine code by NVRTC, which needs no GPU.
+    """Compile to machine code by NVRTC, which needs no GPU.
 
     ``options`` are those of ``cuda.core.ProgramOptions``.
     """
@@ -213,7 +213,7 @@ def compile_program(
         text = (KERNELS / "search.cu").read_text("utf-8")
         source = Source(text, "c++", ProgramOptions(name="search.cu", **given, **options))
         return bytes(source.compile("cubin", logs=log).code)
-    except Exception as error:  # whatever NVRTC, or a machine without it, raises
+    except Exception as error:  # anything that NVRTC, or its absence, raises
         reason = str(error).splitlines()[0]
         raise UsageError(
             f"NVRTC cannot compile the search for {target}: {reason}", next=_INSTEAD

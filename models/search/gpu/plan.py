@@ -13,8 +13,8 @@ from torch import Tensor
 from kmip_data.arrays import I64
 from kmip_data.models.search.problem import SearchProblem
 
-MOST_DIM = 256  #: longest row that the kernels take
-MOST_K = 120  #: largest k that they take
+MOST_DIM = 256  #: largest supported dimension
+MOST_K = 120  #: largest supported k
 Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
@@ -40,12 +40,11 @@ _QUERY_BUCKETS = 1024
 _ROWS_A_BLOCK = 4096
 _ALIGNED = 256  # bytes
 
-# Where more warps, larger tiles or an order begin to pay: from the prototype's measurements on one
-# H200.
+# Sizes from which more warps, larger tiles or an order pay, measured with a prototype on one H200.
 _ORDERED_KEYS = 8000
 _MANY_ROWS = 90_000
 _SOME_ROWS = 60_000
-_BUCKETS_A_ROW = 4  # buckets of all graphs for each row that they may order
+_BUCKETS_A_ROW = 4  # buckets per row to be ordered, over all graphs
 
 
 class Program(NamedTuple):
@@ -61,23 +60,23 @@ class Program(NamedTuple):
     staged: int
 
     def macros(self) -> dict[str, int]:
-        """Names and values as the compiler takes them."""
+        """Return names and values for the compiler."""
         return {name.upper(): value for name, value in self._asdict().items()}
 
 
 @dataclass(eq=False)
 class Plan:
-    """A search of given sizes but for its addresses."""
+    """A search of given sizes, without addresses."""
 
     program: Program
-    launches: tuple[Launch, ...]  #: the first one fills in the tables
+    launches: tuple[Launch, ...]  #: kernels to launch; the first fills in the tables
     tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
     #: (2, G + 1) int64 on the device: where queries and keys of each graph begin
     starts: Tensor
     #: members of ``struct Search``; of scratch arrays their first byte in that memory
     members: I64
     scratch_bytes: int
-    laid_out: bool = False  #: True once the tables hold for all searches to come
+    laid_out: bool = False  #: True once the tables are complete
 
 
 @functools.lru_cache(maxsize=64)
@@ -92,7 +91,7 @@ def plan_for(
     """Plan a search.
 
     ``shape`` is (H, N, M, d); ``ptrs`` begin the graphs of queries and keys. Tables are made on the
-    current stream, so that each stream has plans of its own.
+    current stream, so each stream has its own plans.
     """
     # 1. Sizes, and whether an order of keys and queries pays.
     heads, queries, keys, dim = shape
@@ -106,7 +105,7 @@ def plan_for(
     few_buckets = buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
     ordered = few_buckets and (most_keys >= _ORDERED_KEYS or half_pays)
 
-    # 2. The program: of the slots for candidates a quarter, less 8, hold the results.
+    # 2. The program: a quarter of the candidate slots, less 8, hold results.
     if k <= 24:
         slots = 128
     elif k <= 56:
@@ -124,7 +123,7 @@ def plan_for(
     unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
 
     def parts(counts: I64, size: int) -> int:
-        """Number of tiles or units: each graph may end in one that is not full."""
+        """Return the number of tiles or units; the last of each graph may be partial."""
         return int((-(-counts // size)).sum())
 
     tiles = parts(query_counts, tile_size)
@@ -188,8 +187,7 @@ def _on(device: torch.device, numbers: I64) -> Tensor:
     # The plan would be cached, although a recorded copy has not been made yet.
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a search of these sizes has no plan yet")
-    # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been
-    # made.
+    # Pinned, so that the host need not wait for the copy; the allocator keeps the pages until then.
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
@@ -227,7 +225,7 @@ def _sample(
     *,
     ordered: bool,
 ) -> int:
-    """Return the number of keys that first thresholds come from."""
+    """Return the number of sampled keys for first thresholds."""
     if not ordered:
         count = max(4096, most_keys // 2)
     else:
@@ -245,7 +243,7 @@ def _sample(
 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Return the offsets in bytes of arrays of 4-byte numbers in one memory, and its size."""
+    """Return byte offsets of arrays of 4-byte numbers in one buffer, and its size."""
     offsets = {}
     end = 0
     for name, count in sizes.items():
@@ -255,7 +253,7 @@ def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
 
 
 def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
-    """Return the number of 4-byte numbers in each array of the scratch memory."""
+    """Return the sizes of the scratch arrays, in 4-byte numbers."""
     heads = numbers["heads"]
     segments = heads * numbers["graph_count"]
     queries = heads * numbers["query_count"]

@@ -226,15 +226,6 @@ class SystemConfig(Strict):
         description="minutes between checkpoints within an epoch; none: after each epoch only",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_gone_keys(cls, values: Any) -> Any:
-        """Leave out keys of earlier runs that changed nothing of what is learned."""
-        if not isinstance(values, dict):
-            return values
-        gone = {"arithmetic", "compile", "log_every"}
-        return {name: value for name, value in values.items() if name not in gone}
-
 
 class RunConfig(Strict):
     """Everything that defines a run; written as ``config.toml`` into its folder."""

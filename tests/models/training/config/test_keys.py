@@ -154,16 +154,13 @@ def test_toml_round_trip(tmp_path):
 
 def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):
     path = tmp_path / "config.toml"
-    data = 'version = 1\n[data]\ndataset = "s3dis"\n[system]\nlog_every = 3\n'
+    data = 'version = 1\n[data]\ndataset = "s3dis"\n[model]\nheads = 2\nlocal_residual = "inside"\n'
     path.write_text(data)
-    assert read_config(path) == config()  # a key of earlier runs that means nothing now
-    path.write_text(f'{data}[model]\nheads = 2\nlocal_residual = "inside"\n')
     with pytest.raises(UsageError) as caught:
         read_config(path)
-    assert "no configuration key 'model.heads'. Did you mean 'model.attention.heads'?" in str(
-        caught.value
-    )
-    assert "no configuration key 'model.local_residual'" in str(caught.value)
+    message = str(caught.value)
+    assert "'model.heads'. Did you mean 'model.attention.heads'?" in message
+    assert "'model.local_residual'" in message
 
 
 def test_another_kind_begins_with_its_own_keys():
