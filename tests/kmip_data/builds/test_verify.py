@@ -104,7 +104,7 @@ def test_good_build(build):
 
 
 def test_folder_without_card(tmp_path):
-    with pytest.raises(UsageError, match="card"):
+    with pytest.raises(UsageError):
         verify_build(tmp_path)
 
 

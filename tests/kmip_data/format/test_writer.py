@@ -233,7 +233,7 @@ def test_what_a_shard_cannot_hold():
     )
     with pytest.raises(UsageError, match="größe"):
         encode_shard([], POINT_SCHEMA, dataset="größe", build_key="k")
-    with pytest.raises(UsageError, match="schema"):
+    with pytest.raises(UsageError):
         encode([], dataclasses.replace(POINT_SCHEMA, columns=many))
 
 

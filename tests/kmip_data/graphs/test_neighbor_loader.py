@@ -185,7 +185,7 @@ def test_arguments_are_pygs_or_refused_by_name(data):
     }
     assert theirs - refused <= set(inspect.signature(NeighborLoader).parameters) | {"kwargs"}
     for name in refused:
-        with pytest.raises(UsageError, match=f"cannot do {name}"):
+        with pytest.raises(UsageError, match=name):
             NeighborLoader(data, [2], **{name: "last"})
         NeighborLoader(data, [2], **{name: inspect.signature(Theirs).parameters[name].default})
     wrong = (

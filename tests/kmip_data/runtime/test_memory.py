@@ -106,7 +106,7 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
 def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
     monkeypatch.setattr(memory, "free_host_memory", lambda: 1_000)
     memory.require_memory(1_000, "a city", "free some")
-    with pytest.raises(OutOfResources, match="a city") as raised:
+    with pytest.raises(OutOfResources) as raised:
         memory.require_memory(1_001, "a city", "free some")
     assert raised.value.parts["next"] == "free some"
 
