@@ -154,9 +154,9 @@ def _known_datasets(builds: Sequence[Build]) -> set[str]:
 def named_build(
     home: Home,
     dataset: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, object] | None = None,
     sample: bool = False,
 ) -> Build:
     """Return what :func:`find_build` finds; raise UsageError if it finds nothing.
@@ -215,7 +215,7 @@ def added_names(folder: Path) -> list[str]:
 def find_build(
     home: Home,
     dataset: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
     sample: bool = False,
 ) -> Build | None:

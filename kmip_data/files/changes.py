@@ -33,7 +33,6 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from kmip_data.errors import OutOfResources, UsageError, occupied, writing
 from kmip_data.files.reading import read_small, readable_json
@@ -216,7 +215,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
 
 def write_json(
     path: Path,
-    value: Mapping[str, Any],
+    value: Mapping[str, object],
     *,
     root: Path | None = None,
 ) -> None:

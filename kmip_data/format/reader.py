@@ -78,7 +78,7 @@ class Shard:
         self._entry_on_card = entry
         self._receipts = receipts
         self._sizes: list[int] = []  # bytes to map
-        self._buffer: Any = None
+        self._buffer: memoryview | None = None
         if entry is not None:
             with self._opened():  # compared with the card
                 pass
@@ -194,7 +194,7 @@ class Shard:
     def __len__(self) -> int:
         return self.graphs
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_buffer": None, "_views": {}}
         state.pop("keys", None)  # read again on use
         compared = {key: state for key, state in checks.sound.items() if key[0] in self.files}
@@ -230,7 +230,7 @@ class Shard:
         offset = self._offsets[key] or 0
         return self._view(self._entry(key), self._new_map(private=True), offset)
 
-    def _view(self, entry: Expected, buffer: Any, offset: int) -> Array:
+    def _view(self, entry: Expected, buffer: memoryview, offset: int) -> Array:
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         values = np.frombuffer(buffer, entry.dtype, math.prod(shape), offset)
         view: Array = values.reshape(shape)
@@ -259,7 +259,7 @@ class Shard:
                 expected=", ".join(self.layout),
             ) from None
 
-    def _map(self) -> Any:
+    def _map(self) -> memoryview:
         """Return the map of the file, or of its members in a row."""
         if self._buffer is None:
             self._buffer = self._new_map()
@@ -385,7 +385,7 @@ def _checked(address: int) -> int:
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     off_t = ctypes.c_long

@@ -20,12 +20,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
+from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError, refuse
 from kmip_data.files.reading import open_regular
 
@@ -53,7 +54,7 @@ class _Refused(Exception):
 class StoredDataset:
     """One dataset of a file; ``offset`` is set for contiguous data that are not empty."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     offset: int | None
 

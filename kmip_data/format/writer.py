@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import I64, Array, Integers
+from kmip_data.arrays import I64, Array, DType, Integers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import Digests, canonical_json
 from kmip_data.format import schema as names
@@ -104,13 +104,13 @@ class ComputedRows:
     """A column whose rows are computed where they are written, so that never all are in memory."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     rows: Callable[[int, int], Array]  #: returns rows ``start:stop``
 
     def __getitem__(self, rows: slice) -> Array:
         return self.rows(*rows.indices(self.shape[0])[:2])
 
-    def __array__(self, *_: Any, **__: Any) -> Array:
+    def __array__(self, *_: object, **__: object) -> Array:
         return self[:]
 
 
@@ -403,7 +403,7 @@ def _assemble(entry: Expected, parts: Parts) -> Array:
 def _check_record(
     record: GraphRecord,
     schema: Schema,
-    columns: Mapping[str, tuple[str, tuple[int, ...], np.dtype[Any]]],
+    columns: Mapping[str, tuple[str, tuple[int, ...], DType]],
 ) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema.
 

@@ -19,7 +19,7 @@ shortest path between other nodes leads through them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -301,7 +301,7 @@ def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def _sweep(
-    part: Part, value: Any, length: Any, seeds: int, count: int, ends: int, lanes: int
+    part: Part, value: F32 | F64, length: F32 | F64, seeds: int, count: int, ends: int, lanes: int
 ) -> None:
     """Relax ``value`` (count · lanes) until nothing changes, starting from 0 at the node of each lane.
 

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import h5py
 import pytest
@@ -31,7 +30,7 @@ from kmip_data.pipelines.engine import encode
 COLUMN = f"columns/{ENCODING}/00000.h5"
 
 
-def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
+def put(folder: Path, file: str, key: str, at: object, value: object) -> None:
     """Change values of an array of an HDF5 file of a build, and its cards to go with it."""
     with h5py.File(folder / file, "r+") as opened:
         opened[key][at] = value
@@ -47,7 +46,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     def facts() -> None:
         _tables(build(), added_facts(build()))
 
-    def items(**options: Any) -> None:
+    def items(**options: object) -> None:
         dataset = ShardedDataset(folder, **options)
         repr(dataset), dataset.keys, dataset.num_classes, dataset.split_digest
         for data in dataset:
@@ -57,7 +56,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
             if "y" in data:
                 assert data.y.numpy().max(initial=-1) < max(dataset.num_classes, 1)
 
-    def batches(**options: Any) -> None:
+    def batches(**options: object) -> None:
         for batch in GraphLoader(ShardedDataset(folder), batch_size=3, **options):
             batch.x.sum()
 

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -45,7 +44,7 @@ class OpenWatch:
         os.close(self.descriptor)
 
 
-def put(*arguments: Any, **options: Any) -> Write:
+def put(*arguments: object, **options: object) -> Write:
     """Return a writer of the dataset ``x``."""
     return lambda file, secret: file.create_dataset("x", *arguments, **options)
 

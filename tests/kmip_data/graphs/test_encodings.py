@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
+from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
@@ -22,10 +22,8 @@ from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
 from kmip_data.runtime import threads
 
-Edges = np.ndarray[Any, np.dtype[np.int64]]
 
-
-def powers(edges: Edges, nodes: int, steps: int) -> Iterator[np.ndarray[Any, Any]]:
+def powers(edges: I64, nodes: int, steps: int) -> Iterator[F64]:
     """Powers 1 to ``steps`` of the dense matrix of a random walk."""
     adjacency = np.zeros((nodes, nodes))
     np.add.at(adjacency, (edges[0], edges[1]), 1)
@@ -37,25 +35,25 @@ def powers(edges: Edges, nodes: int, steps: int) -> Iterator[np.ndarray[Any, Any
         yield power
 
 
-def slow_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+def slow_walk(edges: I64, nodes: int, steps: int) -> F64:
     """Diagonals of those powers."""
     return np.stack([np.diag(power) for power in powers(edges, nodes, steps)], 1)
 
 
-def slow_edge_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+def slow_edge_walk(edges: I64, nodes: int, steps: int) -> F64:
     """Entries of those powers at the edges."""
     return np.stack([power[edges[0], edges[1]] for power in powers(edges, nodes, steps)], 1)
 
 
-def both_ways(edges: Edges) -> Edges:
+def both_ways(edges: I64) -> I64:
     return np.concatenate([edges, edges[::-1]], axis=1)
 
 
-def random_edges(nodes: int, edges: int, seed: int) -> Edges:
+def random_edges(nodes: int, edges: int, seed: int) -> I64:
     return np.random.default_rng(seed).integers(0, nodes, (2, edges))
 
 
-def of_networkx(graph: Any) -> tuple[Edges, int]:
+def of_networkx(graph: nx.Graph) -> tuple[I64, int]:
     graph = nx.convert_node_labels_to_integers(graph)
     return both_ways(
         np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T
@@ -102,7 +100,7 @@ def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_ed
     )
 
 
-def _joined(graphs: list[tuple[Edges, int]]) -> Graphs:
+def _joined(graphs: list[tuple[I64, int]]) -> Graphs:
     return Graphs(
         np.cumsum([0, *(nodes for _, nodes in graphs)]),
         np.cumsum([0, *(edges.shape[1] for edges, _ in graphs)]),
@@ -110,16 +108,14 @@ def _joined(graphs: list[tuple[Edges, int]]) -> Graphs:
     )
 
 
-def slow_laplacian(edges: Edges, nodes: int) -> np.ndarray[Any, Any]:
+def slow_laplacian(edges: I64, nodes: int) -> F64:
     """As upstream builds it: unnormalised, of the undirected graph without loops."""
     index = to_undirected(torch.from_numpy(edges), num_nodes=nodes)
-    matrix: np.ndarray[Any, Any] = to_scipy_sparse_matrix(
-        *get_laplacian(index, num_nodes=nodes), nodes
-    ).toarray()
+    matrix: F64 = to_scipy_sparse_matrix(*get_laplacian(index, num_nodes=nodes), nodes).toarray()
     return matrix
 
 
-GRAPHS: dict[str, Callable[[], Any]] = {
+GRAPHS: dict[str, Callable[[], nx.Graph]] = {
     "molecule-like tree": lambda: nx.random_labeled_tree(40, seed=1),
     "grid": lambda: nx.grid_2d_graph(7, 9),
     "star: one eigenvalue many times": lambda: nx.star_graph(30),
