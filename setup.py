@@ -202,7 +202,6 @@ setup(
         "lazy-loader>=0.4",
         "tomli-w>=1.0",
         "matplotlib>=3.8",
-        "hdf5plugin>=4.4",
         "psutil>=5.9",
         "scipy>=1.15",
         "threadpoolctl>=3.2",

@@ -12,7 +12,6 @@ import click
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import (
     RECORDS,
-    SHARDS,
     SOURCES,
     SPLITS,
     DatasetCommand,
@@ -79,7 +78,7 @@ def command(
         _show(build, build.card.default_split, as_json=as_json)
         return
     keep_settings(name, settings)
-    options |= given(SHARDS) | {
+    options |= {
         "home": home,
         "parameters": given(RECORDS),
         "split_parameters": given(SPLITS),

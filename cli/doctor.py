@@ -189,10 +189,6 @@ def _filters() -> Iterator[tuple[str, str, str]]:
 
     yield "library", "ok", f"{h5py.version.hdf5_version} (h5py {h5py.__version__})"
     yield "gzip", "ok" if h5py.h5z.filter_avail(h5py.h5z.FILTER_DEFLATE) else "problem", ""
-    import hdf5plugin
-
-    usable = h5py.h5z.filter_avail(hdf5plugin.Zstd.filter_id)
-    yield "zstd", "ok" if usable else "no", f"hdf5plugin {hdf5plugin.version}"
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:

@@ -205,7 +205,6 @@ def _parameters(name: str) -> list[list[str]]:
         if choices:
             meaning += f": {' | '.join(choices)}"
         rows.append([OPTIONS.get(key, f"--set {key}="), default, meaning])
-    rows.append(["--set compression=", "–", "less disk, slower reading: gzip | zstd"])
     return rows
 
 

@@ -9,8 +9,6 @@ h5py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import lazy_loader
 
 __version__ = "0.1.0"
@@ -31,7 +29,7 @@ _ELSEWHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _ELSEWHERE:
         raise ImportError(f"kmip_data has no {name}: use kmip_data.{_ELSEWHERE[name]}")
     return _public_name(name)

@@ -18,6 +18,7 @@ U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 Integers = NDArray[np.integer[Any]]  #: of any width
 Array = NDArray[Any]  #: of any dtype
+DType = np.dtype[np.generic]
 
 
 def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:

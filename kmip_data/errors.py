@@ -16,7 +16,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 from kmip_data.wording import without_controls, without_secrets
 
@@ -159,7 +159,7 @@ def disk_error(
     error: OSError,
     path: Path,
     *,
-    left: str = "nothing was left behind",
+    left: str | None,
     needed: int | None = None,
 ) -> KmipDataError:
     """Return our error for ``error``, met while ``path``, of ``needed`` bytes, was written."""
@@ -185,12 +185,14 @@ def disk_error(
 
 
 @contextlib.contextmanager
-def writing(path: Path, **about: Any) -> Iterator[None]:
+def writing(
+    path: Path, *, left: str | None = "nothing was left behind", needed: int | None = None
+) -> Iterator[None]:
     """Turn an ``OSError`` inside the block into our error about ``path``, as :func:`disk_error` does."""
     try:
         yield
     except OSError as error:
-        raise disk_error(error, path, **about) from error
+        raise disk_error(error, path, left=left, needed=needed) from error
 
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from operator import not_
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+T = TypeVar("T")
 MOST_SHOWN = 40  #: names that an error lists
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 
@@ -271,7 +272,7 @@ ADDED: dict[str, dict[str, tuple[Any, Plugin]]] = {
 }
 
 
-def with_added(group: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
     """Return ``ours`` and the names that loaded plugins have added to the group.
 
     Raises ``UsageError`` where a plugin has taken one of our names.

@@ -127,7 +127,7 @@ def offered(group: str) -> dict[str, str]:
     return {point.name: point.dist.name for point in _entry_points(group)}
 
 
-def allowed(given: Any, config: str, folder: Path | None = None) -> list[Plugin]:
+def allowed(given: object, config: str, folder: Path | None = None) -> list[Plugin]:
     """Return the plugins that a configuration lists, which must be loaded.
 
     ``given`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
@@ -307,7 +307,7 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
         return value(manifest)  # a pipeline
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 

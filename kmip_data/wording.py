@@ -7,7 +7,6 @@ import re
 import time
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
 OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks")}
@@ -179,7 +178,7 @@ def natural(text: str) -> list[str | float]:
     return parts
 
 
-def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
+def as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
     """Parameters as they are typed, those that are unset left out.
 
     ``prefix`` begins the keys of ``--set``.
@@ -198,7 +197,7 @@ def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
     return " ".join(words)
 
 
-def as_values(parameters: Mapping[str, Any]) -> str:
+def as_values(parameters: Mapping[str, object]) -> str:
     """Parameters as lists and tables show them, those that are unset or empty left out.
 
     >>> as_values({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})

@@ -230,7 +230,7 @@ def _find(
     options: BuildOptions,
 ) -> Build | None:
     """Return the matching finished build, if it can be identified without raw files."""
-    wanted = {**params.model_dump(mode="json"), "compression": options.compression}
+    wanted = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)

@@ -78,7 +78,7 @@ def obtain(
     """
     name = os.fspath(target)
     home = Home.locate(home)
-    chosen = BuildOptions.of(name, options)
+    BuildOptions.of(name, options)  # checked also where nothing is built
     # A folder, a saved dataset or one of your own: it is found, never built.
     if name not in dataset_names():
         existing = find(
@@ -101,10 +101,7 @@ def obtain(
         )
     else:
         # A shipped dataset that may not be built: look for one with these parameters.
-        wanted = dict(parameters or {})
-        if "compression" in options:
-            wanted["compression"] = chosen.compression
-        existing = _find_named(name, wanted, home, sample=sample)
+        existing = _find_named(name, dict(parameters or {}), home, sample=sample)
     # A split needs no raw files where its rule needs none: it is added in any case.
     split_name(existing, split_parameters)
     return existing
@@ -211,7 +208,5 @@ def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]
         values[name] = list(value) if isinstance(value, tuple) else value
     if manifest not in dataset_names():
         return values
-    # Compression is not a parameter of the pipeline, but it is on the card.
-    stored = {name: values.pop(name) for name in ("compression",) if name in values}
     checked = record_parameters(manifest, values)
-    return {**{name: value for name, value in checked.items() if name in values}, **stored}
+    return {name: value for name, value in checked.items() if name in values}

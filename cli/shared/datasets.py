@@ -16,12 +16,11 @@ from kmip_data.wording import OPTIONS
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
-# Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, the
-# sources of a recipe, and how shards are stored.
+# Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, and the
+# sources of a recipe.
 RECORDS = "kmip_data.records"
 SPLITS = "kmip_data.splits"
 SOURCES = "kmip_data.sources"
-SHARDS = "kmip_data.shards"
 #: Parameters that are options: name -> type and help. Of which datasets they are, the dataset
 #: itself checks.
 TYPED: dict[str, dict[str, tuple[click.ParamType[Any], str]]] = {
@@ -120,7 +119,7 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
     if manifest.recipe:
         models[SOURCES] = pipeline.Source
-    known: dict[str, tuple[str, Any]] = {"compression": (SHARDS, str)}
+    known: dict[str, tuple[str, Any]] = {}
     for store, model in models.items():
         known |= {name: (store, field.annotation) for name, field in model.model_fields.items()}
 

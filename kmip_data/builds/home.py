@@ -13,7 +13,6 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError, located, require_extra
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
-from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.wording import as_options
 
@@ -155,9 +154,9 @@ def _known_datasets(builds: Sequence[Build]) -> set[str]:
 def named_build(
     home: Home,
     dataset: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, object] | None = None,
     sample: bool = False,
 ) -> Build:
     """Return what :func:`find_build` finds; raise UsageError if it finds nothing.
@@ -216,7 +215,7 @@ def added_names(folder: Path) -> list[str]:
 def find_build(
     home: Home,
     dataset: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
     sample: bool = False,
 ) -> Build | None:
@@ -225,8 +224,7 @@ def find_build(
     A build matches when it is of that dataset and has the values in ``parameters``. Samples and
     builds with a ``limit`` match only when asked for. A complete build goes before part of the
     published set. Of matches by several versions of a pipeline only those of the newest count: it
-    supersedes the others. Without ``compression``, an uncompressed build goes before compressed
-    ones. Raises ``UsageError``, which lists their folders, where several builds match.
+    supersedes the others. Raises ``UsageError``, which lists their folders, where several builds match.
     """
     wanted = {"limit": None, **(parameters or {})}
     matches = []
@@ -236,14 +234,11 @@ def find_build(
         if same and all(card.parameters.get(key) == value for key, value in wanted.items()):
             matches.append(build)
 
-    # Complete builds, those of the published files, of the newest pipeline, then uncompressed ones.
+    # Complete builds, those of the published files, those of the newest pipeline.
     matches = [build for build in matches if build.card.complete is not False] or matches
     matches = [build for build in matches if build.card.pinned] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
-    if "compression" not in wanted:
-        plain = [b for b in matches if b.card.parameters.get("compression") is None]
-        matches = plain or matches
 
     if len(matches) > 1:
         settings = [build.card.variant.split(", ") for build in matches]
@@ -272,7 +267,6 @@ class BuildArguments(TypedDict, total=False):
     unpinned: bool
     jobs: int | None
     output: Path | None
-    compression: Compression | None
     engine: EngineName
     scheduler: str | None
     memory: int | str | None
@@ -284,7 +278,7 @@ LEAST_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Options of a build that do not change its bytes, except ``compression``."""
+    """Options of a build that do not change its bytes."""
 
     archives: Sequence[Path] = ()  #: local copies to take instead of a download
     offline: bool = False  #: open no socket
@@ -294,7 +288,6 @@ class BuildOptions:
     unpinned: bool = False  #: accept raw files that differ from the digests of the manifest
     jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
     output: Path | None = None  #: build into this folder instead of ``built/`` in the home
-    compression: Compression | None = None  #: ``None``, ``"gzip"`` or ``"zstd"``
     #: ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes
     engine: EngineName = "processes"
     #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with
@@ -322,10 +315,6 @@ class BuildOptions:
                     command=f"kmip-data build {dataset} --help",
                 )
         options = cls(**arguments)
-        if options.compression not in {None, "gzip", "zstd"}:
-            raise UsageError(
-                f"There is no compression {options.compression!r}.", expected="gzip or zstd"
-            )
         if options.jobs is not None and options.jobs < 1:
             raise UsageError(f"--jobs is {options.jobs}, which is not 1 or more.")
         if options.engine not in get_args(EngineName):

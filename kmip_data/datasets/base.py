@@ -110,7 +110,7 @@ class BuiltDataset(ShardedDataset):
         More positional arguments have the order of PyTorch Geometric's class.
     **arguments
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
-        ``compression``, ``engine``, ``scheduler``, ``quiet``: see
+        ``engine``, ``scheduler``, ``quiet``: see
         :class:`~kmip_data.builds.home.BuildOptions`.
     """
 
@@ -282,7 +282,7 @@ def open(  # noqa: A001 -- its public name
     split, split_name, columns, transform
         See :class:`ShardedDataset`.
     **parameters
-        Values that the build must have (``k=16``, ``compression="gzip"``), also if its folder is
+        Values that the build must have (``k=16``), also if its folder is
         given. With a name, the other parameters have the defaults of the dataset.
 
     Raises

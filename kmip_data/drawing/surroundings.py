@@ -44,7 +44,7 @@ class Surroundings:
         if edges is None:
             raise UsageError(
                 f"{dataset.card.dataset} is too large to be drawn, and cannot be read node by node.",
-                next="a local build without --compression",
+                next="a local build",
             )
         nodes = int(dataset.nodes[0])
         self._neighborhoods = Neighborhoods(edges, nodes)

@@ -33,7 +33,6 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from kmip_data.errors import OutOfResources, UsageError, occupied, writing
 from kmip_data.files.reading import read_small, readable_json
@@ -74,10 +73,10 @@ def mark(folder: Path, content: str) -> None:
         write_file(folder / MARKER, f"kmip-data: {content}\n".encode(), root=folder)
 
 
-def unmark(folder: Path) -> None:
+def unmark(folder: Path, *, root: Path) -> None:
     """Remove the marker of a folder in which nothing else is."""
     if [path.name for path in folder.iterdir()] == [MARKER]:
-        remove_file(folder / MARKER, root=folder)
+        remove_file(folder / MARKER, root=root)
 
 
 def content_of(folder: Path) -> str | None:
@@ -216,7 +215,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
 
 def write_json(
     path: Path,
-    value: Mapping[str, Any],
+    value: Mapping[str, object],
     *,
     root: Path | None = None,
 ) -> None:
@@ -313,8 +312,7 @@ def remove_files(
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder if nothing but its marker is in it."""
     with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
-        if not folder.is_symlink():
-            unmark(folder)
+        unmark(folder, root=root or folder.parent)
         os.rmdir(folder.name, dir_fd=parent)
 
 

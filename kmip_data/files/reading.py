@@ -169,7 +169,7 @@ def first_fault(error: Exception) -> str:
     return message[:300]
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """Return JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
     return json.dumps(
         value,
@@ -179,7 +179,7 @@ def canonical_json(value: Any) -> str:
     )
 
 
-def readable_json(value: Mapping[str, Any]) -> str:
+def readable_json(value: Mapping[str, object]) -> str:
     """Return JSON for people, sorted likewise, with a line feed at its end."""
     return (
         json.dumps(
@@ -199,12 +199,12 @@ def csv_bytes(header: Sequence[str], rows: Iterable[Iterable[object]]) -> bytes:
     return text.getvalue().encode()
 
 
-def json_digest(value: Any) -> str:
+def json_digest(value: object) -> str:
     """Return the SHA-256 (hex) of a value as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def sealed_json(content: Mapping[str, Any]) -> str:
+def sealed_json(content: Mapping[str, object]) -> str:
     """Return readable JSON of ``content`` with ``digest``, made anew from all other fields.
 
     A card that was changed on disk differs from this, even where it parses to the same values.

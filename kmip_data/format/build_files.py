@@ -86,7 +86,7 @@ def write_split_file(
     sizes: I64,
     *,
     rule: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     note: str = "",
 ) -> SplitEntry:
     """Write ``splits/<name>.h5`` and describe it for the card.

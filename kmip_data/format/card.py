@@ -14,6 +14,7 @@ from pydantic import (
     FailFast,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
@@ -53,10 +54,10 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(
                 f"{name[:80]} is neither a number, a string, a boolean nor a list of these"
             )
-    # These three are read by code that relies on their types.
-    for name, kind in (("k", int), ("limit", int), ("compression", str)):
+    # These two are read by code that relies on their types.
+    for name in ("k", "limit"):
         value = parameters.get(name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise ValueError(f"{name} has the wrong type")
     return parameters
 
@@ -110,12 +111,12 @@ class _Features(_Open):
     coordinate_range: Annotated[list[_Range], Field(min_length=2, max_length=2)]
 
 
-_Nothing = Annotated[dict[str, Any], Field(max_length=0)]
+_Nothing = Annotated[dict[str, object], Field(max_length=0)]
 
 
 class _City(_Open):
     features: _Features | _Nothing = {}
-    vocabulary: dict[str, list[Any]] | None = None
+    vocabulary: dict[str, list[object]] | None = None
     warnings: list[str] = []
 
 
@@ -129,7 +130,7 @@ class _Statistics(_Open):
     standardisation: dict[str, Standardisation] = {}
 
 
-def _checked(statistics: dict[str, Any]) -> dict[str, Any]:
+def _checked(statistics: dict[str, object]) -> dict[str, object]:
     _Statistics.model_validate(statistics)
     return statistics
 
@@ -172,7 +173,7 @@ class FileEntry(Strict):
     members: Annotated[list[Member], FailFast(), Field(default_factory=list)]
 
     @model_serializer(mode="wrap")
-    def _without_empty(self, serialise: Any) -> dict[str, Any]:
+    def _without_empty(self, serialise: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {name: value for name, value in serialise(self).items() if value != []}
 
     @property
@@ -321,7 +322,7 @@ class Card(Strict, frozen=False):
         return parse_schema(json.dumps(self.data_schema))[0]
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Fields that identify the data in a result."""
         return {
             "dataset": self.dataset,
@@ -377,7 +378,7 @@ def read_card(folder: Path) -> Card:
         ) from error
     except DamagedInput as error:
         # Only the version counts here: the other fields of a newer card may have any form.
-        version: Any = None
+        version: object = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             version = read_json(path)["version"]
         if not isinstance(version, int) or version <= CARD_VERSION:

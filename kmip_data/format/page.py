@@ -34,7 +34,7 @@ def render_card(card: Card) -> str:
     return template("kmip_data.format", "build.md", *filters).render(**_facts(card))
 
 
-def _facts(card: Card) -> dict[str, Any]:
+def _facts(card: Card) -> dict[str, object]:
     """Return what the template needs besides the card."""
     schema = card.schema_
     # The default split first, then the others by name.

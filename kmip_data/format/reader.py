@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from kmip_data.format.safety import StoredDataset
 
 T = TypeVar("T", int, str)
-#: Contiguous data cannot exceed the file; this bounds what a compressed shard that is smaller may
-#: declare.
+#: Contiguous data cannot exceed the file; this bounds the rows of datasets without any.
 MAX_DECLARED_BYTES = 2**36
 _MAP_FIXED = 0x10  #: of Linux and macOS; the mmap module lacks it
 LARGE = 2**30  #: bytes of a map whose pages are worth giving back
@@ -44,8 +43,8 @@ class Shard:
 
     Opening checks the structure once with h5py (harmless, complete, as in the schema, row pointers
     in order) and closes the file. Data are read from a read-only map that is made on first use, so
-    an instance holds no file descriptor for uncompressed shards, can be pickled, and works after a
-    fork and from several threads. Values are checked by ``verify``, not here. Raises
+    an instance holds no file descriptor, can be pickled, and works after a fork and from several
+    threads. Values are checked by ``verify``, not here. Raises
     ``DamagedInput`` if the file is not a shard, is truncated, hostile or contradictory, or from a
     newer version of this package; ``OutOfResources`` if this process lacks memory or file
     descriptors.
@@ -72,14 +71,14 @@ class Shard:
         entry: FileEntry | None = None,
         receipts: Path | None = None,
     ) -> None:
-        from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
+        from kmip_data.format.safety import open_untrusted
 
         self.path = Path(path).absolute()
         self.files = _members(self.path) if source is None else []
         self._entry_on_card = entry
         self._receipts = receipts
         self._sizes: list[int] = []  # bytes to map
-        self._buffer: Any = None
+        self._buffer: memoryview | None = None
         if entry is not None:
             with self._opened():  # compared with the card
                 pass
@@ -90,15 +89,14 @@ class Shard:
         inspected = open_untrusted(
             self.path,
             max_declared_bytes=most,
-            filters=SHARD_FILTERS,
+            filters=frozenset(),
             source=source,
         )
         with inspected as (file, stored):
             self._sizes = self._sizes or [path.stat().st_size for path in self.files]
             self._read_attributes(file)
             self._read_structure(file, stored)
-        self._views: dict[str, Array | None] = {}
-        self._handle: tuple[int, h5py.File] | None = None
+        self._views: dict[str, Array] = {}
 
     def _read_attributes(self, file: h5py.File) -> None:
         format_name = _attribute(self.path, file, "format", str)
@@ -135,8 +133,7 @@ class Shard:
         stored: dict[str, StoredDataset],
     ) -> None:
         """Compare the stored datasets with schema and counts, and note where their data begin."""
-        # 1. Exactly the datasets of the schema, each with its dtype and shape; small ones
-        #    contiguous.
+        # 1. Exactly the datasets of the schema, each with its dtype and shape, and contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
             difference = f"no {key}" if key in self.layout else f"{key} besides"
             refuse(self.path, "does not follow its schema", difference)
@@ -150,7 +147,7 @@ class Shard:
                     "does not follow its schema",
                     f"{key} as {dataset.dtype} {dataset.shape}, not {entry.dtype} {shape}",
                 )
-            if entry.per in {"pointer", "graph"} and dataset.nbytes and dataset.offset is None:
+            if dataset.nbytes and dataset.offset is None:
                 refuse(
                     self.path,
                     "does not follow the format",
@@ -197,8 +194,8 @@ class Shard:
     def __len__(self) -> int:
         return self.graphs
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
+    def __getstate__(self) -> dict[str, object]:
+        state = {**self.__dict__, "_buffer": None, "_views": {}}
         state.pop("keys", None)  # read again on use
         compared = {key: state for key, state in checks.sound.items() if key[0] in self.files}
         return {**state, "compared": compared}
@@ -216,19 +213,13 @@ class Shard:
             refuse(self.path, "has a key that is not text", str(error), error)
 
     def mapped(self, key: str) -> Array | None:
-        """Return a read-only view of a complete dataset in the map.
-
-        Returns ``None`` if it is compressed or empty.
+        """Return a read-only view of a complete dataset in the map; ``None`` if it is not mapped.
 
         Copy it before any change: it cannot be made writable.
         """
         if key not in self._views:
             entry = self._entry(key)
-            offset = self._offsets[key]
-            view = None
-            if offset is not None:
-                view = self._view(entry, self._map(), offset)
-            self._views[key] = view
+            self._views[key] = self._view(entry, self._map(), self._offsets[key] or 0)
         return self._views[key]
 
     def private(self, key: str) -> Array:
@@ -236,11 +227,10 @@ class Shard:
 
         What is written stays in this process; nothing is copied before.
         """
-        offset = self._offsets[key]
-        assert offset is not None, "it is mapped"
+        offset = self._offsets[key] or 0
         return self._view(self._entry(key), self._new_map(private=True), offset)
 
-    def _view(self, entry: Expected, buffer: Any, offset: int) -> Array:
+    def _view(self, entry: Expected, buffer: memoryview, offset: int) -> Array:
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         values = np.frombuffer(buffer, entry.dtype, math.prod(shape), offset)
         view: Array = values.reshape(shape)
@@ -250,27 +240,9 @@ class Shard:
         """Return a writable copy of rows ``start:stop`` of a dataset (of columns of ``edge/index``)."""
         entry = self._entry(key)
         view = self.mapped(key)
-        if view is not None:
-            part = view[:, start:stop] if entry.axis else view[start:stop]
-            return part.copy()
-
-        shape = entry.shape(self.graphs, self.nodes, self.edges)
-        rows = range(shape[entry.axis])[start:stop]
-        if not math.prod(shape) or not rows:
-            empty = (*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row)
-            return np.empty(empty, entry.dtype)
-
-        from kmip_data.format.safety import read_chunked
-
-        try:
-            return read_chunked(
-                self._file()[key],
-                entry.axis,
-                rows.start,
-                rows.stop,
-            )
-        except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
-            refuse(self.path, f"is damaged in {key}", str(error), error)
+        assert view is not None, "a shard on disk is mapped"
+        part = view[:, start:stop] if entry.axis else view[start:stop]
+        return part.copy()
 
     def release(self) -> None:
         """Give the pages of a large map back to the system, which brings them again on use."""
@@ -287,7 +259,7 @@ class Shard:
                 expected=", ".join(self.layout),
             ) from None
 
-    def _map(self) -> Any:
+    def _map(self) -> memoryview:
         """Return the map of the file, or of its members in a row."""
         if self._buffer is None:
             self._buffer = self._new_map()
@@ -336,20 +308,6 @@ class Shard:
         """Return the members as one file, which HDF5 reads from the map."""
         data = np.frombuffer(self._map(), np.uint8).data
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
-
-    def _file(self) -> h5py.File:
-        """Return a handle of this process on a compressed shard."""
-        import h5py
-
-        from kmip_data.format.safety import enable_zstd
-
-        if self._handle is None or self._handle[0] != os.getpid():
-            enable_zstd()
-            with self._opened():  # compared with the card
-                pass
-            opened = self._stream() if len(self.files) > 1 else self.path
-            self._handle = (os.getpid(), h5py.File(opened, "r", locking=False))
-        return self._handle[1]
 
 
 def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
@@ -427,7 +385,7 @@ def _checked(address: int) -> int:
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     off_t = ctypes.c_long
@@ -500,33 +458,17 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
         "node": shard.node_ptr,
         "edge": shard.edge_ptr,
     }
-    row_ptr = pointers[column.level]
     low = column.low
     high = column.most
+    rules: list[tuple[str, Callable[[Array, int], Bools]]] = []
     if column.finite and np.dtype(column.stored).kind == "f":
-        yield from _faults(
-            shard,
-            column.key,
-            row_ptr,
-            lambda block, _: ~np.isfinite(block),
-            "finite values",
-        )
+        rules.append(("finite values", lambda block, _: ~np.isfinite(block)))
     if low is not None:
-        yield from _faults(
-            shard,
-            column.key,
-            row_ptr,
-            lambda block, _: block < low,
-            f"at least {low}",
-        )
+        rules.append((f"at least {low}", lambda block, _: block < low))
     if high is not None:
-        yield from _faults(
-            shard,
-            column.key,
-            row_ptr,
-            lambda block, _: block > high,
-            f"at most {high}",
-        )
+        rules.append((f"at most {high}", lambda block, _: block > high))
+    for expected, wrong in rules:
+        yield from _faults(shard, column.key, pointers[column.level], wrong, expected)
 
 
 def _faults(

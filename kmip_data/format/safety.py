@@ -5,10 +5,9 @@ HDF5 can point out of its file (external links, external storage, virtual datase
 files that pipelines read, so :func:`open_untrusted` visits every object with the low-level
 interface, follows no link, and refuses the file before any data are read.
 
-HDF5's gzip filter inflates a chunk to whatever its stream gives, and the zstd filter to whatever
-its frame announces, however small the chunk was declared: a file of 1 MB can fill 1 GB. So
-:func:`read_chunked` inflates gzip itself, to exactly the declared size or an error, and has HDF5
-read a zstd frame only if it announces that size.
+HDF5's gzip filter inflates a chunk to whatever its stream gives, however small the chunk was
+declared: a file of 1 MB can fill 1 GB. So readers of compressed raw files inflate by
+:func:`inflate`, to exactly the declared size or an error.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError, refuse
 from kmip_data.files.reading import open_regular
 
@@ -43,7 +42,6 @@ FILTER_CODES = {
     "gzip": h5z.FILTER_DEFLATE,
     "shuffle": h5z.FILTER_SHUFFLE,
     "fletcher32": h5z.FILTER_FLETCHER32,
-    "zstd": 32015,
 }
 _LINK_NAMES = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 
@@ -56,7 +54,7 @@ class _Refused(Exception):
 class StoredDataset:
     """One dataset of a file; ``offset`` is set for contiguous data that are not empty."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     offset: int | None
 
@@ -82,7 +80,6 @@ class _Inspection:
         self.datasets: dict[str, StoredDataset] = {}
         self.declared = 0
         self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
-        self.needs_zstd = False
 
     def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
         """Check a group and its members."""
@@ -170,7 +167,6 @@ class _Inspection:
                 "uses an unknown filter",
                 f"filter {code} {where}",
             )
-            self.needs_zstd |= code == FILTER_CODES["zstd"]
         kind = dataset.get_type()
         fixed = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
         read = fixed or isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID)
@@ -228,7 +224,6 @@ class _Inspection:
         _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, what, sizes)
 
 
-SHARD_FILTERS = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS = frozenset({"gzip", "shuffle", "fletcher32"})
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -249,7 +244,7 @@ def open_untrusted(
 
     Yields the file and each of its datasets by key (``node/x``). All datasets together may declare
     at most ``max_declared_bytes``, uncompressed, and use the given ``filters`` only, of ``gzip``,
-    ``shuffle``, ``fletcher32``, ``zstd``. ``source`` supplies the bytes of a file that is not at
+    ``shuffle``, ``fletcher32``. ``source`` supplies the bytes of a file that is not at
     ``path``.
 
     Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or
@@ -267,8 +262,6 @@ def open_untrusted(
             )
             inspection = _Inspection(size, filters, max_declared_bytes)
             inspection.group(h5g.open(file.id, b"/"), "", 0)
-            if inspection.needs_zstd:
-                enable_zstd()
         except _Refused as refused:
             refuse(path, *refused.args, then=_NEXT)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
@@ -301,11 +294,6 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
     return scalar.decode("ascii") if isinstance(scalar, bytes) else int(scalar)
 
 
-def enable_zstd() -> None:
-    """Register the zstd filter with HDF5 in this process."""
-    import hdf5plugin  # noqa: F401 -- importing it registers its filters
-
-
 def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
     """Return the size of a regular file, or ``source``, with the HDF5 signature.
 
@@ -335,61 +323,6 @@ def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
     refuse(path, "is damaged", reason, error, then=_NEXT)
 
 
-def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Array:
-    """Return rows ``start:stop`` (along ``axis``) of a dataset that is chunked in whole rows.
-
-    Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is
-    damaged.
-    """
-    shape = dataset.shape
-    chunks = dataset.chunks
-    if chunks is None or any(chunks[i] != shape[i] for i in range(len(shape)) if i != axis):
-        raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
-    properties = dataset.id.get_create_plist()
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    shuffle = FILTER_CODES["shuffle"]
-    gzip = FILTER_CODES["gzip"]
-    zstd = FILTER_CODES["zstd"]
-    if filters not in ([shuffle, gzip], [shuffle, zstd]):
-        raise ValueError(
-            f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)"
-        )
-    rows = chunks[axis]
-    size = math.prod(chunks) * dataset.dtype.itemsize
-    firsts = range(start // rows * rows, stop, rows)
-
-    # zstd: HDF5 reads the chunks, once every frame has announced exactly the declared size.
-    if filters[1] == zstd:
-        for first in firsts:
-            announced = _announced_size(_stored(dataset, axis, first))
-            if announced != size:
-                raise ValueError(
-                    f"a zstd chunk that announces {announced} bytes, expected {size:,}"
-                )
-        part: Array = dataset[:, start:stop] if axis else dataset[start:stop]
-        return part
-
-    # gzip: inflated here, as HDF5 would inflate to whatever the stream gives.
-    blocks = []
-    for first in firsts:
-        data = inflate(_stored(dataset, axis, first), size)
-        block = _unshuffle(data, dataset.dtype).reshape(chunks)
-        cut = slice(max(start - first, 0), min(stop, first + rows) - first)
-        blocks.append(block[:, cut] if axis else block[cut])
-    return np.concatenate(blocks, axis=axis)
-
-
-def _stored(dataset: h5py.Dataset, axis: int, first: int) -> bytes:
-    """Return the compressed bytes of the chunk that starts with row ``first``."""
-    offset = tuple(first if i == axis else 0 for i in range(len(dataset.shape)))
-    if not dataset.id.get_chunk_info_by_coord(offset).size:
-        raise ValueError(f"no chunk at row {first:,}")
-    skipped, stored = dataset.id.read_direct_chunk(offset)
-    if skipped:
-        raise ValueError(f"a chunk at row {first:,} that skips filters")
-    return bytes(stored)
-
-
 def inflate(stored: bytes, size: int) -> bytes:
     """Return the ``size`` bytes of a gzip chunk; a ValueError if it holds others, or is damaged."""
     inflater = zlib.decompressobj()
@@ -403,25 +336,3 @@ def inflate(stored: bytes, size: int) -> bytes:
             inflated = f"more than {size:,} bytes"
         raise ValueError(f"a gzip chunk of {inflated}, expected {size:,}")
     return data
-
-
-def _unshuffle(data: bytes, dtype: np.dtype[Any]) -> Array:
-    """Undo byte shuffle, which keeps the first bytes of all values, then all second bytes, and so on."""
-    shuffled = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1)
-    values = np.empty(shuffled.shape[::-1], np.uint8)
-    for byte, column in enumerate(shuffled):  # four times as fast as a transposed copy
-        values[:, byte] = column
-    return values.view(dtype)
-
-
-def _announced_size(frame: bytes) -> int | None:
-    """Return the content size in the header of a zstd frame (RFC 8878, 3.1.1.1), if there is one."""
-    if frame[:4] != b"\x28\xb5\x2f\xfd" or len(frame) < 6:
-        return None
-    descriptor = frame[4]
-    single_segment = descriptor >> 5 & 1
-    width = (single_segment, 2, 4, 8)[descriptor >> 6]
-    start = 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
-    if not width or len(frame) < start + width:
-        return None
-    return int.from_bytes(frame[start : start + width], "little") + (256 if width == 2 else 0)

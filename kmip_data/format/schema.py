@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import Array, DType
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import canonical_json, first_fault
 
@@ -180,7 +180,7 @@ class Expected:
     """One dataset that a shard of a schema holds."""
 
     key: str
-    dtype: np.dtype[Any]  #: always little-endian
+    dtype: DType  #: always little-endian
     per: str  #: owner of a row: graph, node or edge; ``pointer`` has one row per graph and one more
     row: tuple[int, ...] = ()  #: shape of a row
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import I64, U8, Array, Integers
+from kmip_data.arrays import I64, U8, Array, DType, Integers
 from kmip_data.errors import DamagedInput, check_version, refuse
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
@@ -60,7 +60,7 @@ class SplitFile:
     """Content of a split file, over records or over the nodes of one graph."""
 
     rule: str
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
     #: positions in source order over all shards, in the order of the part
     parts: dict[str, I64] | None
     node_code: U8 | None  #: (N,): 0 train, 1 val, 2 test, 255 none
@@ -85,7 +85,7 @@ def encode_split(
     parts: Mapping[str, Sequence[int] | Integers],
     *,
     rule: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     keys: Sequence[str],
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over records, and the digest of each part's keys.
@@ -110,7 +110,7 @@ def encode_node_split(
     code: U8,
     *,
     rule: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
@@ -238,14 +238,14 @@ def _check_dataset(
     path: Path,
     key: str,
     stored: StoredDataset,
-    dtype: np.dtype[Any],
+    dtype: DType,
 ) -> None:
     if stored.dtype != dtype or len(stored.shape) != 1:
         fault = f"{key} as {stored.dtype} {stored.shape}, not {dtype} (n,)"
         refuse(path, "does not follow the format", fault)
 
 
-def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
+def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, object], dict[str, str]]:
     from kmip_data.format.safety import read_scalar
 
     format_name = read_scalar(file, "format")
@@ -272,7 +272,7 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], 
 def _encode(
     datasets: Mapping[str, Array],
     rule: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     digests: Mapping[str, str],
 ) -> bytes:
     with memory_file() as file:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import I64, Array, Integers
+from kmip_data.arrays import I64, Array, DType, Integers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import Digests, canonical_json
 from kmip_data.format import schema as names
@@ -104,22 +104,21 @@ class ComputedRows:
     """A column whose rows are computed where they are written, so that never all are in memory."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     rows: Callable[[int, int], Array]  #: returns rows ``start:stop``
 
     def __getitem__(self, rows: slice) -> Array:
         return self.rows(*rows.indices(self.shape[0])[:2])
 
-    def __array__(self, *_: Any, **__: Any) -> Array:
+    def __array__(self, *_: object, **__: object) -> Array:
         return self[:]
 
 
 MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
-CHUNK_BYTES = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
 #: Offset of the four bytes of the superblock that say that a file is open; an image has zeros
 #: there.
 _OPEN = 20
-#: Size above which an uncompressed shard is written in pieces, not made in memory.
+#: Size above which a shard is written in pieces, not made in memory.
 STREAMED_BYTES = 2**24
 PIECE_BYTES = 2**20  #: of a shard that is written in pieces
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by
@@ -127,9 +126,6 @@ PIECE_BYTES = 2**20  #: of a shard that is written in pieces
 #: members map in a row.
 MEMBER_BYTES = 2**32
 COUNTED = ("graphs", "nodes", "edges")  #: facts of a shard
-
-#: Compression of node and edge data; None: contiguous, to be mapped.
-Compression = Literal["gzip", "zstd"] | None
 
 
 def write_shard(
@@ -140,30 +136,27 @@ def write_shard(
     root: Path,
     dataset: str,
     build_key: str,
-    compression: Compression = None,
 ) -> dict[str, Any]:
     """Check ``records`` against ``schema`` and write them as one shard (``docs/format.md``).
 
-    All records are held in memory, in the order of the shard; the bytes of a large uncompressed one
-    go to the file in pieces and are never all there. Node and edge data are stored contiguous, so
-    that readers map them, or by ``compression`` in shuffled chunks. Above ``MEMBER_BYTES`` several
-    files are written instead.
+    All records are held in memory, in the order of the shard; the bytes of a large one go to the
+    file in pieces and are never all there. Node and edge data are stored contiguous, so that readers
+    map them. Above ``MEMBER_BYTES`` several files are written instead.
 
     Returns its entry on a card: ``sha256``, ``crc32``, ``bytes``, ``graphs``, ``nodes``, ``edges``
-    and, if it was cut, ``members``. Equal records, schema, names and compression give equal bytes on every
-    machine (compressed: with the same versions of the compression libraries). Raises
-    ``DamagedInput``, with the key of the record, if a record does not follow the schema;
-    ``UsageError`` if the schema cannot be stored or the compression is unknown; and what
+    and, if it was cut, ``members``. Equal records, schema and names give equal bytes on every machine.
+    Raises ``DamagedInput``, with the key of the record, if a record does not follow the schema;
+    ``UsageError`` if the schema cannot be stored; and what
     :func:`~kmip_data.files.changes.write_file` does.
     """
     from kmip_data.files.changes import remove_file
 
-    parts = Parts.of(records, schema, dataset, build_key, compression)
+    parts = Parts.of(records, schema, dataset, build_key)
     size = int(np.dot(names.bytes_per(schema), parts.totals))
     stream = _pieces(parts)
 
-    # 1. Made in memory where it fits, or where only HDF5 can compress it.
-    if parts.compression is not None or size <= STREAMED_BYTES:
+    # 1. Made in memory where it is small.
+    if size <= STREAMED_BYTES:
         data = encode(parts)
         size = len(data)
         stream = iter([data])
@@ -243,7 +236,7 @@ def _lay_out(
         if left_out is None or entry.per not in {"node", "edge"} or 0 in shape:
             array = _assemble(entry, parts)
             _check_values(array, entry, parts)
-            _put(file, entry, array, parts.compression)
+            file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False)
             continue
         dataset = file.create_dataset(
             entry.key,
@@ -256,7 +249,7 @@ def _lay_out(
 
 
 def _pieces(parts: Parts) -> Iterator[bytes]:
-    """Yield the bytes of an uncompressed shard in order.
+    """Yield the bytes of a shard in order.
 
     HDF5 lays out a sparse file without the data of nodes and edges; they come from the records
     instead.
@@ -339,7 +332,6 @@ class Parts(NamedTuple):
     pointers: dict[str, I64]  #: first row of each record, and one more, by what has a row
     texts: dict[str, str]  #: attributes of the file
     totals: tuple[int, int, int]  #: graphs, nodes, edges
-    compression: Compression
 
     @classmethod
     def of(
@@ -348,13 +340,8 @@ class Parts(NamedTuple):
         schema: Schema,
         dataset: str,
         build_key: str,
-        compression: Compression = None,
     ) -> Parts:
         """Check the records and count their rows."""
-        if compression not in {None, "gzip", "zstd"}:
-            raise UsageError(
-                f"There is no compression {compression!r}.", expected="gzip, zstd or none"
-            )
         layout = expected_datasets(schema)
         graphs = list(records)
         columns = {
@@ -378,7 +365,7 @@ class Parts(NamedTuple):
             "schema": schema.to_json(),
         }
         by_key = {column.key: column for column in schema.columns}
-        return cls(graphs, layout, by_key, pointers, texts, totals, compression)
+        return cls(graphs, layout, by_key, pointers, texts, totals)
 
     def facts(self, digests: Digests) -> dict[str, Any]:
         """Return the entry of the shard on a card, without its name."""
@@ -413,38 +400,10 @@ def _assemble(entry: Expected, parts: Parts) -> Array:
     return joined
 
 
-def _put(
-    file: h5py.File,
-    entry: Expected,
-    array: Array,
-    compression: Compression,
-) -> None:
-    options: dict[str, Any] = {}
-    if compression is not None and entry.per in {"node", "edge"} and array.size:
-        # Chunks of complete rows, about CHUNK_BYTES each: a power of two of them, at most all.
-        most = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
-        rows = min(1 << (most.bit_length() - 1), array.shape[entry.axis])
-        chunks = (*entry.row, rows) if entry.axis else (rows, *entry.row)
-        options.update(chunks=chunks, shuffle=True)
-        if compression == "gzip":
-            options.update(compression="gzip", compression_opts=4)
-        else:
-            import hdf5plugin
-
-            options.update(hdf5plugin.Zstd(clevel=3))
-    file.create_dataset(
-        entry.key,
-        data=array,
-        dtype=entry.dtype,
-        track_times=False,
-        **options,
-    )
-
-
 def _check_record(
     record: GraphRecord,
     schema: Schema,
-    columns: Mapping[str, tuple[str, tuple[int, ...], np.dtype[Any]]],
+    columns: Mapping[str, tuple[str, tuple[int, ...], DType]],
 ) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema.
 

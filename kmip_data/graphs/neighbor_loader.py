@@ -66,7 +66,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         *,
         replace: bool = False,
         subgraph_type: str = "directional",
-        transform: Callable[[Data], Any] | None = None,
+        transform: Callable[[Data], object] | None = None,
         transform_sampler_output: Callable[[SamplerOutput], SamplerOutput] | None = None,
         filter_per_worker: bool | None = None,
         is_sorted: bool = False,
@@ -131,7 +131,7 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         #: True if workers outlive the epoch and never hear of the next one's number
         self.persistent = False
 
-    def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
+    def sample_from_nodes(self, inputs: NodeSamplerInput, **_: object) -> SamplerOutput:
         """Return the sampled graph around the nodes of a batch."""
         seeds = inputs.node.cpu().numpy()
         # Seeded by epoch and nodes: any worker draws the same for the same batch.
@@ -160,7 +160,7 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
             return output.to_bidirectional()
         return output
 
-    def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
+    def sample_from_edges(self, *_: object, **__: object) -> SamplerOutput:
         """Not for this loader, whose batches are made of nodes."""
         raise NotImplementedError
 
@@ -187,7 +187,7 @@ def _check_nodes(
         )
 
 
-def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) -> None:
+def _check(data: object, num_neighbors: object, name: str, options: dict[str, object]) -> None:
     missing = (
         "disjoint",
         "temporal_strategy",
@@ -209,8 +209,9 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
             f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.",
             next="dataset[0], where a dataset has one graph",
         )
-    whole = isinstance(num_neighbors, Sequence)
-    whole = whole and all(isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors)
+    whole = isinstance(num_neighbors, Sequence) and all(
+        isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors
+    )
     if not whole or not num_neighbors:
         raise UsageError(
             f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}."

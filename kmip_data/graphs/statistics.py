@@ -130,7 +130,7 @@ def _sum(counts: Mapping[int, int]) -> int:
     return sum(value * count for value, count in counts.items())
 
 
-def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, Any]:
+def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, object]:
     """Least, mean and largest value and a histogram; ``{}`` where nothing was counted."""
     total = sum(counts.values())
     if not total:

@@ -333,7 +333,7 @@ class Assembler:
 
         Returns ``None`` where :meth:`cut` cannot read.
 
-        It needs mapped columns (not compressed, not remote) of nodes and edges, and edges stored as
+        It needs mapped columns (not remote) of nodes and edges, and edges stored as
         pairs.
         """
         table, mapped = self.store.table(self._rows)

@@ -229,7 +229,7 @@ class ShardStore:
         if mapped:
             return address, counts, []
 
-        # 1. List the blocks that are in no map (compressed, or remote), and fetch them together.
+        # 1. List the blocks that are in no map (remote), and fetch them together.
         positions = np.argwhere(address == 0).tolist()
         blocks = []
         for field, position in positions:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kmip_data.arrays import U8, Array
+from kmip_data.arrays import U8, Array, DType
 from kmip_data.errors import OutOfResources, human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
@@ -38,11 +38,11 @@ _WORDS = re.compile(
 
 
 T = TypeVar("T")
-_kept: list[Any] | None = None  # objects of the CUDA graph that is being captured
+_kept: list[object] | None = None  # objects of the CUDA graph that is being captured
 
 
 @contextmanager
-def keeping(objects: list[Any]) -> Iterator[None]:
+def keeping(objects: list[object]) -> Iterator[None]:
     """Append what :func:`kept` is called with to ``objects`` inside the block, in every thread.
 
     A captured CUDA graph knows addresses alone: tensors of caches must live as long as it does.
@@ -165,7 +165,7 @@ _used: dict[int, tuple[weakref.ref[Array], U8]] = {}
 _most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
 
-def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+def empty(shape: Sequence[int], dtype: DType) -> Array:
     """Return an uninitialised array, reusing a free buffer if possible.
 
     ``torch.from_numpy`` of the array itself (not of a view of it) holds the buffer for the life of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from kmip_data.wording import without_controls
 
@@ -78,7 +78,7 @@ class Progress:
             say(text)
 
     @staticmethod
-    def _stream() -> Any:
+    def _stream() -> TextIO:
         """Return stderr as it is below a filter of control characters: a bar is drawn with them."""
         return getattr(sys.stderr, "unfiltered", sys.stderr)
 

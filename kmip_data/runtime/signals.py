@@ -13,14 +13,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 AGAIN_AFTER = 0.05  #: seconds
 #: Signals that end a program, besides Ctrl-C: ``kill``, and a terminal or connection that closes.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (signal.SIGINT, *ENDING)
 #: Handlers of a program that has none of its own.
-_USUAL: dict[int, Any] = {
+_USUAL: dict[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler,
     **dict.fromkeys(ENDING, signal.SIG_DFL),
 }

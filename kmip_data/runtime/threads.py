@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
@@ -149,7 +149,7 @@ def _on_threads(work: Callable[..., None], threads: int) -> None:
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _torchs_openmp(threads: int) -> Any:
+def _torchs_openmp(threads: int) -> ctypes.CDLL | None:
     """Return the OpenMP library of PyTorch, or None where its threads cannot be had.
 
     A forked child has lost them, another thread than the main one would get new ones, and so would
@@ -164,7 +164,7 @@ def _torchs_openmp(threads: int) -> Any:
 
 
 @functools.cache
-def _openmp_of(module: str) -> Any:
+def _openmp_of(module: str) -> ctypes.CDLL | None:
     """Return the OpenMP library that an extension module links to; None: it has other entry points."""
     library = ctypes.CDLL(module)
     return library if hasattr(library, "GOMP_parallel_start") else None
@@ -283,7 +283,7 @@ def ahead(
 
 
 #: Iterators that have threads, to be closed before the interpreter takes the modules apart.
-_open: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+_open: weakref.WeakSet[Generator[object, None, None]] = weakref.WeakSet()
 
 
 def closed_at_exit(iterator: Generator[T, None, None]) -> Generator[T, None, None]:
@@ -313,14 +313,11 @@ def begin_process(
     whole = {**os.environ, **environment}
     if share > 1:
         whole.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // share)))
-    streams: dict[str, Any] = {
-        "stdin": subprocess.DEVNULL,
-        "stdout": output,
-        "stderr": subprocess.STDOUT,
-    }
     return subprocess.Popen(
         [*PROGRAM, *arguments],
-        **streams,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
         env=whole,
         start_new_session=True,
     )

@@ -25,7 +25,7 @@ from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name
 from kmip_data.format.schema import FORMAT_VERSION, bytes_per
 from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_fault
-from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, GraphRecord, write_shard
+from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, write_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
@@ -38,7 +38,7 @@ MASKS = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single 
 _LIBRARIES = ("numpy", "h5py", "torch-geometric")  #: packages with versions on the card
 
 
-def save(  # noqa: PLR0913 -- options, by keyword
+def save(
     dataset: TorchDataset[Any] | Iterable[Data] | Data,
     folder: str | os.PathLike[str],
     *,
@@ -48,7 +48,6 @@ def save(  # noqa: PLR0913 -- options, by keyword
     title: str = "",
     license: str = "",  # noqa: A002 -- its name on the card
     citation: str = "",
-    compression: Compression = None,
 ) -> Build:
     """Write graphs as a build that :func:`kmip_data.open` gives back unchanged.
 
@@ -73,8 +72,6 @@ def save(  # noqa: PLR0913 -- options, by keyword
         themselves. Given masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
     class_names, title, license, citation
         For the card.
-    compression
-        ``None`` (mapped, fastest), ``"gzip"`` or ``"zstd"``.
 
     Raises
     ------
@@ -105,7 +102,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         survey, graphs = _survey(dataset, spool)
-        card = _write_build(partial, graphs, survey, split, compression, about)
+        card = _write_build(partial, graphs, survey, split, about)
     return Build(folder, card)
 
 
@@ -230,7 +227,6 @@ def _write_build(
     graphs: Iterator[PlainGraph],
     survey: Survey,
     split: Mapping[str, Positions] | None,
-    compression: Compression,
     about: dict[str, Any],
 ) -> Card:
     """Write a build of ``graphs`` into an empty folder; ``about`` are fields of the card.
@@ -247,14 +243,9 @@ def _write_build(
         "dataset": about["dataset"],
         "content": content,
         "schema": schema.to_json(),
+        "format_version": FORMAT_VERSION,
     }
-    identity |= {"compression": compression, "format_version": FORMAT_VERSION}
     key = json_digest(identity)[:12]
-    options: dict[str, Any] = {
-        "dataset": about["dataset"],
-        "build_key": key,
-        "compression": compression,
-    }
     per_graph, per_node, per_edge = bytes_per(schema)
     shards: list[ShardEntry] = []
     waiting: list[GraphRecord] = []
@@ -263,7 +254,14 @@ def _write_build(
 
     def write() -> None:
         file = f"shards/{len(shards):05d}.h5"
-        facts = write_shard(folder / file, waiting, schema, root=folder, **options)
+        facts = write_shard(
+            folder / file,
+            waiting,
+            schema,
+            root=folder,
+            dataset=about["dataset"],
+            build_key=key,
+        )
         shards.append(ShardEntry(file=file, **facts))
         waiting.clear()
 
@@ -288,7 +286,7 @@ def _write_build(
 
     about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
     about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}
-    about["parameters"] = {"k": schema.k, "limit": None, "compression": compression}
+    about["parameters"] = {"k": schema.k, "limit": None}
     versions = {name: metadata.version(name) for name in _LIBRARIES}
     about["versions"] = {"kmip-data": __version__} | versions
     statistics = summarise([counted.to_json()])

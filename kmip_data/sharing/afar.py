@@ -261,14 +261,6 @@ class ShardAfar(Shard):
                     ) from error
             build.copies.bring(source.missing)
 
-        for key, entry in self.layout.items():
-            shape = entry.shape(self.graphs, self.nodes, self.edges)
-            if self._offsets[key] is None and 0 not in shape:
-                raise UsageError(
-                    f"{build.address} cannot be read from afar: it is compressed.",
-                    next=pull_command(build.address),
-                )
-
     def mapped(self, key: str) -> Array | None:
         """Return None: a remote shard is never mapped."""
         return None

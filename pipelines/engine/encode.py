@@ -333,12 +333,11 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     card = read_card(path)
     files.refuse_taken(path, files.build_content(card.key))
 
-    # The card has all that decides the bytes: parameters, compression, splits.
+    # The card has all that decides the bytes: parameters and splits.
     pipeline = _pipeline_of(card, path)
-    recorded = dict(card.parameters)
-    options = replace(options, compression=recorded.pop("compression", None), output=path)
-    options = replace(options, unpinned=True)  # the build key identifies its raw files
-    params = _recorded_params(pipeline.Params, recorded, path)
+    # The build key identifies its raw files.
+    options = replace(options, output=path, unpinned=True)
+    params = _recorded_params(pipeline.Params, card.parameters, path)
     fields = pipeline.SplitParams.model_fields
     splits = []
     # The default split first, as it was when the build was made.

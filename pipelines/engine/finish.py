@@ -22,7 +22,6 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_
 from kmip_data.format.reader import Shard, column_faults, refuse_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS
-from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
@@ -42,17 +41,10 @@ def versions_of_bytes() -> dict[str, str]:
     }
 
 
-def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
-    """Parameters that change the shards, as JSON values; ``compression`` only if set."""
-    values = params.model_dump(mode="json")
-    return values if compression is None else {**values, "compression": compression}
-
-
 def build_key(
     pipeline: Pipeline[Any, Any],
     params: Params,
     raw: RawFolder,
-    compression: Compression = None,
 ) -> str:
     """Return the first 12 hex digits of the SHA-256 over everything that determines the bytes of the shards.
 
@@ -61,7 +53,7 @@ def build_key(
     identity = {
         "dataset": pipeline.manifest.name,
         "sample": raw.sample,
-        "parameters": card_parameters(params, compression),
+        "parameters": params.model_dump(mode="json"),
         "members": dict(raw.members),
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,
@@ -94,9 +86,9 @@ class BuildPlan:
     ) -> Self:
         """Return the plan with its key, and its folder below ``home`` unless the options name one.
 
-        The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
+        The folder is ``<dataset>[-sample]-<name parts>[-limitN]-<key>``.
         """
-        key = build_key(pipeline, params, raw, options.compression)
+        key = build_key(pipeline, params, raw)
         if options.output is not None:
             folder = located(options.output, "output folder")
         else:
@@ -104,7 +96,6 @@ class BuildPlan:
                 pipeline.manifest.name,
                 "sample" if raw.sample else "",
                 *pipeline.name_parts(params),
-                options.compression or "",
                 f"limit{params.limit}" if params.limit is not None else "",
                 key,
             ]
@@ -288,7 +279,7 @@ def finish_build(
         sample=raw.sample,
         complete=not raw.sample and not differing if known else None,
         pinned=bool(raw.pinned) and not raw.sample,
-        parameters=card_parameters(params, plan.options.compression),
+        parameters=params.model_dump(mode="json"),
         pipeline_version=pipeline.version,
         license=manifest.license.model_dump(mode="json"),
         citation=manifest.citation.strip(),

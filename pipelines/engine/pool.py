@@ -43,7 +43,6 @@ class BuildTask:
     folder: Path  #: the build folder
     stop: Path  #: a file; the worker stops when it appears
     key: str
-    compression: writer.Compression
     #: threads of compiled kernels: more than one if there are fewer units than jobs
     threads: int = 1
 
@@ -106,7 +105,6 @@ def build_unit(task: BuildTask) -> UnitResult:
             root=task.folder,
             dataset=name,
             build_key=task.key,
-            compression=task.compression,
         )
     return UnitResult(
         task.name,

@@ -207,7 +207,6 @@ class _Run:
                 plan.folder,
                 self.executor.stop,
                 plan.key,
-                plan.options.compression,
                 threads,
             )
             for unit in units

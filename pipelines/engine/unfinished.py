@@ -141,7 +141,7 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     remove_half_done(folder)
     files.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
     remove_work(folder)
-    files.unmark(folder)
+    files.unmark(folder, root=folder)
     return True
 
 

@@ -100,11 +100,10 @@ def test_a_folder_must_have_the_values_given(home):
         {"k": 32},
         {"k": "32"},
         {"limit": None},
-        {"compression": None},
         {"knn_rule": "exact"},
     ):
         assert kmip_data.open(folder, **values).build.path == folder
-    for values in ({"k": 16}, {"limit": 2}, {"compression": "gzip"}, {"sample": True}):
+    for values in ({"k": 16}, {"limit": 2}, {"sample": True}):
         with pytest.raises(UsageError, match="is another build") as error:
             kmip_data.open(folder, **values)
         name, value = next(iter(values.items()))
@@ -123,34 +122,3 @@ def test_a_folder_must_have_the_values_given(home):
         parameters={"category": ["Chair"]},
     )
     assert kmip_data.open(chairs, category=("chair",)).build.path == chairs
-
-
-def test_a_plain_build_goes_before_a_compressed_one(home):
-    for dataset, parameters in (("s3dis", {"k": 32, **S3DIS}), ("mine", {"k": 4})):
-        options = {
-            "dataset": dataset,
-            "compression": "gzip",
-            "parameters": {**parameters, "compression": "gzip"},
-        }
-        write_build(home / f"built/{dataset}-gzip", s3dis_records(3), s3dis_schema(), **options)
-        found = kmip_data.open(dataset, home=home, compression="gzip")
-        assert found.build.path.name == f"{dataset}-gzip"
-    assert kmip_data.open("s3dis", home=home).build.path.name == "s3dis-k32"
-    assert kmip_data.open("mine", home=home).build.path.name == "mine"
-    where = Home.locate(home)
-    assert obtain("s3dis", home=where, build=False).path.name == "s3dis-k32"
-    assert obtain("s3dis", home=where, build=False, compression="gzip").path.name == "s3dis-gzip"
-
-
-def test_a_compressed_build_alone_is_found(tmp_path):
-    gzip = {"k": 4, "compression": "gzip"}
-    folder = tmp_path / "built/mine"
-    write_build(
-        folder,
-        s3dis_records(3),
-        s3dis_schema(),
-        dataset="mine",
-        compression="gzip",
-        parameters=gzip,
-    )
-    assert kmip_data.open("mine", home=tmp_path).build.path == folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+    from scipy.sparse import csc_array, csr_array
+    from scipy.sparse.linalg import SuperLU
 
 DENSE_NODES = 300  #: largest component for the dense solver (ADR 0212)
 _SHIFT = 1e-9  #: shift of the sparse solver below 0, in units of the largest degree
@@ -221,7 +222,7 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     return values[:count], basis[:, 1 : count + 1]
 
 
-def _factorise(matrix: Any, shift: float) -> Any:
+def _factorise(matrix: csc_array, shift: float) -> SuperLU:
     """Factorise ``matrix`` − shift without row exchanges: the signs of its pivots give the inertia."""
     from scipy.sparse import csc_array, eye_array
     from scipy.sparse.linalg import splu

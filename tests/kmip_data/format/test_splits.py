@@ -8,7 +8,6 @@ import hashlib
 import h5py
 import numpy as np
 import pytest
-from support.cases import Cases
 
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.splits import encode_node_split, encode_split, read_split
@@ -39,17 +38,20 @@ def test_round_trip(tmp_path):
     assert digests["test"] == hashlib.sha256(b"room_7\nroom_1").hexdigest()
 
 
-def test_parts_that_are_no_split():
-    for parts, words in (
-        ({"train": [0, 10]}, "with 10 records"),
-        ({"train": [-1]}, "with 10 records"),
-        ({"train": [0, 0]}, "position 0 more than once"),
-        ({"train": [0, 4], "test": [4]}, "position 4 more than once"),
-        ({"Train/x": [0]}, "a part called"),
-        ({"node_code": [0]}, "a part called"),
-    ):
-        with pytest.raises(DamagedInput, match=words):
-            encode(parts)
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ({"train": [0, 10]}, "0 to 10"),
+        ({"train": [-1]}, "-1 to -1"),
+        ({"train": [0, 0]}, "position 0"),
+        ({"train": [0, 4], "test": [4]}, "position 4"),
+        ({"Train/x": [0]}, "'Train/x'"),
+        ({"node_code": [0]}, "'node_code'"),
+    ],
+)
+def test_parts_that_are_no_split(parts, found):
+    with pytest.raises(DamagedInput, match=found):
+        encode(parts)
 
 
 def test_nodes_round_trip(tmp_path):
@@ -61,7 +63,7 @@ def test_nodes_round_trip(tmp_path):
     assert split.node_code.tolist() == code.tolist()
     assert split.digests == digests
     assert digests["train"] == hashlib.sha256(b"0\n4\n5").hexdigest()
-    with pytest.raises(DamagedInput, match="codes 0, 1, 2 and 255"):
+    with pytest.raises(DamagedInput, match=r"\[3\]"):
         encode_node_split(np.array([0, 3], np.uint8), rule="random", parameters={})
 
 
@@ -85,22 +87,21 @@ DATASETS = [
 ]
 
 
-def test_faulty_splits_are_refused(tmp_path):
+@pytest.mark.parametrize(("name", "value", "words"), [*ATTRIBUTES, *DATASETS])
+def test_faulty_splits_are_refused(tmp_path, name, value, words):
     path = tmp_path / "s.h5"
-    with Cases() as cases:
-        for name, value, words in (*ATTRIBUTES, *DATASETS):
-            with cases(f"{name}: {words}"):
-                path.write_bytes(encode()[0])
-                with h5py.File(path, "r+") as file:
-                    if isinstance(value, np.ndarray):
-                        file.create_dataset(name, data=value)
-                    elif value is None:
-                        del file.attrs[name]
-                    else:
-                        file.attrs[name] = value
-                with pytest.raises(DamagedInput, match=words) as caught:
-                    read_split(path)
-                assert str(path) in str(caught.value)
+    path.write_bytes(encode()[0])
+    with h5py.File(path, "r+") as file:
+        if isinstance(value, np.ndarray):
+            file.create_dataset(name, data=value)
+        elif value is None:
+            del file.attrs[name]
+        else:
+            file.attrs[name] = value
+    with pytest.raises(DamagedInput) as caught:
+        read_split(path)
+    assert words in str(caught.value)
+    assert str(path) in caught.value.what
 
 
 def test_truncated_and_mutated(tmp_path):

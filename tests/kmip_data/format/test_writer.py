@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from support.builds.records import (
     make_records,
     read_records,
 )
-from support.cases import Cases, check_each
+from support.cases import check_each
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
@@ -31,14 +31,11 @@ from kmip_data.format.writer import GraphRecord, write_shard
 PINNED = "fa55baf128bd516abab1444517fe9fbc2ebe11d7d5fe2d55450d7161d56df7e1"
 
 
-def encode(records, schema, **options):
-    return encode_shard(records, schema, dataset="points", build_key="0123456789ab", **options)
+HOW = {"dataset": "points", "build_key": "0123456789ab"}
 
 
-def shard_of(folder, records, schema, **options):
-    path = Path(folder) / "00000.h5"
-    path.write_bytes(encode(records, schema, **options).data)
-    return Shard(path)
+def encode(records, schema):
+    return encode_shard(records, schema, **HOW)
 
 
 def random_schema(random: np.random.Generator) -> Schema:
@@ -87,39 +84,35 @@ def test_round_trip(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "PIECE_BYTES", 64)
 
     def check(seed):
-        random, compression = np.random.default_rng(seed), [None, None, "gzip", "zstd"][seed % 4]
+        random = np.random.default_rng(seed)
         schema = random_schema(random)
         records = random_records(schema, random)
-        encoded = encode(records, schema, compression=compression)
-        how = {"dataset": "points", "build_key": "0123456789ab", "compression": compression}
+        encoded = encode(records, schema)
         path = tmp_path / "00000.h5"
-        assert write_shard(path, records, schema, root=tmp_path, **how) == encoded.facts
+        assert write_shard(path, records, schema, root=tmp_path, **HOW) == encoded.facts
         assert path.read_bytes() == encoded.data
         shard = Shard(path)
         assert_same_records(read_records(shard), records)
         assert (shard.schema, shard.dataset, shard.build_key) == (schema, "points", "0123456789ab")
         counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
-        digest = hashlib.sha256(encoded.data).hexdigest()
-        crc32 = f"{zlib.crc32(encoded.data):08x}"
-        assert encoded.facts == {
-            "sha256": digest,
-            "crc32": crc32,
+        assert encoded.facts == counts | {
+            "sha256": hashlib.sha256(encoded.data).hexdigest(),
+            "crc32": f"{zlib.crc32(encoded.data):08x}",
             "bytes": len(encoded.data),
-            **counts,
         }
 
     check_each(check, range(80))
 
 
-def test_index_width_follows_the_schema_not_the_data(tmp_path):
-    for max_nodes, width in ((65_536, 2), (65_537, 4)):
-        schema = dataclasses.replace(POINT_SCHEMA, max_nodes=max_nodes)
-        shard = shard_of(tmp_path, make_records(schema, [2]), schema)
-        assert shard.layout["edge/neighbor"].dtype.itemsize == width
-    schema = dataclasses.replace(POINT_SCHEMA, max_nodes=65_536)
-    full = make_record(schema, "full", 65_536, 0, np.random.default_rng(0))
-    full.neighbor[0, 0] = 65_535
-    assert shard_of(tmp_path, [full], schema).read("edge/neighbor", 0, 1)[0, 0] == 65_535
+@pytest.mark.parametrize(("max_nodes", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
+def test_index_width_follows_the_schema_not_the_data(max_nodes, dtype, tmp_path):
+    schema = dataclasses.replace(POINT_SCHEMA, max_nodes=max_nodes)
+    full = make_record(schema, "full", max_nodes, 0, np.random.default_rng(0))
+    full.neighbor[0, 0] = max_nodes - 1
+    (tmp_path / "s.h5").write_bytes(encode([full], schema).data)
+    first = Shard(tmp_path / "s.h5").read("edge/neighbor", 0, 1)
+    assert first.dtype == dtype
+    assert first[0, 0] == max_nodes - 1
 
 
 def test_bytes_of_one_shard_are_pinned():
@@ -159,11 +152,11 @@ BROKEN = [
     (dict(columns={}), "its columns"),
     (dict(columns={**GOOD.columns, "node/x": [[0.0]]}), "found: list"),
     (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 6), ">f4")}), "dtype float32"),
-    (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), r"shape \(5, 6\)"),
-    (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), r"shape \(\)"),
+    (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), "shape (5, 6)"),
+    (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), "shape ()"),
     (dict(neighbor=None), "neighbor"),
-    (dict(neighbor=np.zeros((5, 3), int)), r"shape \(5, 4\)"),
-    (dict(neighbor=np.zeros(20, int)), r"shape \(5, 4\)"),
+    (dict(neighbor=np.zeros((5, 3), int)), "shape (5, 4)"),
+    (dict(neighbor=np.zeros(20, int)), "shape (5, 4)"),
     (dict(neighbor=np.zeros((5, 4))), "integer"),
     (dict(neighbor=np.full((5, 4), 5)), "0 to 4"),
     (dict(neighbor=np.full((5, 4), -1)), "0 to 4"),
@@ -177,18 +170,22 @@ BROKEN = [
 ]
 
 
-def test_broken_records_are_refused_by_key():
-    with Cases() as cases:
-        for changes, words in BROKEN:
-            with cases(words):
-                record = dataclasses.replace(GOOD, **changes)
-                with pytest.raises(DamagedInput, match=words) as caught:
-                    encode([GOOD, record], POINT_SCHEMA)
-                assert repr(record.key) in caught.value.what
-        record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
-        for edge_index in (None, np.zeros(3, int), np.zeros((3, 2), int), np.full((2, 1), 9)):
-            with cases(edge_index), pytest.raises(DamagedInput, match="edge_index"):
-                encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
+@pytest.mark.parametrize(("changes", "words"), BROKEN)
+def test_broken_records_are_refused_by_key(changes, words):
+    record = dataclasses.replace(GOOD, **changes)
+    with pytest.raises(DamagedInput) as caught:
+        encode([GOOD, record], POINT_SCHEMA)
+    assert words in str(caught.value)
+    assert repr(record.key) in caught.value.what
+
+
+@pytest.mark.parametrize(
+    "edge_index", [None, np.zeros(3, int), np.zeros((3, 2), int), np.full((2, 1), 9)]
+)
+def test_broken_edges_are_refused(edge_index):
+    record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
+    with pytest.raises(DamagedInput, match="edge_index"):
+        encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
 
 
 COLUMN = POINT_SCHEMA.columns[0]
@@ -214,26 +211,19 @@ UNSTORABLE = [
     (changed(shape=(-1,)), "shape"),
     (changed(shape=(2**30, 2)), "2 GiB"),
     (changed(attribute="a b"), "identifier"),
-    (
-        dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)),
-        "none are stored",
-    ),
-    (
-        dict(views=(View(attribute="pos", source="node/x", start=0, stop=7),)),
-        "not within a stored column",
-    ),
-    (
-        dict(views=(View(attribute="pos", source="node/none", start=0, stop=1),)),
-        "not within a stored column",
+    (changed(key="edge/a") | dict(edges="none", k=None), "none are stored"),
+    *(
+        (dict(views=(View(attribute="pos", source=key, start=0, stop=stop),)), f"{key}[0:{stop}]")
+        for key, stop in (("node/x", 7), ("node/none", 1))
     ),
 ]
 
 
-def test_schemas_that_cannot_be_stored():
-    with Cases() as cases:
-        for changes, words in UNSTORABLE:
-            with cases(changes), pytest.raises(UsageError, match=words):
-                encode([], dataclasses.replace(POINT_SCHEMA, **changes))
+@pytest.mark.parametrize(("changes", "words"), UNSTORABLE)
+def test_schemas_that_cannot_be_stored(changes, words):
+    with pytest.raises(UsageError) as caught:
+        encode([], dataclasses.replace(POINT_SCHEMA, **changes))
+    assert words in str(caught.value)
 
 
 def test_what_a_shard_cannot_hold():
@@ -241,11 +231,9 @@ def test_what_a_shard_cannot_hold():
         dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60)
         for i in range(200)
     )
-    with pytest.raises(UsageError, match="lz4"):
-        encode([], POINT_SCHEMA, compression="lz4")
-    with pytest.raises(UsageError, match="ASCII"):
+    with pytest.raises(UsageError, match="größe"):
         encode_shard([], POINT_SCHEMA, dataset="größe", build_key="k")
-    with pytest.raises(UsageError, match="cannot be stored"):
+    with pytest.raises(UsageError):
         encode([], dataclasses.replace(POINT_SCHEMA, columns=many))
 
 
@@ -256,11 +244,10 @@ def test_values_beyond_their_column_are_refused_before_they_are_written(
     if streamed:
         monkeypatch.setattr(writer, "STREAMED_BYTES", -1)
     column = {"key": "node/a", "attribute": "a", "stored": "float32", "presented": "float32"}
-    how = {"root": tmp_path, "dataset": "points", "build_key": "0123456789ab"}
-    for bounds, values, message in (
-        ({}, [0, np.nan], "'2' .* node/a has values that are not finite"),
-        ({"low": 0, "high": 1}, [0, 2], "'2' .* node/a is 0.0 to 2.0, not 0 to 1"),
-        ({"low": 0, "finite": False}, [np.nan, -1], "'2' .* node/a is -1.0 to"),
+    for bounds, values, words in (
+        ({}, [0, np.nan], "not finite"),
+        ({"low": 0, "high": 1}, [0, 2], "0.0 to 2.0, not 0 to 1"),
+        ({"low": 0, "finite": False}, [np.nan, -1], "-1.0 to"),
         ({"low": 0, "finite": False}, [np.nan, 0], None),
     ):
         schema = Schema(columns=(Column(**column, **bounds),), edges="none")
@@ -268,9 +255,10 @@ def test_values_beyond_their_column_are_refused_before_they_are_written(
         for key, row in (("1", [0.5, 0.5]), ("2", values)):
             array = np.array(row, np.float32)
             records.append(GraphRecord(key=key, num_nodes=2, columns={"node/a": array}))
-        if message is None:
-            assert write_shard(tmp_path / "0.h5", records, schema, **how)["nodes"] == 4
+        write = partial(write_shard, tmp_path / "0.h5", records, schema, root=tmp_path, **HOW)
+        if words is None:
+            assert write()["nodes"] == 4
             continue
-        with pytest.raises(DamagedInput, match=message):
-            write_shard(tmp_path / "0.h5", records, schema, **how)
+        with pytest.raises(DamagedInput, match=f"'2' .* node/a .*{words}"):
+            write()
         assert not (tmp_path / "0.h5").exists()

@@ -37,7 +37,7 @@ def test_columns(card):
         rng.normal(3, 2, (50, 37)).astype("f4"),
         rng.uniform(-1, 1, (50, 32)).astype("f4"),
     )
-    with pytest.raises(DamagedInput, match="has no scaling of its features"):
+    with pytest.raises(DamagedInput):
         city_inputs(features, encoding, card)
     features[:, 5] = 7
     mean, std = features[:20].astype(float).mean(0), features[:20].astype(float).std(0, ddof=1)

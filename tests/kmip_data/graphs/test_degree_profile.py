@@ -45,7 +45,7 @@ def test_equals_the_definition():
                 found = local_degree_profile(edges, nodes, rule)
                 assert found.dtype == np.float32
                 assert np.allclose(found, slow(edges, nodes, rule), rtol=1e-6, atol=1e-7)
-    with pytest.raises(UsageError, match=r"no degree profile '2\.5'"):
+    with pytest.raises(UsageError, match=r"2\.5"):
         local_degree_profile(np.zeros((2, 0), np.int64), 1, "2.5")
 
 

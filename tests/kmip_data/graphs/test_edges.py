@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
-import torch_geometric.transforms as T
 from sklearn.neighbors import NearestNeighbors
 from support.cases import Cases
 from support.oracles.knn_oracle import squared_distances
-from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs import knn_graph, radius_graph
@@ -179,37 +177,3 @@ def test_equal_to_pyg_where_nothing_ties():
         assert torch.equal(knn_graph(x, 5, BATCH, loop), pyg.knn_graph(x, 5, BATCH, loop))
         mine, theirs = (f(x, 0.4, BATCH, loop, 90) for f in (radius_graph, pyg.radius_graph))
         assert set(map(tuple, mine.T.tolist())) == set(map(tuple, theirs.T.tolist()))
-
-
-def graph(seed: int) -> Data:
-    return Data(x=torch.rand(20 + seed, 5, generator=torch.Generator().manual_seed(seed)))
-
-
-def test_the_calls_that_broke_in_graphnet_and_topobench():
-    """The edge definitions of graphnet #901 and the transforms of TopoBench #316, with ours for PyG's."""
-    batch = Batch.from_data_list([graph(0), graph(1)])
-    rows = ordered(batch.x[:, :3], batch.batch.tolist())
-    batch.edge_index = knn_graph(batch.x[:, [0, 1, 2]], 8, batch.batch).to(batch.x.device)
-    assert torch.equal(batch.edge_index, brute(rows, k=8))
-    batch.edge_index = radius_graph(batch.x[:, [0, 1, 2]], 0.5, batch.batch)
-    assert torch.equal(batch.edge_index, brute(rows, np.float32, r=0.5, most=32))
-
-    data = graph(2)
-    for make, args in (
-        (knn_graph, {"k": 3, "loop": False}),
-        (radius_graph, {"r": 0.6, "loop": True}),
-    ):
-        data.edge_index = make(data.x, **args)
-        assert torch.equal(data.edge_index, brute(ordered(data.x), np.float32, **args, most=32))
-    hyperedges = torch.zeros(
-        data.num_nodes, data.num_nodes
-    )  # each node with its neighbours, by column
-    source, center = knn_graph(data.x, 4, loop=True)
-    hyperedges[source, center] = 1
-    assert torch.equal(hyperedges.sum(0), torch.full((22,), 4.0))
-    assert (hyperedges.diagonal() == 1).all()
-    if importlib.util.find_spec("pyg_lib") is None:  # they broke by this
-        with pytest.raises(ImportError, match="pyg-lib"):
-            pyg.knn_graph(data.x, 3)
-        with pytest.raises(ImportError, match="pyg-lib"):
-            T.KNNGraph(3)(Data(pos=data.x))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -12,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
+from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
@@ -23,10 +22,8 @@ from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
 from kmip_data.runtime import threads
 
-Edges = np.ndarray[Any, np.dtype[np.int64]]
 
-
-def powers(edges: Edges, nodes: int, steps: int) -> Iterator[np.ndarray[Any, Any]]:
+def powers(edges: I64, nodes: int, steps: int) -> Iterator[F64]:
     """Powers 1 to ``steps`` of the dense matrix of a random walk."""
     adjacency = np.zeros((nodes, nodes))
     np.add.at(adjacency, (edges[0], edges[1]), 1)
@@ -38,25 +35,25 @@ def powers(edges: Edges, nodes: int, steps: int) -> Iterator[np.ndarray[Any, Any
         yield power
 
 
-def slow_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+def slow_walk(edges: I64, nodes: int, steps: int) -> F64:
     """Diagonals of those powers."""
     return np.stack([np.diag(power) for power in powers(edges, nodes, steps)], 1)
 
 
-def slow_edge_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+def slow_edge_walk(edges: I64, nodes: int, steps: int) -> F64:
     """Entries of those powers at the edges."""
     return np.stack([power[edges[0], edges[1]] for power in powers(edges, nodes, steps)], 1)
 
 
-def both_ways(edges: Edges) -> Edges:
+def both_ways(edges: I64) -> I64:
     return np.concatenate([edges, edges[::-1]], axis=1)
 
 
-def random_edges(nodes: int, edges: int, seed: int) -> Edges:
+def random_edges(nodes: int, edges: int, seed: int) -> I64:
     return np.random.default_rng(seed).integers(0, nodes, (2, edges))
 
 
-def of_networkx(graph: Any) -> tuple[Edges, int]:
+def of_networkx(graph: nx.Graph) -> tuple[I64, int]:
     graph = nx.convert_node_labels_to_integers(graph)
     return both_ways(
         np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T
@@ -103,7 +100,7 @@ def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_ed
     )
 
 
-def _joined(graphs: list[tuple[Edges, int]]) -> Graphs:
+def _joined(graphs: list[tuple[I64, int]]) -> Graphs:
     return Graphs(
         np.cumsum([0, *(nodes for _, nodes in graphs)]),
         np.cumsum([0, *(edges.shape[1] for edges, _ in graphs)]),
@@ -111,16 +108,14 @@ def _joined(graphs: list[tuple[Edges, int]]) -> Graphs:
     )
 
 
-def slow_laplacian(edges: Edges, nodes: int) -> np.ndarray[Any, Any]:
+def slow_laplacian(edges: I64, nodes: int) -> F64:
     """As upstream builds it: unnormalised, of the undirected graph without loops."""
     index = to_undirected(torch.from_numpy(edges), num_nodes=nodes)
-    matrix: np.ndarray[Any, Any] = to_scipy_sparse_matrix(
-        *get_laplacian(index, num_nodes=nodes), nodes
-    ).toarray()
+    matrix: F64 = to_scipy_sparse_matrix(*get_laplacian(index, num_nodes=nodes), nodes).toarray()
     return matrix
 
 
-GRAPHS: dict[str, Callable[[], Any]] = {
+GRAPHS: dict[str, Callable[[], nx.Graph]] = {
     "molecule-like tree": lambda: nx.random_labeled_tree(40, seed=1),
     "grid": lambda: nx.grid_2d_graph(7, 9),
     "star: one eigenvalue many times": lambda: nx.star_graph(30),
@@ -129,22 +124,23 @@ GRAPHS: dict[str, Callable[[], Any]] = {
     "two nodes": lambda: nx.path_graph(2),
     "no edges": lambda: nx.empty_graph(4),
     "one node": lambda: nx.empty_graph(1),
+    "pairs of equal eigenvalues": lambda: nx.grid_2d_graph(15, 15),
+    "149 equal eigenvalues": lambda: nx.star_graph(150),
+    "nearly all eigenvalues close to 0": lambda: nx.path_graph(200),
+    "barbell": lambda: nx.barbell_graph(15, 150),
 }  # fmt: skip
 
 
-def test_eigenpairs_are_the_smallest_and_orthonormal() -> None:
-    with Cases() as cases:
-        for name, dense_nodes in itertools.product(GRAPHS, [1_000, 0]):
-            with cases(f"{name} {dense_nodes}"):
-                _check_pairs(*of_networkx(GRAPHS[name]()), 10, dense_nodes)
-
-
-def _check_pairs(edges: Edges, nodes: int, count: int, dense_nodes: int) -> None:
+@pytest.mark.parametrize("dense_nodes", [1_000, 0])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_eigenpairs_are_the_smallest_and_orthonormal(name: str, dense_nodes: int) -> None:
+    edges, nodes = of_networkx(GRAPHS[name]())
     laplacian = slow_laplacian(edges, nodes)
-    values, vectors = laplacian_encoding(edges, nodes, count, dense_nodes=dense_nodes)
-    there = min(nodes, count)
+    values, vectors = laplacian_encoding(edges, nodes, 10, dense_nodes=dense_nodes)
+    there = min(nodes, 10)
     assert values.dtype == vectors.dtype == np.float32
-    np.testing.assert_allclose(values[:there], np.linalg.eigvalsh(laplacian)[:there], atol=1e-5)
+    wanted = np.linalg.eigvalsh(laplacian)[:there]
+    np.testing.assert_allclose(values[:there], wanted, rtol=1e-5, atol=1e-9)
     assert values[0] == 0
     assert np.isnan(values[there:]).all()
     assert np.isnan(vectors[:, there:]).all()
@@ -154,19 +150,6 @@ def _check_pairs(edges: Edges, nodes: int, count: int, dense_nodes: int) -> None
     size = np.abs(modes)
     first = np.argmax(size >= size.max(0) * (1 - 1e-6), axis=0)
     assert (modes[first, np.arange(there)] > 0).all()
-
-
-def test_the_sparse_solver_finds_what_the_dense_one_does() -> None:
-    for graph in [
-        nx.grid_2d_graph(15, 15),  # pairs of equal eigenvalues
-        nx.star_graph(150),  # 149 of them
-        nx.path_graph(200),  # nearly all of them close to 0
-        nx.barbell_graph(15, 150),
-    ]:
-        edges, nodes = of_networkx(graph)
-        _check_pairs(edges, nodes, 8, 0)
-        sparse, dense = (laplacian_encoding(edges, nodes, 8, dense_nodes=n)[0] for n in (0, nodes))
-        np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-9)
 
 
 def test_directions_loops_and_repeated_edges_do_not_count() -> None:
@@ -193,29 +176,18 @@ def test_an_eigenvector_lives_on_one_component() -> None:
         assert sum(bool(column[part].any()) for part in parts) == 1
 
 
-def test_an_encoding_of_several_graphs_is_that_of_each() -> None:
+@pytest.mark.parametrize("name", ["rwse5", "edge-rwse3", "lappe4", "degree-profile-2.8"])
+def test_an_encoding_of_several_graphs_is_that_of_each(name: str) -> None:
     graphs = [of_networkx(nx.random_labeled_tree(n, seed=n)) for n in (3, 12, 1, 25)]
-    joined = _joined(graphs)
+    encoding = parse_encoding(name)
     stops: list[int] = []
-    for name in ("rwse5", "lappe4", "degree-profile-2.8"):
-        encoding = parse_encoding(name)
-        assert encoding.name == name
-        arrays = encoding.compute(joined, lambda: stops.append(1))
-        assert set(arrays) == {column.key for column in encoding.columns()}
-        for g, (edges, nodes) in enumerate(graphs):
-            a, b = joined.node_ptr[g], joined.node_ptr[g + 1]
-            if name == "rwse5":
-                np.testing.assert_array_equal(
-                    arrays["node/rwse"][a:b], random_walk_encoding(edges, nodes, 5)
-                )
-            elif name == "lappe4":
-                values, vectors = laplacian_encoding(edges, nodes, 4)
-                np.testing.assert_array_equal(arrays["graph/lappe_values"][g], values)
-                np.testing.assert_array_equal(arrays["node/lappe_vectors"][a:b], vectors)
-            else:
-                wanted = local_degree_profile(edges, nodes, "2.8")
-                np.testing.assert_array_equal(arrays["node/degree_profile"][a:b], wanted)
+    together = encoding.compute(_joined(graphs), lambda: stops.append(1))
+    alone = [encoding.compute(_joined([graph]), lambda: None) for graph in graphs]
     assert stops
+    assert encoding.name == name
+    assert set(together) == {column.key for column in encoding.columns()}
+    for key, rows in together.items():
+        np.testing.assert_array_equal(rows, np.concatenate([arrays[key] for arrays in alone]))
 
 
 def test_edges_that_lead_to_missing_nodes() -> None:
@@ -223,7 +195,7 @@ def test_edges_that_lead_to_missing_nodes() -> None:
     for function, node, row in itertools.product(functions, (-1, 3, 2**40), (0, 1)):
         edges = np.array([[0, 1, 2], [1, 2, 0]])
         edges[row, 1] = node
-        with pytest.raises(DamagedInput, match="missing node"):
+        with pytest.raises(DamagedInput):
             function(edges, 3)
 
 
@@ -234,5 +206,5 @@ def test_every_encoding_reads_its_own_name_and_no_other():
         assert [other for other in encodings() if other.parse(encoding.name)] == [kind]
     assert RandomWalk(7) != Laplacian(7)
     for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
-        with pytest.raises(UsageError, match="no encoding called"):
+        with pytest.raises(UsageError):
             parse_encoding(name)

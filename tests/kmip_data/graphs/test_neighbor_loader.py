@@ -149,16 +149,6 @@ def test_all_neighbours_are_the_graph_of_the_hops(data):
         assert torch.equal(batch.e_id.sort().values, wanted)
 
 
-def test_draws_are_fair(data):
-    """Each of a node's edges is drawn with the same probability: five standard deviations."""
-    node = int(torch.bincount(data.edge_index[1]).argmax())
-    incoming = (data.edge_index[1] == node).nonzero()[:, 0]
-    loader = NeighborLoader(data, [3], input_nodes=torch.tensor([node]), seed=0)
-    counts = torch.bincount(torch.cat([next(iter(loader)).e_id for _ in range(2_000)]))[incoming]
-    p = 3 / len(incoming)
-    assert (counts - 2_000 * p).abs().max() < 5 * (2_000 * p * (1 - p)) ** 0.5
-
-
 def test_draws_follow_seed_and_epoch_not_workers(data):
     def ids(batches):
         return torch.cat([batch.e_id for batch in batches])
@@ -195,7 +185,7 @@ def test_arguments_are_pygs_or_refused_by_name(data):
     }
     assert theirs - refused <= set(inspect.signature(NeighborLoader).parameters) | {"kwargs"}
     for name in refused:
-        with pytest.raises(UsageError, match=f"cannot do {name}"):
+        with pytest.raises(UsageError, match=name):
             NeighborLoader(data, [2], **{name: "last"})
         NeighborLoader(data, [2], **{name: inspect.signature(Theirs).parameters[name].default})
     wrong = (

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kmip_data.arrays import Integers
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.statistics import (
@@ -33,7 +34,7 @@ def _records(seed: int, count: int, *, k: int | None) -> list[GraphRecord]:
         shape = (n, k) if k else (2, int(rng.integers(0, 20)) if n else 0)
         ends = rng.integers(0, max(n, 1), shape).astype(np.uint16)
         labels = rng.integers(0, 4, n).astype(np.uint8)
-        edges: dict[str, Any] = {"neighbor" if k else "edge_index": ends}
+        edges: dict[str, Integers] = {"neighbor" if k else "edge_index": ends}
         records.append(GraphRecord(key=str(i), num_nodes=n, columns={"node/y": labels}, **edges))
     return records
 
@@ -117,7 +118,7 @@ def test_a_schema_without_labels_or_edges() -> None:
     counts=st.dictionaries(st.integers(0, 5000), st.integers(1, 50), min_size=1, max_size=200),
     scale=st.sampled_from(["linear", "log2"]),
 )
-def test_bins_are_in_order_and_hold_every_count_once(counts: dict[int, int], scale: Any) -> None:
+def test_bins_are_in_order_and_hold_every_count_once(counts: dict[int, int], scale: str) -> None:
     bins = histogram(counts, scale)
     assert sum(bins["count"]) == sum(counts.values())
     assert len(bins["low"]) <= MAX_BINS

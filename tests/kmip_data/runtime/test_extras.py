@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,22 +23,6 @@ from kmip_data.pipelines.raw import obtain as raw
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
 
 
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch):
-    """Take a package away, and forbid to bring raw files in."""
-
-    def forbidden(*_args: object, **_options: object) -> None:
-        raise AssertionError("something was fetched")
-
-    monkeypatch.setattr(raw, "obtain_raw", forbidden)
-
-    def take_away(extra: str) -> None:
-        for module in MODULES[extra]:
-            monkeypatch.setitem(sys.modules, module, None)
-
-    return take_away
-
-
 def test_which_datasets_need_an_extra() -> None:
     assert NEEDY == [
         "pcqm-contact",
@@ -49,49 +34,45 @@ def test_which_datasets_need_an_extra() -> None:
     ]
 
 
-def test_molecules_without_rdkit(without, tmp_path: Path) -> None:
-    without("chem")
-    for sample in (True, False):
-        with pytest.raises(
-            MissingExtra, match="rdkit of the extra chem, which is not installed"
-        ) as caught:
-            build_dataset("peptides-func", home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
-        assert caught.value.parts["next"] == install_command("chem")
-    assert not any(tmp_path.iterdir())
+def build_molecules(folder: Path, *, sample: bool = False) -> None:
+    build_dataset("peptides-func", home=Home(folder / "home"), sample=sample, jobs=1, quiet=True)
 
 
-def test_pictures_without_their_packages(monkeypatch, tmp_path: Path) -> None:
-    for module in MODULES["images"]:
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, module, None)
-            with pytest.raises(
-                MissingExtra, match=f"{module} of the extra images, which is not installed"
-            ) as caught:
-                build_own(
-                    "superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home")
-                )
-        assert caught.value.parts["next"] == install_command("images")
-    assert not (tmp_path / "home").exists()
+def build_pictures(folder: Path) -> None:
+    build_own("superpixels", "photos", {"images": folder}, home=Home(folder / "home"))
 
 
-def test_a_module_for_lightning_without_it(without, monkeypatch) -> None:
-    without("lightning")
-    monkeypatch.delitem(sys.modules, "kmip_data.datasets.lightning", raising=False)
-    with pytest.raises(
-        MissingExtra, match="lightning of the extra lightning, which is not installed"
-    ):
-        importlib.import_module("kmip_data.datasets.lightning")
-
-
-def test_a_cluster_without_dask(without, tmp_path: Path) -> None:
-    without("distributed")
-    file = tmp_path / "scan.npy"
+def build_on_a_cluster(folder: Path, recipe: str = "points", source: str = "path") -> None:
+    file = folder / "scan.npy"
     np.save(file, np.zeros((9, 3)))
-    for recipe, source in (("points", {"path": file}), ("city", {"osm_file": file})):
-        with pytest.raises(
-            MissingExtra, match="dask of the extra distributed, which is not installed"
-        ):
-            build_own(recipe, "mine", source, home=Home(tmp_path / "home"), engine="dask")
+    build_own(recipe, "mine", {source: file}, home=Home(folder / "home"), engine="dask")
+
+
+def load_lightning(_: Path) -> None:
+    sys.modules.pop("kmip_data.datasets.lightning", None)
+    importlib.import_module("kmip_data.datasets.lightning")
+
+
+@pytest.mark.parametrize(
+    ("extra", "module", "use"),
+    [
+        ("chem", "rdkit.Chem", build_molecules),
+        ("chem", "rdkit.Chem", partial(build_molecules, sample=True)),
+        ("images", "skimage", build_pictures),
+        ("images", "PIL", build_pictures),
+        ("distributed", "dask", build_on_a_cluster),
+        ("distributed", "dask", partial(build_on_a_cluster, recipe="city", source="osm_file")),
+        ("lightning", "lightning.pytorch", load_lightning),
+    ],
+)
+def test_the_extra_is_named_before_anything_is_fetched(monkeypatch, tmp_path, extra, module, use):
+    monkeypatch.setattr(raw, "obtain_raw", lambda *_, **__: pytest.fail("something was fetched"))
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra) as caught:
+        use(tmp_path)
+    assert f"{module.partition('.')[0]} of the extra {extra}" in caught.value.what
+    assert caught.value.parts["next"] == install_command(extra)
+    assert module in MODULES[extra]
     assert not (tmp_path / "home").exists()
 
 

@@ -2,12 +2,12 @@
 
 import gc
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from support.cli import python
 
 from kmip_data.errors import OutOfResources
 from kmip_data.runtime import memory
@@ -34,32 +34,25 @@ def address(array):
     return array.__array_interface__["data"][0]
 
 
-def test_memory_of_a_dropped_tensor_is_used_again():
-    array = memory.empty((1000, 1000), FLOAT)
-    where = address(array)
-    tensor = torch.from_numpy(array)
-    del array, tensor
-    again = memory.empty((999, 1001), FLOAT)
-    assert address(again) == where
-
-
-def test_memory_in_use_is_not_given_out():
-    for keep in (
+@pytest.mark.parametrize(
+    "keep",
+    [
         lambda tensor: tensor[5:7],
         lambda tensor: tensor.numpy()[1:],
         lambda tensor: tensor.untyped_storage(),
-    ):
-        memory.release()
-        array = memory.empty((1000, 1000), FLOAT)
-        where = address(array)
-        kept = keep(torch.from_numpy(array))
-        del array
-        gc.collect()
-        assert memory.kept_bytes() == 0
-        assert address(memory.empty((1000, 1000), FLOAT)) != where
-        del kept
-        gc.collect()
-        assert memory.kept_bytes() > 0
+    ],
+)
+def test_memory_is_used_again_once_nothing_refers_to_it(keep):
+    array = memory.empty((1000, 1000), FLOAT)
+    where = address(array)
+    kept = keep(torch.from_numpy(array))
+    del array
+    gc.collect()
+    assert memory.kept_bytes() == 0
+    other = memory.empty((1000, 1000), FLOAT)
+    assert address(other) != where
+    del kept
+    assert address(memory.empty((999, 1001), FLOAT)) == where
 
 
 def test_no_more_is_kept_than_said(monkeypatch):
@@ -98,9 +91,7 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
     held.pop()
     held.clear()
     assert memory.kept_bytes() == 3 * size
-    other = memory.empty(
-        (2 * size,), np.dtype(np.uint8)
-    )  # of another size: others make room for it
+    other = memory.empty((2 * size,), np.dtype(np.uint8))  # others make room for its size
     assert memory.kept_bytes() == size
     del other
     assert memory.kept_bytes() == 3 * size
@@ -115,9 +106,7 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
 def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
     monkeypatch.setattr(memory, "free_host_memory", lambda: 1_000)
     memory.require_memory(1_000, "a city", "free some")
-    with pytest.raises(
-        OutOfResources, match=r"^a city needs about 1 kB of memory; 1 kB are free"
-    ) as raised:
+    with pytest.raises(OutOfResources) as raised:
         memory.require_memory(1_001, "a city", "free some")
     assert raised.value.parts["next"] == "free some"
 
@@ -145,9 +134,6 @@ held = memory.private_memory()
 bound.check()
 print(used, held, memory.private_memory())
 """
-    output = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    used, held, after = map(int, output.stdout.split())
+    used, held, after = map(int, python("-c", code).out.split())
     assert held > used - (32 << 20), "the heap holds what was freed"
     assert after < used - (200 << 20), "the check returned it"

@@ -143,15 +143,6 @@ def test_comes_back_unchanged(tmp_path, name):
             assert_same(batch, wanted)
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_compressed_comes_back_unchanged(tmp_path, compression):
-    for number, items in enumerate((list(qm9_graphs()), odd_dtypes(), [regular_graph(300, 3)] * 2)):
-        build = kmip_data.save(items, tmp_path / str(number), compression=compression)
-        assert verify_build(build.path).ok
-        for item, wanted in zip(kmip_data.open(build.path), items, strict=True):
-            assert_same(item, wanted, ordered=False)
-
-
 def test_k_nn_graphs_get_a_neighbour_table(tmp_path):
     graphs = [regular_graph(n, 3) for n in (5, 9)]
     dataset = kmip_data.open(kmip_data.save(graphs, tmp_path / "regular").path)

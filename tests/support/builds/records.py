@@ -68,10 +68,9 @@ def encode_shard(
     *,
     dataset: str,
     build_key: str,
-    compression: Any = None,
 ) -> EncodedShard:
     """Return what ``write_shard`` writes."""
-    parts = Parts.of(records, schema, dataset, build_key, compression)
+    parts = Parts.of(records, schema, dataset, build_key)
     data = encode(parts)
     digests = Digests()
     digests.update(data)

@@ -66,7 +66,6 @@ def put_build(
     *,
     dataset: str,
     key: str,
-    compression: Any = None,
     **card: Any,
 ) -> Build:
     """Write a build by the writers of the package: shards and the card, whose other fields are ``card``."""
@@ -74,9 +73,7 @@ def put_build(
     (folder / "splits").mkdir(exist_ok=True)
     entries = []
     for number, records in enumerate(shards):
-        done = encode_shard(
-            records, schema, dataset=dataset, build_key=key, compression=compression
-        )
+        done = encode_shard(records, schema, dataset=dataset, build_key=key)
         file = f"shards/{number:05d}.h5"
         write_file(folder / file, done.data)
         entries.append(ShardEntry(file=file, **done.facts))
