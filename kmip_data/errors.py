@@ -219,7 +219,7 @@ def occupied(
 
 
 def left_in(folder: Path) -> str:
-    """Return what is left of a folder whose files were removed by name, as words."""
+    """Describe what is left of a folder whose files were removed by name."""
     left = folder.is_dir() and any(folder.iterdir())
     return f"in {folder} what kmip-data did not write, and nothing else" if left else "nothing"
 
@@ -306,7 +306,7 @@ MODULES = {
 }
 
 
-#: Extra for an NVIDIA GPU -> what a training on one costs without it.
+#: Extra for an NVIDIA GPU -> the cost of training without it.
 GPU_EXTRAS = {
     "cuda": "a k-MIP search multiplies every pair (dense): some 100 times as long for 10⁶ keys, by count",
     "gpu": "attention, GatedGCN and norms are PyTorch's operators instead of fused kernels",
@@ -316,7 +316,7 @@ GPU_EXTRAS = {
 def install_command(extra: str) -> str:
     """Return the pip command that adds an extra to this installation, from wherever that came.
 
-    Whoever installed a clone gets the path of the clone: no index need have a package of this name.
+    For an installed clone it has the path of the clone: no index needs to have this package.
     """
     import json
     from importlib.metadata import PackageNotFoundError, distribution

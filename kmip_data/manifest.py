@@ -222,7 +222,7 @@ class Manifest(Strict):
 
 
 def digests_of(manifest: Manifest) -> str:
-    """Return of how many raw files digests are known, as text; empty without raw files."""
+    """Describe how many raw files have a known digest; empty without raw files."""
     number = len(manifest.sources)
     if not number:
         return ""

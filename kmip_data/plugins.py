@@ -4,7 +4,7 @@ A plugin is a Python file with a table ``PLUGIN``, or an installed package with 
 groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: those of
 :data:`kmip_data.manifest.ADDED`. It is code, so it is imported only where the user names it: by
 ``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of
-its names. What cards and runs say imports nothing (:func:`allowed`).
+its names. Names in cards and runs import nothing (:func:`allowed`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def allowed(given: object, config: str, folder: Path | None = None) -> list[Plug
         entries = TypeAdapter(list[Plugin | str]).validate_python(given)
     except ValidationError as error:
         raise DamagedInput(
-            f"{config} has `plugins` that are none.",
+            f"{config} has a list of `plugins` that is not valid.",
             found=first_fault(error),
         ) from error
     return [_allowed(entry, config, folder) for entry in entries]
@@ -278,10 +278,12 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
         raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")
     label = f"{name!r} in {group} of the plugin {plugin.name}"
     if _NAME.fullmatch(str(name)) is None:
-        raise UsageError(f"{label} is no name.", expected="letters, digits, '-', '_' and '.'")
+        raise UsageError(
+            f"{label} is not a valid name.", expected="letters, digits, '-', '_' and '.'"
+        )
     shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
     if name in shipped.get(group, ()):
-        raise UsageError(f"{label} is a name that kmip-data has itself.", next="another name")
+        raise UsageError(f"{label} is a name of kmip-data itself.", next="another name")
     if name in ADDED[group]:
         raise UsageError(f"{label} is a name of the plugin {ADDED[group][name][1].name}, too.")
 
@@ -314,7 +316,7 @@ def _table(value: object) -> Mapping[str, object]:
 def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
     """Return the manifest of a plugin's dataset: its ``facts``, and defaults for what they leave out."""
     if not isinstance(pipeline.facts, Mapping):
-        raise UsageError(f"`facts` of {name!r} of the plugin {plugin.name} is no mapping.")
+        raise UsageError(f"`facts` of {name!r} of the plugin {plugin.name} is not a mapping.")
     facts = dict(pipeline.facts)
     defaults = {
         "title": name,

@@ -43,7 +43,7 @@ class Home:
 
     @property
     def nearest(self) -> Path:
-        """The folder that exists: the root, or the nearest above it."""
+        """The root, or its nearest parent that exists."""
         return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
 
     @property
@@ -141,7 +141,8 @@ def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build 
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
-        if text in _known_datasets(list_builds(home)):  # a dataset goes before a folder of its name
+        # A dataset takes precedence over a folder of its name.
+        if text in _known_datasets(list_builds(home)):
             return None
         folder = home.built / text
     return Build(folder, read_card(folder))

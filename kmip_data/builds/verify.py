@@ -247,7 +247,7 @@ def _check_shard(
             number_of_graphs=(entry.graphs, shard.graphs),
             number_of_nodes=(entry.nodes, shard.nodes),
             number_of_edges=(entry.edges, shard.edges),
-            # Others lie where a reader looks for a shard that is cut, or is not.
+            # A reader looks for a whole shard first, then for its members.
             list_of_files=(
                 [Path(name).name for name in entry.files],
                 [path.name for path in shard.files],

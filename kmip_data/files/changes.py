@@ -1,14 +1,14 @@
-"""Write, replace, remove and lock files: completely, never through a link. No other module does.
+"""Write, replace, remove and lock files: completely or not at all, never through a link.
 
 **Ours by folder.** A folder that this package makes is missing or empty before, else it is refused,
 and holds a marker that says what it is for. In it files are replaced by rename, and only names that
 its owner lists are removed: others stay, and are named. Elsewhere no file is replaced unless the
 user says ``--force``.
 
-A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down
-through folders that may not, so that a link put in later leads nowhere. A file is written under a
-name that its writer alone has and holds the lock of, and renamed in; such files that nobody locks
-are removed.
+No other module does this. Folders are opened by descriptor, from a root that may be a link (a home,
+an ``--output``) down through folders that may not, so a link that appears later has no effect. A
+file is written under a temporary name that only its writer uses and has locked, then renamed;
+temporary files without a lock are removed.
 
 One process at a time writes into a folder. Its lock is ``flock``, which the kernel releases with
 the process, so a killed builder never blocks the next one. Nothing relies on it for correctness:
@@ -110,7 +110,7 @@ def refuse_taken(folder: Path, content: str) -> None:
 
 
 def _is_begun(name: str) -> bool:
-    """True if a file of this name is what a process leaves that was killed before the marker was there."""
+    """True if a process that was killed before it wrote the marker leaves a file of this name."""
     return name == OWN_LOCK or written_name(name) == MARKER
 
 
@@ -131,7 +131,7 @@ def write_file(
     root: Path | None = None,
     mode: int | None = None,
 ) -> None:
-    """Write ``data``, also in pieces, so that a crash at any moment or another writer leaves one whole file.
+    """Write ``data``, whole or in pieces; a crash at any moment, or another writer, leaves one complete file.
 
     What lies below ``root``, by default the folder of ``path``, must not be a link. ``mode`` is
     that of the new file, by default the usual one. Raises ``OutOfResources`` where the disk, a
@@ -148,7 +148,7 @@ def write_file(
         _remove_stale(folder, f"{path.name}.")
         partial = _partial_name(path.name)
         try:
-            # Within: an interrupt comes as soon as the file is there.
+            # Inside the block: an interrupt may come as soon as the file exists.
             descriptor = _new_locked(partial, folder)
             try:
                 for piece in data:
@@ -156,7 +156,7 @@ def write_file(
                 if mode is not None:
                     os.fchmod(descriptor, mode)
                 os.fsync(descriptor)
-                # By attribute of os: tests of faults wrap it.
+                # Called as an attribute of os, which fault-injection tests replace.
                 os.replace(
                     partial,
                     path.name,
@@ -179,7 +179,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
 
     It is renamed at the end.
 
-    An error leaves it to the next try. Hold the folder's lock; refusals as in :func:`write_file`.
+    An error leaves it for the next try. Hold the folder's lock; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
@@ -196,7 +196,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
 
 
 def open_partial(path: Path, folder: int | None = None) -> int:
-    """Open a file to be continued, new or there, in the open ``folder``, and return its descriptor.
+    """Open a file to continue, or a new one, in the open ``folder``; return its descriptor.
 
     Raises ``UsageError`` for a hard link or no regular file, ``OSError`` for a symbolic link.
     """
@@ -240,7 +240,7 @@ def fsync_path(path: Path) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user has named as :func:`write_file` does.
+    """Write a file that the user named, as :func:`write_file` does.
 
     One that exists is replaced and keeps its mode; a link is followed.
     """
@@ -259,12 +259,12 @@ def make_folder(path: Path, *, root: Path) -> None:
         with _opened(missing.parent, root) as folder, contextlib.suppress(FileExistsError):
             os.mkdir(missing.name, dir_fd=folder)
     with _opened(path, root):
-        pass  # it is a folder, and no link
+        pass  # a folder, not a link
 
 
 def move(source: Path, target: Path) -> None:
     """Rename what this package has just made; a file at ``target`` is replaced."""
-    os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which tests of faults wrap
+    os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which fault-injection tests replace
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:
@@ -287,7 +287,7 @@ def remove_files(
     """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
 
     What is not a regular file, lies behind a link or elsewhere stays. With ``strict`` the first
-    file that cannot be removed ends it as ``OutOfResources``; those after it stay.
+    file that cannot be removed raises ``OutOfResources``, and later ones stay.
     """
     emptied = {path for path in map(PurePosixPath, folders) if ".." not in path.parts}
     for name in map(PurePosixPath, names):
@@ -317,14 +317,14 @@ def remove_empty(folder: Path, *, root: Path | None = None) -> None:
 
 
 def remove_tree(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder of temporary files with all in it; links are neither followed nor removed."""
+    """Remove a folder of temporary files with everything in it; links are neither followed nor removed."""
     with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
         shutil.rmtree(folder.name, dir_fd=parent)
 
 
 @contextlib.contextmanager
 def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[Path]:
-    """Give a hidden folder with a marker, which is renamed to the new or empty ``folder`` at the end.
+    """Yield a hidden folder with a marker, which is renamed to the new or empty ``folder`` at the end.
 
     After an error nothing is left of it; the next call removes that of a process that was killed.
     """
@@ -344,7 +344,7 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Give a new folder for temporary files in a folder of ours, which is gone afterwards."""
+    """Yield a new folder for temporary files, which is removed afterwards."""
     folder.mkdir()
     try:
         yield folder
@@ -353,20 +353,20 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove a hidden folder of :func:`new_folder` with all in it; any other of its name stays."""
+    """Remove a hidden folder of :func:`new_folder` with everything in it; another folder of that name stays."""
     if content_of(folder) is not None:
         remove_tree(folder)
     remove_empty(folder)  # killed before it had its marker
 
 
 def remove_partials(folder: Path, *, root: Path) -> None:
-    """Remove what writers that are gone left half-written in ``folder``, if it exists."""
+    """Remove half-written files of writers that no longer run from ``folder``, if it exists."""
     with contextlib.suppress(FileNotFoundError), _opened(folder, root) as handle:
         _remove_stale(handle, "")
 
 
 def written_name(name: str) -> str | None:
-    """Return the name that a half-written file gets in the end; ``None`` for other names."""
+    """Return the final name of a half-written file; ``None`` for other names."""
     match = _PARTIAL_NAME.fullmatch(name)
     return match and match[1]
 
@@ -495,7 +495,7 @@ def build_lock(
 
     Waits, with a message, while another process has it.
 
-    Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it
+    After waiting, look at the folder again. Raises ``FolderInUse`` where another process has it
     and ``wait`` is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
     with writing(lock_path(folder)):
@@ -503,7 +503,7 @@ def build_lock(
     try:
         yield
     finally:
-        # Removed before it is free: who has it open sees that and tries again; nothing is left.
+        # Removed before it is released: a process that has it open notices, and tries again.
         remove_file(path)
         os.close(descriptor)
         with contextlib.suppress(OSError):  # another process has removed the folder
@@ -515,7 +515,7 @@ def lock_path(folder: Path) -> Path:
     """Return the path of a folder's lock: ``.locks/<name>.lock`` next to it, whose folder is made.
 
     A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is
-    a link, has it inside. Either is there only while the lock is held, or after its holder was
+    a link, has it inside. Either exists only while the lock is held, or after its holder was
     killed.
     """
     locks = folder.parent / LOCKS

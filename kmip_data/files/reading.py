@@ -1,7 +1,4 @@
-"""Small files of unknown origin, read within a limit that is checked first.
-
-Digests, JSON and CSV are read and written here.
-"""
+"""Digests, JSON and CSV; small files of unknown origin, read within a limit on their size."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
 
 
 class RandomAccess(io.RawIOBase):
-    """A file of ``size`` bytes, of which ``fetch(start, stop)`` returns those asked for."""
+    """A read-only file of ``size`` bytes, which ``fetch(start, stop)`` supplies."""
 
     def __init__(
         self,
@@ -75,7 +72,7 @@ class RandomAccess(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position."""
+        """Move to a position."""
         origin = {
             os.SEEK_SET: 0,
             os.SEEK_CUR: self._position,
@@ -85,7 +82,7 @@ class RandomAccess(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` from there."""
+        """Fill ``buffer`` from the position."""
         view = memoryview(buffer).cast("B")
         start = self._position
         stop = max(start, min(start + len(view), self._size))

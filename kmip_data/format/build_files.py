@@ -150,7 +150,7 @@ def card_files(card: Card) -> dict[str, bytes]:
 def write_card(folder: Path, card: Card) -> None:
     """Write :func:`card_files`; the card, which is the last, finishes the build.
 
-    They replace those that are there.
+    Existing ones are replaced.
     """
     # The card is the last of them: until then the folder is an unfinished build.
     for name, data in card_files(card).items():

@@ -1,4 +1,4 @@
-"""Compare files with the CRC-32 on a card, once for each state of a file."""
+"""Comparison of files with the CRC-32 on a card, once for each state of a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LARGE = 2**30  #: bytes of a file above which a receipt saves the next process a
 _PIECE = 2**20  #: bytes read at once; they stay in the processor's cache
 
 State = tuple[int, int, int]  #: inode, size and time of the last change, in ns
-#: States that were compared in this process, or in the one that this one was forked or unpickled
-#: from, by path and CRC-32.
+#: States found sound by this process, or by the one it was forked or unpickled from, by path and
+#: CRC-32.
 sound: dict[tuple[Path, str], State] = {}
 
 
@@ -91,5 +91,5 @@ def _write_receipt(path: Path, state: State) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(state).encode())
-    except (OSError, KmipDataError):  # a home that is read alone: checked in the next process again
+    except (OSError, KmipDataError):  # a read-only home: the next process checks again
         return

@@ -1,4 +1,4 @@
-"""The page of a build, and text of strangers in Markdown."""
+"""The page of a build in Markdown, with foreign text escaped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPREADS = {
 _BAR = 24  #: characters of the longest bar of a histogram
 _ROWS = 16  #: most rows of a histogram on the page
 _WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a link
-#: Markup characters of Markdown; an underline between letters is none.
+#: Markup characters of Markdown; an underscore between letters is not one.
 _MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 

@@ -225,7 +225,7 @@ class Shard:
     def private(self, key: str) -> Array:
         """Return a complete dataset that is :meth:`mapped` in a map of its own, writable.
 
-        What is written stays in this process; nothing is copied before.
+        Writes stay in this process; nothing is copied in advance.
         """
         offset = self._offsets[key] or 0
         return self._view(self._entry(key), self._new_map(private=True), offset)
@@ -285,7 +285,7 @@ class Shard:
 
     @contextlib.contextmanager
     def _opened(self, *, private: bool = False) -> Iterator[list[io.FileIO]]:
-        """Open the files, which are those on the card; a ``private`` map follows another map."""
+        """Open the files and compare them with the card; those of a ``private`` map were compared before."""
         with contextlib.ExitStack() as stack:
             try:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
@@ -346,7 +346,7 @@ def map_files(
 ) -> memoryview:
     """Map open files read-only in a row, as if they were one; the caller may close them at once.
 
-    A ``private`` map can be written to: a page that is becomes memory of this process.
+    Pages written in a ``private`` map become memory of this process.
 
     A build can have more shards than a process may open files, of which ``mmap.mmap`` keeps a
     duplicate, so ``mmap(2)`` is called. It can also replace pages of a map: each file is mapped
@@ -363,8 +363,8 @@ def map_files(
     release = weakref.finalize(buffer, library.munmap, address, total)
     release.atexit = False  # arrays may be in use until the process ends
 
-    # 2. Each file over its part of the range. Of a private map all pages might be written: without
-    #    a reserve for that, one may be larger than memory.
+    # 2. Each file over its part of the range. No memory is reserved for the pages of a private map,
+    #    which may be larger than memory.
     access = mmap.PROT_READ
     flags = mmap.MAP_SHARED | _MAP_FIXED
     if private:

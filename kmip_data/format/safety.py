@@ -201,7 +201,7 @@ class _Inspection:
         stored_bytes: int,
         where: str,
     ) -> None:
-        """Check the declared size of a dataset against the bytes that are stored_bytes of it."""
+        """Check the declared size of a dataset against its stored bytes."""
         what = "declares absurd sizes"
         declared = stored.nbytes
         # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is

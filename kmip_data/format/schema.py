@@ -87,10 +87,10 @@ class Column:
         return self.key.split("/", 1)[0]
 
     def fault(self, values: Array) -> str:
-        """Return which promise of the column some values break, for a message; empty: none."""
+        """Return the promise of the column that some values break, for a message; empty if none."""
         if not values.size:
             return ""
-        # The least and the largest of values that may be NaN are those of the others.
+        # Where NaN is allowed, it has no part in the bounds.
         least = values.min() if self.finite else np.fmin.reduce(values, axis=None)
         most = values.max() if self.finite else np.fmax.reduce(values, axis=None)
         if self.finite and not (np.isfinite(least) and np.isfinite(most)):

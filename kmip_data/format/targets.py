@@ -1,4 +1,4 @@
-"""Task that the targets of a schema pose: what is predicted, in words of OGB, and by which metric."""
+"""Prediction task of a schema: its targets, its name in OGB's words, and its metric."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def is_whole(column: Column) -> bool:
 
 
 def is_labels(column: Column) -> bool:
-    """True if targets are classes or labels, which are numbers where some are unknown."""
+    """True if targets are classes or labels; labels are stored as floats where some are unknown."""
     return is_whole(column) or column.num_classes is not None
 
 
@@ -89,7 +89,7 @@ def kind_of(column: Column) -> Kind:
 
 
 def task_type(schema: Schema) -> str | None:
-    """Return the task in OGB's words; Returns ``None`` without targets."""
+    """Return the task in OGB's words; ``None`` without targets."""
     column = target_column(schema)
     if column is None:
         return None
@@ -102,7 +102,7 @@ def task_type(schema: Schema) -> str | None:
 def num_tasks(schema: Schema) -> int:
     """Return the number of targets of a row: labels or numbers.
 
-    There is 1 for classes and links, and 0 without targets.
+    It is 1 for classes and links, and 0 without targets.
     """
     column = target_column(schema)
     if column is None:

@@ -115,8 +115,7 @@ class ComputedRows:
 
 
 MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
-#: Offset of the four bytes of the superblock that say that a file is open; an image has zeros
-#: there.
+#: Offset of the four bytes of the superblock that mark a file as open; an image has zeros there.
 _OPEN = 20
 #: Size above which a shard is written in pieces, not made in memory.
 STREAMED_BYTES = 2**24
@@ -140,7 +139,7 @@ def write_shard(
     """Check ``records`` against ``schema`` and write them as one shard (``docs/format.md``).
 
     All records are held in memory, in the order of the shard; the bytes of a large one go to the
-    file in pieces and are never all there. Node and edge data are stored contiguous, so that readers
+    file in pieces and are never all in memory. Node and edge data are stored contiguous, so that readers
     map them. Above ``MEMBER_BYTES`` several files are written instead.
 
     Returns its entry on a card: ``sha256``, ``crc32``, ``bytes``, ``graphs``, ``nodes``, ``edges``
@@ -225,7 +224,7 @@ def _lay_out(
 ) -> None:
     """Store attributes and datasets.
 
-    With ``left_out`` it gets data of nodes and edges instead, by offset.
+    With ``left_out``, data of nodes and edges are not stored; it receives their datasets by offset.
     """
     put_text(file, "format", names.FORMAT)
     file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
@@ -263,7 +262,7 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
     ):
         left_out: dict[int, Expected] = {}
         _lay_out(file, parts, left_out=left_out)
-        file.flush()  # and read before it is closed, which gives room at the end up
+        file.flush()  # read before closing, which would cut off the room at the end
         os.pwrite(sparse.fileno(), bytes(4), _OPEN)
         done = sparse.seek(0)
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
@@ -324,7 +323,7 @@ def _check_values(rows: Array, entry: Expected, parts: Parts) -> None:
 
 
 class Parts(NamedTuple):
-    """Checked records and what else a shard is made of."""
+    """Checked records, and everything else that a shard consists of."""
 
     records: list[GraphRecord]
     layout: dict[str, Expected]

@@ -31,8 +31,8 @@ class Neighborhoods:
     """Incoming edges of every node, to draw from.
 
     ``edge_index`` (2, E), of whole numbers, are sources and targets among ``num_nodes``. The
-    sources are not copied, so that those of a mapped shard stay there; where the edges are sorted
-    by target, nothing as long as they are is allocated. Several threads may draw at a time.
+    sources are not copied, so those of a mapped shard stay in the map; where the edges are sorted
+    by target, no array of their length is allocated. Several threads may draw at a time.
     """
 
     def __init__(self, edge_index: Integers, num_nodes: int) -> None:
@@ -133,7 +133,7 @@ class Neighborhoods:
         generator: np.random.Generator,
         replace: bool,
     ) -> tuple[I64, I64]:
-        """Incoming edges of ``nodes``, ``fanout`` of each, and the position in ``nodes`` of their target."""
+        """Return ``fanout`` incoming edges of each node, and the position in ``nodes`` of their target."""
         key = generator.integers(2**64, dtype=np.uint64)
         position, owner = _draw(self._start, nodes, fanout, replace, key)
         if self._edges is not None:
@@ -250,8 +250,8 @@ def _met(
 ) -> tuple[I64, I64]:
     """Number the sources of some edges.
 
-    Returns those without a number, once each, in order: they get the numbers from ``count`` on; and
-    the numbers of all.
+    Returns those that had no number, once each, in the order of their new ones from ``count`` on;
+    and the numbers of all.
     """
     met = np.empty_like(edges)
     numbered = np.empty_like(edges)

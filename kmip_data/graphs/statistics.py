@@ -182,7 +182,7 @@ def _degrees(ends: list[Array], nodes: list[int]) -> dict[int, int]:
         first = np.cumsum([0, *nodes[:-1]])
         joined = np.concatenate(ends) + np.repeat(first, list(map(len, ends)))
     degree = np.zeros(sum(nodes), np.int64)
-    # In blocks: numpy counts a copy in eight bytes each, which of 10⁹ ends is more than memory has.
+    # In blocks: numpy counts in a copy of eight bytes an end, too much memory for 10⁹ of them.
     for start in range(0, len(joined), BLOCK):
         degree += np.bincount(joined[start : start + BLOCK], minlength=len(degree))
     counts = np.bincount(degree)

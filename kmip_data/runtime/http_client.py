@@ -30,8 +30,8 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 class MirrorFailed(Exception):
     """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
 
-    ``again``: worth another try at the same mirror, after as many seconds as the server asked to
-    ``wait``; ``stalled``: it took long already, so only if this one brought something.
+    ``again``: the same mirror is worth another try, after the seconds that the server asked to
+    ``wait``; ``stalled``: only if this try brought data.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class MirrorFailed(Exception):
 
 
 class Session(requests.Session):
-    """Connections that are reused by one thread, since ``requests`` promises nothing to several."""
+    """Connections reused by one thread: ``requests`` does not promise to be safe with several."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ _FAILURES = (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.
 
 
 def body(response: requests.Response) -> Iterator[bytes]:
-    """Yield the bytes of the answer as they come, as they are (no content coding undone).
+    """Yield the bytes of the answer as they arrive; no content coding is undone.
 
     In every ``STALL`` seconds of waiting for the server ``RATE`` bytes a second must come; the time
     that the caller takes between two pieces does not count. Raises :class:`MirrorFailed` where the
@@ -196,7 +196,7 @@ def from_exception(error: Exception) -> MirrorFailed:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the text of the exception that started it, in one line."""
+    """Return the message of the root cause on one line."""
     while isinstance(
         inner := getattr(error, "reason", None) or (error.args or [None])[0], BaseException
     ):

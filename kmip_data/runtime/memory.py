@@ -1,4 +1,4 @@
-"""Memory of this process: used, free, failed allocations, and buffers that batches use again.
+"""Memory of this process: used and free memory, failed allocations, and buffers reused by batches.
 
 A batch of eight S3DIS graphs takes 17 MB. Fresh pages for it cost more than filling it (the kernel
 zeroes each at its first touch), and the C library returns what is freed above 32 MB to the kernel
@@ -84,7 +84,7 @@ def peak_host_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """Return the bytes that this process can still get: what the system has, within the process's limits."""
+    """Return the bytes that this process can still allocate, within its limits and those of the system."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -208,7 +208,7 @@ def _used_bytes() -> int:
 
 
 def return_what_is_freed() -> None:
-    """Map each later block of the C library from :data:`SMALLEST` bytes by itself, until the process ends.
+    """Let the C library map each block of :data:`SMALLEST` bytes or more separately from now on.
 
     By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a
     step on 100,000 nodes. A step there takes a quarter more processor time for its fresh pages.

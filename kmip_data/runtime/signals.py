@@ -71,7 +71,7 @@ def repeating(shown: _Hook) -> _Hook:
 def terminable() -> Iterator[None]:
     """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
 
-    None is lost where Python would swallow it, or a library makes an error of its own of it.
+    No signal is lost where Python would swallow it, or a library would raise an error of its own.
     Outside the main thread, and for a signal that the program handles itself or ignores
     (``nohup``), nothing changes. The old handlers are back afterwards.
     """

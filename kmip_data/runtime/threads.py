@@ -1,4 +1,4 @@
-"""Threads and processes: compiled kernels and their pool, a loader's batches ahead, ``kmip-data`` started again.
+"""Threads and processes: compiled kernels and their pool, work done ahead, ``kmip-data`` as a child.
 
 The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
 data-loader worker. Where PyTorch is loaded its own threads run kernels instead of the pool's: between
@@ -307,7 +307,7 @@ def begin_process(
 ) -> subprocess.Popen[bytes]:
     """Start ``kmip-data`` as a process without input that writes into ``output``.
 
-    On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the
+    It uses 1/``share`` of the cores unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the
     caller ends it, once.
     """
     whole = {**os.environ, **environment}

@@ -53,7 +53,7 @@ def random_walk_encoding(
     ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated,
     PyTorch Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed
     over the nodes that it reaches, in float64, and rounded once. Raises ``DamagedInput`` if an edge
-    leads to a node that is not there.
+    leads to a missing node.
 
     ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1; ``node_ptr`` int64 (G
     + 1) says where each graph begins if the nodes are of several, whose rows do not depend on each

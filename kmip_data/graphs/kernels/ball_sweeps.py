@@ -7,7 +7,7 @@ one vector operation. Sweeps over the nodes, in breadth-first order and back, re
 changes; only rows with a changed neighbour are visited. The values are first hops, then lengths.
 
 A node outside the ball of a lane has NaN in it. A comparison with NaN is false, so NaN is never
-replaced and never propagated: the search of each lane stays inside its seeds ball without a test.
+replaced and never propagated: the search of each lane stays inside the ball of its seed without a test.
 
 **Why this equals Dijkstra's result to the last bit.** Adding a length is monotone, even when
 rounded, so the least value over all paths, each summed from its source outwards in float64, is the
