@@ -1,6 +1,6 @@
-"""From a folder, or a name with parameters, to a finished build, which is made if it is missing.
+"""Find a finished build by folder, or by name and parameters; build it if it is missing.
 
-Rooms above import only this module of the pipelines; it imports the others when it builds.
+Packages above import this module of the pipelines alone; it imports the others to build.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def find(
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
-    """Return the finished build that ``target`` means, a folder or a name.
+    """Return the finished build of ``target``, a folder or a name.
 
     Nothing is built or downloaded.
 
     A folder below ``built/`` in the home may be given by its name alone. The build must have the
     values in ``parameters``; with the name of a shipped dataset, its defaults stand for the others.
-    ``sample`` looks for a sample; a folder must hold one. ``dataset`` is what the build in a folder
-    must be of; then ``sample`` must hold either way.
+    ``sample`` looks for a sample; a folder must hold one. ``dataset`` is the required dataset of a
+    folder; then ``sample`` must match either way.
 
-    Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or
-    the folder holds a build with other values; ``DamagedInput`` where it has no readable card.
+    Raises ``UsageError`` if no build matches (with the ``build`` command), several do, or the
+    folder holds a build with other values; ``DamagedInput`` without a readable card.
     """
     home = Home.locate(home)
     build = build_in(target, home)
@@ -70,16 +70,16 @@ def obtain(
 ) -> Build:
     """Return the build of ``target`` with the given split, building what is missing.
 
-    The name of a shipped dataset is taken as such, also where a folder is called so; anything else
-    is found as by :func:`find`, which has the same arguments. A missing split is added also where
-    ``build`` is false. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`.
-    Raises ``UsageError`` where a name or value is wrong, several builds match, or none does and
-    ``build`` is false.
+    The name of a shipped dataset takes precedence over a folder; anything else is found by
+    :func:`find`, which has the same arguments. A missing split is added even if ``build`` is false.
+    ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`. Raises
+    ``UsageError`` where a name or value is wrong, several builds match, or none does and ``build``
+    is false.
     """
     name = os.fspath(target)
     home = Home.locate(home)
     BuildOptions.of(name, options)  # checked also where nothing is built
-    # A folder, a saved dataset or one of your own: it is found, never built.
+    # A folder, a saved dataset or your own: find it, never build.
     if name not in dataset_names():
         existing = find(
             target,
@@ -100,9 +100,9 @@ def obtain(
             **options,
         )
     else:
-        # A shipped dataset that may not be built: look for one with these parameters.
+        # A shipped dataset without permission to build: look for one with these parameters.
         existing = _find_named(name, dict(parameters or {}), home, sample=sample)
-    # A split needs no raw files where its rule needs none: it is added in any case.
+    # Add the split in any case: most rules need no raw files.
     split_name(existing, split_parameters)
     return existing
 
@@ -115,10 +115,10 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
 
 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
-    """Add the columns that the build does not have yet; ``rwse20`` is a name.
+    """Add missing columns to the build, by names such as ``rwse20``.
 
-    Raises ``UsageError`` where there is no encoding of that name, or the build folder may not be
-    written to; ``DamagedInput`` where a shard is damaged.
+    Raises ``UsageError`` for an unknown encoding, or a read-only build folder; ``DamagedInput`` for
+    a damaged shard.
     """
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:
@@ -128,7 +128,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
 
 
 def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all parameters of a dataset as its card has them: those given, checked, and the defaults.
+    """Return all parameters of a dataset as on its card: the given ones, validated, and defaults.
 
     Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of
     range.
@@ -172,7 +172,7 @@ def _check_build(
     sample: bool,
     dataset: str | None,
 ) -> None:
-    """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
+    """Refuse a build folder that contradicts the other arguments, such as another k."""
     card = build.card
     wanted: dict[str, Any] = {}
     if dataset is not None:
@@ -181,7 +181,7 @@ def _check_build(
         wanted["sample"] = sample
     wanted.update(_as_recorded(dataset or card.manifest, parameters))
 
-    # Only what was asked for is compared: a folder may have been built with any other values.
+    # Compare the given arguments alone: a folder may have any other values.
     recorded = {
         "dataset": card.dataset,
         "sample": card.sample,
@@ -198,9 +198,9 @@ def _check_build(
 
 
 def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters given, checked and as a card has them.
+    """Return the given parameters, validated, as on a card.
 
-    Those of a saved dataset are returned as they are.
+    Those of a saved dataset are returned unchanged.
     """
     values = {}
     # JSON has no tuples: a card has lists.

@@ -1,8 +1,8 @@
 """Datasets in the short form: columns and splits in the manifest, and a class that reads the files.
 
-``read`` returns the arrays of a graph as the files have them: ``x``, ``y``, ``edge_index`` and what
-else ``[layout.columns]`` names. It checks nothing that the manifest says: :func:`fitted` compares
-values with the columns before it casts them, and gives edges their other direction after that.
+``read`` returns the arrays of a graph as stored in the files: ``x``, ``y``, ``edge_index`` and
+further ``[layout.columns]``. It checks nothing that the manifest states: :func:`fitted` validates
+values before casting them, and adds reverse edges afterwards.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from kmip_data.pipelines.shared.records import (
     units_of_parts,
 )
 
-BATCH = 256  #: graphs that are checked together
+BATCH = 256  #: graphs checked at a time
 _NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
 
 Graph = Mapping[str, Any]
@@ -58,11 +58,11 @@ T = TypeVar("T")
 
 
 class Raw:
-    """Raw files of one dataset, for its reader; it knows which file, line or record is read now."""
+    """Raw files of a dataset for its reader, tracking the current file, line or record."""
 
     def __init__(self, folder: Path, dataset: str) -> None:
         self.folder = folder
-        self.place = dataset  #: begins each error
+        self.place = dataset  #: prefix of errors
 
     def path(self, pattern: str) -> Path:
         """Return the one file whose name matches ``pattern``."""
@@ -82,7 +82,7 @@ class Raw:
         return self.each("line", lines, header + 1)
 
     def each(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
-        """Yield the items of the file that is read; errors say which one."""
+        """Yield the items of the current file; errors name the item."""
         file = self.place
         for number, item in enumerate(items, first):
             self.place = f"{file}, {name} {number}"
@@ -102,7 +102,7 @@ class Raw:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Name what is read in errors of Python's, which say nothing about a file."""
+        """Add the current item to Python's errors, which do not name a file."""
         try:
             yield
         except KmipDataError:
@@ -244,7 +244,7 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
 def fitted_batches(
     graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
 ) -> Iterator[tuple[dict[str, Array], I64]]:
-    """Check graphs many at a time, and again one by one where a batch has a fault, to name it."""
+    """Check graphs in batches, and one by one to name a fault."""
     placed = ((raw.place, graph) for graph in graphs)
     while batch := list(islice(placed, BATCH)):
         try:

@@ -115,7 +115,7 @@ class _Run:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, plan: BuildPlan) -> Iterator[Self]:
-        """Make the folders, start an executor, and leave nothing half-written in the end."""
+        """Create the folders, start an executor, and remove half-written files at the end."""
         folder = plan.folder
         work = folder / WORK
         with writing(folder):
@@ -139,11 +139,11 @@ class _Run:
             ) as executor:
                 yield cls(plan, jobs, Steps(work), executor)
         finally:
-            # Of workers that died or were ended while they wrote.
+            # Left by workers that died or were killed while writing.
             remove_half_done(folder)
 
     def prepare(self) -> Prepared:
-        """Run the pipeline's ``prepare`` and the passes after it, each once for all runs, in a worker."""
+        """Run the pipeline's ``prepare`` and further passes, each once over all runs, in a worker."""
         raw = self.plan.raw
         work = self.steps.work
         prepared = Prepared(raw.path)
@@ -155,7 +155,7 @@ class _Run:
             inside = result["inside"]
             prepared = Prepared(raw.path if inside is None else work / inside, result["plan"])
             if number:
-                # Runs on disk go as soon as what is made of them is there.
+                # Remove the files of a pass as soon as the next one is done.
                 files.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
@@ -167,7 +167,7 @@ class _Run:
         with writing(pieces):
             files.remove_tree(pieces, root=plan.folder)  # of a run that was killed
             files.make_folder(pieces, root=plan.folder)
-        # A second process costs no time here, and many builds need no more than these two.
+        # A second process starts meanwhile; many builds need no more than these two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
         prepared = self.executor.prepare(
             prepare,
@@ -186,7 +186,7 @@ class _Run:
         return result
 
     def build(self, prepared: Prepared) -> list[UnitResult]:
-        """Deal the records to units and build those that are not on disk; return all, in order."""
+        """Assign the records to units and build missing ones; return all, in order."""
         plan = self.plan
         units = plan.pipeline.units(prepared, plan.params)
         if [unit.index for unit in units] != list(range(len(units))):
@@ -196,7 +196,7 @@ class _Run:
                 "There is nothing to build: the raw files have no record for these parameters."
             )
         self.steps.finish(UNITS, {"count": len(units)})  # for `kmip-data list`
-        # A city is one unit: what the jobs cannot share among units, threads share inside one.
+        # Surplus jobs become threads within units: a city is one unit.
         threads = max(1, self.jobs // len(units))
         tasks = [
             BuildTask(
@@ -228,7 +228,7 @@ def _finished_units(
     folder: Path,
     tasks: Iterable[T],
 ) -> dict[str, UnitResult]:
-    """Return the units of ``tasks`` whose file lies there with the digest in their result, by file."""
+    """Return the units of ``tasks`` whose file exists with the digest of their result, by file."""
     finished = {}
     for task in tasks:
         # Not done, or of another version.

@@ -1,4 +1,4 @@
-"""Unfinished builds: which steps are done, which folders they may use, what is removed of them."""
+"""Unfinished builds: finished steps, allowed folders, and clean-up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORK = "work"  #: folder inside an unfinished build: results of steps, what ``pr
 PREPARATION = "the preparation of the raw files"  #: the one call that is not a unit
 RESUMES = "finished shards; the next run resumes from them"
 UNITS = "units"  #: step that counts the units
-_MAX_BYTES = 2**28  #: of the result of a step: the plan of a pass may list every record
+_MAX_BYTES = 2**28  #: largest result of a step in bytes: the plan of a pass may list every record
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class UnitResult:
 class Steps:
     """Results of the finished steps of a build, a JSON file each in the folder ``work``.
 
-    A result is synced and renamed in after all that it describes is on disk, so a step whose file
-    is there is done. A shard must also have the digest in its result.
+    A result is synced and renamed into place after everything it describes is on disk, so a step
+    with a file is done. A shard must also have the digest in its result.
     """
 
     def __init__(self, work: Path) -> None:
         self.work = work
 
     def result(self, step: str) -> dict[str, Any]:
-        """Return the result of a step; of one that is not done, or cannot be read, an empty one."""
+        """Return the result of a step; empty if it is not done or cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             result = read_json(self._path(step), _MAX_BYTES)
             if isinstance(result, dict):
@@ -78,7 +78,7 @@ class UnfinishedBuild:
 
     path: Path
     finished: int  #: number of shards on disk
-    shards: int | None  #: number in the end; ``None`` where it was stopped before that was known
+    shards: int | None  #: final number of shards; ``None`` if stopped before it was known
 
 
 def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
@@ -131,7 +131,7 @@ def remove_work(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
-    """Remove what the unfinished build of this key made in ``folder``.
+    """Remove everything that the unfinished build of this key made in ``folder``.
 
     Returns True if there was one.
     """
@@ -146,6 +146,6 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
 
 def remove_half_done(folder: Path) -> None:
-    """Remove what writers that are gone left half-written."""
+    """Remove half-written files of ended writers."""
     for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
         files.remove_partials(inside, root=folder)

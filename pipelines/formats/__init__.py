@@ -1,1 +1,1 @@
-"""Readers of raw file formats, none of them trusted; ``name`` is what messages call the file."""
+"""Readers of untrusted raw file formats; ``name`` is the file's name in messages."""

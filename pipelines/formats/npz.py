@@ -1,4 +1,4 @@
-"""Arrays of an ``.npz`` file as streams: read in order, inflated on the way, never held as a whole."""
+"""Arrays of an ``.npz`` file as streams: read in order and inflated piece by piece."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ArrayStream:
         return values
 
     def skip(self, count: int) -> None:
-        """Pass over the next ``count`` values."""
+        """Skip the next ``count`` values."""
         left = count * self.dtype.itemsize
         while left:
             left -= len(self._next(left))

@@ -1,9 +1,8 @@
 """Tables of numbers without a header, gzip-compressed, read block by block.
 
-A compiled kernel splits the text and makes the numbers, about ten times as fast as a row at a time
-in Python. A number becomes the nearest float64, as by Python's ``float``: one of up to 15 digits
-directly, since its digits and the power of ten are exact; a block with a longer one is read again
-by Python.
+A compiled kernel parses the text, about ten times as fast as Python row by row. A number becomes
+the nearest float64, as with Python's ``float``: up to 15 digits directly, since digits and power of
+ten are exact; a block with a longer number is parsed again by Python.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ POWERS: F64 = np.array([10.0**power for power in range(EXACT + 1)])
 #: Results of the kernel.
 _FAULT = 0
 _SOUND = 1
-_LONG = 2  #: a number is too long to be made here
-_MOST = 10**17  #: digits of more than this are passed over
+_LONG = 2  #: a number is too long for the kernel
+_MOST = 10**17  #: further digits are skipped
 _MINUS = ord("-")
 _PLUS = ord("+")
 _POINT = ord(".")
@@ -52,7 +51,7 @@ class Table:
     high: float | Sequence[int] = float(np.finfo(np.float32).max)  #: of all columns, or of each
     whole: bool = True  #: True if ``0.5`` is a fault
     missing: bool = False  #: True if a field may be empty, or ``nan``: NaN
-    empty: bool = False  #: True if there may be no lines
+    empty: bool = False  #: True if the file may be empty
 
     @property
     def name(self) -> str:

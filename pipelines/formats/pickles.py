@@ -1,10 +1,9 @@
 """Read a pickle without running it: data, and calls of an explicit allow-list, nothing else.
 
 A pickle is a small program, and Python's own reader lets it import and call anything. This one
-carries out the opcodes that build numbers, text, bytes and containers itself. A global that is not
-on the caller's list is refused where it is named, before any call, and a call only reaches the
-function that the list maps the name to. No class is imported, no attribute is set, nothing is
-looked up by name.
+interprets the opcodes that build numbers, text, bytes and containers. A global outside the caller's
+list is refused when named, before any call, and a call reaches only the function that the list maps
+the name to. No class is imported, no attribute is set, nothing is looked up by name.
 
 A list of any size is streamed out of a mapped file: long byte strings are views of it, and items
 leave the list as soon as the pickle appends them, so that memory does not grow with the file (27
@@ -36,7 +35,7 @@ _TEXTS = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE B
 _BYTES = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
 _VALUES = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_LONG = 64  #: bytes from which a byte string is a view
+_LONG = 64  #: fewest bytes of a byte string that becomes a view
 _NAME = 256  #: length below which text may be a name that later items refer back to
 _KEYS = frozenset({str, int, bool, bytes, float, type(None)})  #: types of keys
 _SHARED = 1_000  #: most names and types that outlive a part of a list
@@ -71,7 +70,7 @@ class RefusedError(Exception):
 
 
 def never_called(what: str) -> Callable[..., Value]:
-    """Return what stands for a name that may be mentioned but not called."""
+    """Return a placeholder for a name that may be mentioned but not called."""
 
     def refuse(*_: Value) -> Value:
         raise RefusedError(f"a call of {what}")
@@ -268,7 +267,7 @@ class _Machine:
                     push(bytes(piece))
             elif code in (_APPEND, _APPENDS):
                 items = [stack.pop()] if code == _APPEND else self._since_mark()
-                # Only the outermost list leaves: inner ones are parts of an item.
+                # Only the outermost list is streamed: inner ones are parts of an item.
                 if streamed and len(stack) == 1 and type(stack[0]) is list:
                     yield self._hand_out(items), position
                 else:
@@ -289,7 +288,7 @@ class _Machine:
         opcode = _OPCODES.get(code)
         if opcode is None:
             raise ValueError(f"no opcode: byte {code:#04x} at {position - 1}")
-        # Opcodes of a header, a name, a number: few in a file, so that generality may cost.
+        # Opcodes of headers, names and numbers are rare, so generality may be slow.
         argument = None
         if opcode.arg is not None:
             self._file.seek(position)
@@ -352,7 +351,7 @@ class _Machine:
         return _ready(value)
 
     def _hand_out(self, items: list[Value]) -> list[Value]:
-        """Return the items, which neither the list nor the memo keeps."""
+        """Return the items, and drop them from list and memo."""
         memo = self._memo
         # The memo would hold every item: only names and types, the earliest 1,000, outlive a part.
         shared: dict[int, Value] = {}
@@ -364,7 +363,7 @@ class _Machine:
         memo.clear()
         memo.update(shared)
 
-        # What waited for its state when it was appended has it by now.
+        # Pending values have received their state by now.
         (outer,) = self._stack
         ready = [_ready(item) for item in (*outer, *items)]
         outer.clear()
@@ -410,14 +409,14 @@ def _of_type(value: Value, wanted: type) -> Value:
 
 def _pairs(items: list[Value]) -> dict[Value, Value]:
     keys = items[::2]
-    # The hash of tuples in tuples takes time that doubles with each level.
+    # Hashing nested tuples takes time that doubles with each level.
     if not all(map(_KEYS.__contains__, map(type, keys))):
         raise RefusedError("a key that is neither a number nor text")
     return dict(zip(keys, items[1::2], strict=True))
 
 
 def _is_shared(value: Value) -> bool:
-    """True if later items may refer to it: names and types, which all have in common."""
+    """True if later items may refer to it, as to names and types."""
     if isinstance(value, str | bytes):
         return len(value) < _NAME
     return isinstance(value, _Global | np.dtype)

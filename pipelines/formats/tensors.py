@@ -1,16 +1,16 @@
-"""Read numpy arrays and tensors from pickles and ``.pt`` files, without torch and without running anything.
+"""Read numpy arrays and tensors from pickles and ``.pt`` files, without torch and without executing code.
 
 ``torch.save`` of version 1.6 and later writes a zip of ``<name>/data.pkl`` and one stored member a
-storage. A storage becomes a numpy array and a tensor a view of it. A worker that imported torch
-would start in 2.7 s with 295 MiB, not in 0.8 s with 111 MiB.
+storage. A storage becomes a numpy array and a tensor a view of it. A worker that imports torch
+takes 2.7 s and 295 MiB to start, instead of 0.8 s and 111 MiB.
 
 An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` for every
 tensor with a whole file of the layout before version 1.6, which torch would load, and run. Here its
 header must be the one that torch writes, and the array is a view of the numbers behind it.
 
 Arrays are of plain numbers, and views of exactly as many bytes as their shape says. Other values
-are only looked at by type: the text and the hash of nested tuples can take time that doubles with
-each level.
+are examined by type alone: text and hash of nested tuples can take time that doubles with each
+level.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _of_zip(
         raise _damaged(path.name, f"{len(roots)} members called data.pkl")
     if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
         raise _damaged(path.name, "a compressed member")
-    # Members that overlap make a small file a large one in memory.
+    # Overlapping members would let a small file become large in memory.
     if sum(info.file_size for info in entries.values()) > path.stat().st_size:
         raise _damaged(path.name, "members that overlap")
     root = roots[0]
@@ -263,7 +263,7 @@ def _tensor(
     if 0 in size:
         return np.empty(size, storage.dtype)
 
-    # Most tensors lie in one piece: a slice is made ten times faster than strides.
+    # Most tensors are contiguous: a slice is ten times faster than strides.
     total = 1
     has_gaps = False
     for count, step in zip(reversed(size), reversed(stride), strict=True):

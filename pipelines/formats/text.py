@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
 
 MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
-_ALPHABET = b"0123456789+-.eE \t\n"  #: nothing in it is a number to numpy and none to us
+_ALPHABET = b"0123456789+-.eE \t\n"  #: characters of decimal numbers
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -124,7 +124,7 @@ def parse_points(data: bytes, columns: int, *, name: str) -> F32:
 
 
 def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
-    """Return the error for the first line that is not what it should be."""
+    """Return the error for the first invalid line."""
     lines = text.removesuffix(b"\n").decode("latin-1").split("\n")
     with np.errstate(over="ignore"):
         for number, line in enumerate(lines, 1):
@@ -181,7 +181,7 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
 
 
 def write_rows(folder: Path, rows: Iterable[str]) -> int:
-    """Write ASCII texts, one after the other, and where each ends; return how many."""
+    """Write ASCII texts, concatenated, and their end positions; return how many."""
     ends = [0]
     with (folder / "rows.txt").open("wb") as file:
         for row in rows:

@@ -1,1 +1,1 @@
-"""The raw data of a dataset: found, fetched or generated, verified, and kept in the home folder."""
+"""Raw data of datasets: found, fetched or generated, verified, and stored in the home folder."""

@@ -1,6 +1,6 @@
 """Files in a folder, a zip, a tar or a bare file, read by :mod:`zipfile` and :mod:`tarfile`.
 
-Which of them are wanted, and how large they may be, is decided in
+Selection of members and size limits are in
 :mod:`~kmip_data.pipelines.raw.extract`.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unreadable
 from kmip_data.files.reading import InflateError, open_gzip
 
-HEAD = 512  #: bytes from which the kind of a file is recognised
+HEAD = 512  #: bytes that identify the kind of a file
 PIECE = 2**18  #: bytes handled at a time
 _OPENERS: dict[str, Any] = {"gzip": open_gzip, "bzip2": bz2.open, "xz": lzma.open}
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
@@ -40,13 +40,13 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in an archive, which is read while :func:`files_in` stands at it."""
+    """A file in an archive, readable until :func:`files_in` moves on."""
 
     archive: Path
     name: str
     size: int  #: declared bytes
     open: Callable[[], Any]  #: its bytes as a file
-    fault: str = ""  #: reason that it is not read: it is a link, a device
+    fault: str = ""  #: reason for not reading it, such as a link or device
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
@@ -58,7 +58,7 @@ class Entry:
 def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
     """Yield the files of a folder, a zip or a tar (gzip, bzip2, xz or uncompressed), known by content.
 
-    Any other file is the only one itself, as is one that is wanted ``bare``, under that name.
+    Any other file is yielded itself, as is one that is wanted ``bare``, under that name.
     Links to files are followed, links to folders are not.
 
     Raises ``UsageError`` if there is no such file, ``DamagedInput`` if it cannot be read.
@@ -124,7 +124,7 @@ def kind_of(first: bytes) -> str:
 
 
 def _is_tar(path: Path, kind: str) -> bool:
-    """True if a file is a tar, or what it was compressed from."""
+    """True if a file is a tar, possibly compressed."""
     if kind in _OPENERS:
         with contextlib.suppress(*_BROKEN, OSError), _OPENERS[kind](path) as file:
             kind = kind_of(file.read(HEAD))

@@ -1,8 +1,8 @@
 """Copies of raw data in ``raw/<dataset>/members-<digest>``: complete, with a receipt, verified on each use.
 
-A folder is copied, too, not linked: later edits of the original change nothing here. The receipt is
-written last and the folder renamed in; every use hashes all members again (1.65 GB a second).
-Downloads lie next to the copies, each with a receipt of its own.
+Folders are copied as well, not linked, so later edits of the original have no effect. The receipt
+is written last and the folder renamed into place; every use hashes all members again (1.65 GB a
+second). Downloads lie next to the copies, each with its own receipt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def problems(copy: RawFolder) -> list[str]:
     for name, sha256 in copy.members.items():
         path = copy.path / name
         try:
-            # A link in the place of a member would show files that the receipt never saw.
+            # A link in place of a member would expose files unknown to the receipt.
             with open_regular(path, follow=False) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                     faults.append(f"{path.name}: another content")
@@ -69,7 +69,7 @@ def receipt_of_members(name: str, origin: str, members: Mapping[str, str], size:
 
 
 def differing_pin(mirror: Mirror, path: Path, sha256: str) -> tuple[str, str, str] | None:
-    """Return the kind, the published and the actual value of a digest in which a file differs.
+    """Return kind, published and actual value of a differing digest of a file.
 
     ``None`` if the file, whose SHA-256 is known, has every digest that the mirror pins.
     """
@@ -116,7 +116,7 @@ def staging(folder: Path) -> Iterator[Path]:
     files.refuse_links(folder)
     files.remove_partials(folder, root=folder)
     with writing(folder):
-        # What an import that was killed left behind goes first: the lock proves that none runs.
+        # Remove the remains of killed imports: the lock proves that none is running.
         for stale in folder.iterdir():
             if _STAGES.fullmatch(stale.name):
                 files.remove_tree(stale, root=folder)
@@ -134,15 +134,14 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
         raise DamagedInput(
             f"The data of {folder.name} have a member called {RECEIPT_NAME}: this name is taken."
         )
-    # The folder is named by the digest of its members: equal data have one place.
+    # The digest of the members names the folder, so equal data are stored once.
     target = folder / _name(members)
     copy = replace(staged, path=target)
     receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
     earlier = [known for known in list_copies(folder) if known.path == target]
     with writing(target):
         if earlier and not problems(earlier[0]):
-            # Other settings made the same sample, or what was imported is now downloaded, or in an
-            # archive that is pinned.
+            # Same content with other sample settings, or now downloaded, or now pinned.
             better = (
                 copy.settings != earlier[0].settings
                 or copy.downloaded > earlier[0].downloaded
@@ -153,12 +152,12 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
             files.write_json(target / RECEIPT_NAME, receipt, root=folder)
             return copy
 
-        # Many at a time: the file system commits them together, 3,000 files in 0.4 s instead of 12
+        # Many at a time, which the file system commits together: 3,000 files in 0.4 s instead of 12
         # to 18.
         inner = {str(parent) for name in members for parent in Path(name).parents}
         with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
             list(pool.map(files.fsync_path, [staged.path / name for name in (*members, *inner)]))
-        # All members are on disk: now the receipt, and then the name by which it counts.
+        # All members are on disk: write the receipt, then rename.
         files.write_json(staged.path / RECEIPT_NAME, receipt)
         remove_copy(copy)  # a damaged one
         others = [path.name for path in target.rglob("*") if path.is_file()]
@@ -203,14 +202,14 @@ def unpack(
 
 
 def remove_copy(copy: RawFolder) -> None:
-    """Remove the members of a copy and its receipt; what else lies in its folder stays."""
+    """Remove the members of a copy and its receipt; other files in its folder stay."""
     folder = copy.path.name
     names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
     files.remove_files(copy.path.parent, names, folders=[folder])
 
 
 class Partial(Strict):
-    """File that ``NAME.partial`` is the beginning of."""
+    """Identity of the file of which ``NAME.partial`` is the beginning."""
 
     url: str  #: address of the mirror, before redirects
     validator: str | None = None  #: for ``If-Range`` (RFC 9110, 13.1.5): a strong ETag, else a date
@@ -224,7 +223,7 @@ def partial_paths(target: Path) -> tuple[Path, Path]:
 
 
 def read_partial(target: Path) -> Partial | None:
-    """Return what identifies an unfinished download; ``None`` without a valid side file."""
+    """Return the identity of an unfinished download; ``None`` without a valid side file."""
     with contextlib.suppress(OSError, ValueError):
         return Partial.model_validate(read_json(partial_paths(target)[1]))
     return None

@@ -1,7 +1,7 @@
-"""Download a source: mirror after mirror, resumed where it was cut, checked, and renamed in when complete.
+"""Download a source: try mirrors, resume, check, and rename into place when complete.
 
-An unfinished download is ``NAME.partial``, and never the bytes of two different files: it is
-continued only on the same mirror, with a strong validator or a pinned digest.
+An unfinished download is ``NAME.partial``. It never mixes two files: it resumes only on the same
+mirror, with a strong validator or a pinned digest.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import timestamp
 
-_ATTEMPTS = 3  #: tries at one mirror, one after the other, that bring next to nothing
-_MAX_TRIES = 200  #: requests to one mirror, even when each brings something
+_ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
+_MAX_TRIES = 200  #: most requests to one mirror, even with progress
 
 
 def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Path:
-    """Return the file of ``source`` in ``folder``, downloaded unless it is there with its receipt.
+    """Return the file of ``source`` in ``folder``, downloaded unless it exists with its receipt.
 
     Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few
-    tries; a download that was cut resumes with a Range request. The file appears complete, with the
+    tries; an interrupted download resumes with a Range request. The file appears complete, with the
     content of the source, or not at all.
 
-    ``hint`` is the next step in the error if no mirror gives the file. Raises
-    ``SourceUnavailable``, which names each mirror with its reason, if none gave it;
-    ``OutOfResources`` or ``UsageError`` if it cannot be written. The unfinished part stays.
+    ``hint`` is the next step in the error if no mirror gives the file. Raises ``SourceUnavailable``
+    with the reason of each mirror if all fail; ``OutOfResources`` or ``UsageError`` if it cannot be
+    written. The unfinished part stays.
     """
     target = folder / source.name
     if verified_receipt(target):
@@ -115,7 +115,7 @@ class _Download:
                 self._finish(mirror)
                 return
             except MirrorFailed as failure:
-                # One per cent of the file, at most 1 MiB, counts as progress: not a byte a second.
+                # Progress means one per cent of the file, at most 1 MiB: not a byte per second.
                 least = max(1, min(2**20, (self._total or 2**30) // 100))
                 fruitless = 0 if self.received - before >= least else fruitless + 1
                 if not failure.again or fruitless >= (1 if failure.stalled else _ATTEMPTS):
@@ -176,7 +176,7 @@ class _Download:
         most = self._most(mirror)
         if total is not None and total > most:
             raise MirrorFailed(f"has {total} bytes of {kind}, and {most} are expected at most")
-        # Enough of the beginning to tell an archive from the web page of a dead host.
+        # Read enough to tell an archive from the web page of a dead host.
         head = b""
         for piece in pieces:
             head += piece
@@ -187,7 +187,7 @@ class _Download:
             raise MirrorFailed(f"sent no archive: got {kind}, {size}")
         if total is not None:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
-        # The new file has passed its checks: only now the part of the old one goes.
+        # The new file has passed its checks: only now drop the old part.
         self._discard()
         self.partial = Partial(url=mirror.address, validator=_validator(response), total=total)
         files.write_json(self.side_path, self.partial.model_dump())
@@ -208,7 +208,7 @@ class _Download:
             Progress(name, total, unit="B", initial=self.size, quiet=self.quiet) as progress,
         ):
             file.seek(self.size)
-            # Each piece is counted as it is written: a server may send more than it declared.
+            # Count pieces as they are written: a server may send more than it declared.
             for piece in pieces:
                 with writing(self.path, left=self._left):
                     files.write_all(descriptor, piece)
@@ -224,7 +224,7 @@ class _Download:
     def _finish(self, mirror: Mirror) -> None:
         """Check the complete file, write its receipt and rename the file to its name."""
         digest, size = sha256_file(self.path)
-        # A complete file that is another one is dropped: no later run can continue it.
+        # Drop a complete file with other content: no later run can continue it.
         fault = self._fault(mirror, digest)
         if fault:
             self._discard()
@@ -240,7 +240,7 @@ class _Download:
         say(f"fetched {receipt.name}: {human_bytes(size)}, sha256 {digest}", quiet=self.quiet)
 
     def _fault(self, mirror: Mirror, digest: str) -> str:
-        """Return why the complete file is not the source; empty if it is."""
+        """Return why the complete file is not the source; empty if it matches."""
         if mirror.bytes not in {None, self.size}:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
         differing = differing_pin(mirror, self.path, digest)
@@ -276,7 +276,7 @@ class _Download:
 
 
 def _validator(response: Response) -> str | None:
-    """Return what ``If-Range`` may send back as it came: a strong ETag, else the date."""
+    """Return the validator for ``If-Range``: a strong ETag, else the date."""
     etag = response.headers.get("ETag", "")
     value = response.headers.get("Last-Modified") if etag[:2] in {"", "W/"} else etag
     return value if value and value.isascii() and value.isprintable() else None

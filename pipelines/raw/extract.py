@@ -1,4 +1,4 @@
-"""Recognise the data of a dataset in an archive by content, and write its members, or nothing at all."""
+"""Recognise a dataset in an archive by content, and extract all of its members, or nothing."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
 def _select(
     entries: Sequence[Entry], root: str, content: Content
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the members below ``root`` with their sizes, and those of which there are too few or too many."""
+    """Return the members below ``root`` with their sizes, and patterns with too few or too many files."""
     chosen: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for entry in entries:
@@ -168,8 +168,8 @@ def _not_recognised(
     content: Content,
     faults: Sequence[str],
 ) -> DamagedInput:
-    """Return the error, which lists what the archive has at its top."""
-    # 1. The archive: what lies at its top, and files that people often mistake for the data.
+    """Return the error, which lists the top level of the archive."""
+    # 1. The archive: its top level, and files often mistaken for the data.
     tops: Counter[str] = Counter()
     problem = f"{archive} is not the data that were expected."
     for entry in entries:

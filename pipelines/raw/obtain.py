@@ -1,4 +1,4 @@
-"""Bring in a dataset's raw data: a local archive, an earlier copy, a download or a generated sample."""
+"""Obtain a dataset's raw data: a local archive, an existing copy, a download or a generated sample."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def require_agreement(
     home: Home,
     accept: bool | None = None,
 ) -> None:
-    """Return when the license was agreed to, now or before; an agreement is recorded once.
+    """Require agreement to the license, now or before; it is recorded once.
 
-    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted``, with the
-    terms and the ways to agree, where nobody agreed.
+    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted`` with the
+    terms and the ways to agree.
     """
     if not manifest.license.agreement:
         return
@@ -121,7 +121,7 @@ def obtain_raw(
 ) -> RawFolder:
     """Return a folder with verified raw members.
 
-    Where they are missing, they are brought in, or a sample is generated.
+    Missing ones are imported or downloaded, or a sample is generated.
 
     Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a
     mirror; ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted``
@@ -140,8 +140,8 @@ def fetch_dataset(
 ) -> list[Receipt]:
     """Fetch and verify the raw data, so that a build needs no network.
 
-    Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
-    complete set or a download must be there, or is downloaded. Same errors.
+    Unlike in :func:`obtain_raw`, a partial local copy does not suffice: without ``archives``, the
+    complete set or a download must exist, or is downloaded. Same errors.
     """
     chosen = BuildOptions.of(manifest.name, options)
     return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
@@ -183,7 +183,7 @@ def _sample(
 
 
 class _Import:
-    """Raw data of one dataset that ``command`` wants."""
+    """Import of a dataset's raw data for ``command``."""
 
     def __init__(
         self,
@@ -198,14 +198,14 @@ class _Import:
         self.command = command
         self.folder = home.raw / manifest.name
         self.archives = [Path(path) for path in options.archives]
-        # Where a manifest has no sources, they are a single one that no mirror holds.
+        # Without sources in the manifest, use a single one without mirrors.
         self.sources = [
             source if source.content else source.model_copy(update={"content": manifest.content})
             for source in manifest.sources or (Source(name=manifest.name, mirrors=()),)
         ]
 
     def run(self, *, complete: bool) -> RawFolder:
-        """Return the copy that is meant, imported where there is none.
+        """Return the matching copy, importing it if there is none.
 
         ``complete`` as for a fetch.
         """
@@ -224,12 +224,12 @@ class _Import:
             return self._earlier(complete=complete) or self._import()
 
     def _copies(self) -> list[RawFolder]:
-        """Return the copies here; those that differ from the manifest only where that is accepted."""
+        """Return existing copies; those that differ from the manifest only if accepted."""
         accepted = self.options.unpinned
         return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 
     def _earlier(self, *, complete: bool) -> RawFolder | None:
-        """Return the one sound copy that is meant, or ``None`` when there is none, or an archive is given."""
+        """Return the one matching sound copy, or ``None`` if there is none, or an archive is given."""
         if self.archives:
             return None
         # 1. Complete copies, else downloaded ones; any other only if there is no download to
@@ -244,7 +244,7 @@ class _Import:
         if not choice:
             return None
 
-        # 2. Only one may be meant.
+        # 2. The choice must be unique.
         copy = choice[0]
         command = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(choice) > 1:
@@ -294,9 +294,9 @@ class _Import:
         digests = [item.receipt.sha256 for item in inputs]
         downloaded = all(item.downloaded for item in inputs)
         for copy in self._copies():
-            # A folder is known by the digest of its members, wherever these came from before.
+            # A folder is identified by the digest of its members, whatever their origin.
             known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
-            # What is downloaded now is unpacked again, so that its receipt names the download.
+            # Unpack a new download again, so that the receipt names it.
             if digests in known and downloaded <= copy.downloaded and not problems(copy):
                 return copy
 

@@ -1,4 +1,4 @@
-"""Checks of one graph of a file of others: its arrays, its edges, its values.
+"""Checks of a graph from an untrusted file: arrays, edges and values.
 
 Every fault is a ``DamagedInput`` that begins with ``where``: the file and the number of the graph.
 """

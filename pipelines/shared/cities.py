@@ -1,4 +1,4 @@
-"""From intersections and streets to the record of a city, and the base class of city pipelines.
+"""Make the record of a city from intersections and streets; base class of city pipelines.
 
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
@@ -84,7 +84,7 @@ class CityParams(Params):
 
 @dataclass(frozen=True, kw_only=True)
 class CityTensors:
-    """A city as a reader hands it over."""
+    """A city as returned by a reader."""
 
     features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
     #: (2, E), every street in both directions, as :func:`symmetrise` gives it.
@@ -118,7 +118,7 @@ class Streets(NamedTuple):
         Sums are made in float64 and rounded once.
         """
         mean = np.empty(len(self.first) - 1, np.float32)
-        # In runs of a million streets: float64 values of all would be eight bytes an edge at once.
+        # A million streets at a time: float64 values of all would take eight bytes per edge.
         for run in range(0, len(mean), _ROWS):
             starts = self.first[run : run + _ROWS + 1]
             rows = values[starts[0] : starts[-1]].astype(np.float64)
@@ -134,9 +134,10 @@ def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
     source = source.astype(np.int32, copy=False)
     target = target.astype(np.int32, copy=False)
     no_loop = np.flatnonzero(source != target).astype(np.int32)
-    edges = np.concatenate([no_loop, no_loop + np.int32(len(source))])  # all there, then all back
+    # all forward, then all backward edges
+    edges = np.concatenate([no_loop, no_loop + np.int32(len(source))])
     del no_loop
-    # Sorting is stable: by target first, then by source, puts them in the order of both.
+    # Stable sorts by target, then by source, give the order by both.
     edges = sorted_edges(target, source, edges, num_nodes)
     edges = sorted_edges(source, target, edges, num_nodes)
     first, index = distinct(source, target, edges)
@@ -224,7 +225,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
 
 
 def street_weights(tensors: CityTensors, weight: str) -> F32:
-    """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
+    """Return the edge weights of the eccentricity, (E,) float32: metres, or seconds at the street's speed.
 
     Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not
     positive.
@@ -352,7 +353,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
                 quiet=True,
             )
             labels = chunk_labels(eccentricity, params.classes)
-        # The encoding is computed as the shard is written: 4 columns a band are never in memory.
+        # The encoding is computed as the shard is written, to save memory.
         lon_lat = np.ascontiguousarray(city.features[:, :2])
         bounds = coordinate_range(lon_lat[split_codes(n) == 0])
 
@@ -381,7 +382,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         )
 
     def about(self, prepared: Prepared, params: P) -> About:
-        """Counts, vocabulary and what standardises the features; warnings as notes."""
+        """Return counts, vocabulary and constants that standardise the features; warnings as notes."""
         plan = prepared.plan
         facts = {
             **plan["facts"],
@@ -391,7 +392,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         return About({"city": facts}, plan["warnings"])
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
-        """Intersections at random, as published, or blocks of the map."""
+        """Split intersections at random, as published, or by blocks of the map."""
         return city_split(records, params)
 
     def name_parts(self, params: P) -> list[str]:

@@ -62,8 +62,8 @@ class CitySplitParams(SplitParams):
 def split_codes(num_nodes: int, seed: int = 0) -> U8:
     """Return the authors' split: 0 train, 1 val, 2 test for every node, (N,) uint8.
 
-    ``p = numpy.random.RandomState(seed).permutation(N)``; the first ``int(0.1 N)`` train, as many
-    validate, the rest tests. At least one of each where there are three nodes.
+    ``p = numpy.random.RandomState(seed).permutation(N)``; the first ``int(0.1 N)`` are train, as
+    many val, the rest test; at least one each if there are three nodes.
     """
     order = np.random.RandomState(seed).permutation(num_nodes)
     tenth = int(0.1 * num_nodes) or min(1, num_nodes // 3)
@@ -74,10 +74,10 @@ def split_codes(num_nodes: int, seed: int = 0) -> U8:
 
 
 def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
-    """Deal whole blocks of a square grid: at random to train until it has a tenth of the nodes, then val.
+    """Assign whole blocks of a square grid at random, to train until it has a tenth of the nodes, then to val.
 
     ``lon_lat`` is (N, 2) degrees; the side of a block is in metres, and a degree of longitude as
-    long as at the mean latitude. Raises ``UsageError`` where a block has more than a tenth of the
+    long as at the mean latitude. Raises ``UsageError`` if a block has more than a tenth of the
     intersections.
     """
     block, sizes = _blocks(lon_lat, block_size)
@@ -105,7 +105,7 @@ def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
     """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
 
     Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within
-    ``hops`` of train or of what val has kept. Paths may lead through dropped nodes. ``edge_index``
+    ``hops`` of train or of the remaining val. Paths may lead through dropped nodes. ``edge_index``
     (2, E) has every street in both directions.
     """
     remaining = codes.copy()
@@ -117,7 +117,7 @@ def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
 
 
 def _within(nodes: Bools, edge_index: Integers, hops: int) -> Bools:
-    """Return which nodes are within ``hops`` edges of one of ``nodes``, these included."""
+    """Return a mask of the nodes within ``hops`` edges of ``nodes``, including these."""
     source, target = edge_index
     reached = nodes.copy()
     for _ in range(hops):

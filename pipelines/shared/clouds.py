@@ -1,4 +1,4 @@
-"""From point clouds to k-NN graphs, whole or in blocks.
+"""Make k-NN graphs of point clouds, whole or in blocks.
 
 Blocks hold equally many points, by the rule that made those of S3DIS (pointnet
 ``sem_seg/indoor3d_util.py``, ``room2blocks_plus_normalized``): windows of the floor at a stride of
@@ -97,7 +97,7 @@ def connect(
 ) -> GraphRecord | None:
     """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped."""
     n = len(pos)
-    # k neighbours need k + 1 points: what happens to fewer is the user's choice.
+    # k neighbours need k + 1 points; the user chooses what happens with fewer.
     if n <= params.k and params.short_graphs == "skip":
         return None
     if n <= params.k and params.short_graphs is None:
@@ -171,7 +171,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
             f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MOST_WINDOWS:,} of them.",
             next="a larger block, in the unit of the positions",
         )
-    # The last window reaches the far wall; a floor narrower than one has one.
+    # The last window reaches the far wall; a narrow floor has one window.
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 

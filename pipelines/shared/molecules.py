@@ -56,7 +56,7 @@ _BONDS = np.array([4, 0, 1, 2, *[4] * 8, 3, 4], np.uint8)
 
 
 class RefusedSmilesError(ValueError):
-    """RDKit makes no molecule of a SMILES, or one that the features have no index for."""
+    """RDKit refuses a SMILES, or the features have no index for it."""
 
 
 class Molecule(NamedTuple):
@@ -86,12 +86,12 @@ def read_smiles(smiles: str) -> Molecule:
     """
     from rdkit import Chem, rdBase
 
-    # RDKit prints its reasons; they belong into the error.
+    # RDKit prints its reasons: capture them for the error.
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is not None:
             return featurise(mol)
-        # Parse again without the checks, to tell a text that is no SMILES from bad chemistry.
+        # Parse again without checks, to distinguish invalid text from invalid chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
         if unchecked is None:
             raise RefusedSmilesError("it is not a SMILES")
@@ -195,7 +195,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     @abstractmethod
     def target(self) -> Column:
-        """Return the column that is to be predicted."""
+        """Return the target column."""
 
     @abstractmethod
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
@@ -205,7 +205,7 @@ class MoleculePipeline(Pipeline[P, S]):
         """
 
     def schema(self, params: P) -> Schema:
-        """Atoms, bonds and what is to be predicted."""
+        """Return atoms, bonds and target."""
         return Schema(
             columns=(*molecule_columns(), self.target()),
             max_nodes=self.manifest.max_nodes,

@@ -1,4 +1,4 @@
-"""Datasets made from your own files: the files, a copy of them, named classes, skipped files and splits."""
+"""Datasets from your own files: copies, class names, skipped files and splits."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ class OwnSplitParams(SplitParams):
         return self
 
 
-MOST_MEMORY = (
-    2**32
-)  #: bytes that reading a user's own files may take where ``--memory`` says nothing
+MOST_MEMORY = 2**32  #: default memory limit for reading a user's own files
 P = TypeVar("P", bound=OwnParams)
 
 
@@ -91,7 +89,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         offline: bool,
         quiet: bool,
     ) -> tuple[RawFolder, bool]:
-        """Copy the files into the home folder; return the copy and whether it is new."""
+        """Copy the files into the home folder; return the copy, and True if it is new."""
         return copy_in(
             self.manifest.name,
             source.files(),
@@ -101,13 +99,13 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         )
 
     def class_names(self, params: P) -> tuple[str, ...]:
-        """Those that were given."""
+        """Return the given class names."""
         return params.class_name
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Deal records by a permutation.
+        """Divide records by a permutation.
 
-        Parts are in source order, and at least one record trains.
+        Parts are in source order, and train is never empty.
         """
         parts = {part: rows.tolist() for part, rows in dealt(len(records.keys), params).items()}
         name = random_name(params)
@@ -118,10 +116,10 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         return ["skip"] if params.on_error == "skip" else []
 
     def advice(self) -> None:
-        """None: there is no other copy."""
+        """Return None: there is no other copy."""
 
     def stop_or_skip(self, key: str, error: DamagedInput, params: P) -> Skipped:
-        """Return that a file is left out, or raise its error, as ``params`` ask for."""
+        """Return the skipped file, or raise its error, as chosen by ``params``."""
         # Skipped records stand on the card with their reason.
         if params.on_error == "skip":
             reason = error.what
@@ -137,9 +135,9 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
 
 def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
-    """Return the positions of each part, in source order, of ``total`` that a permutation deals."""
+    """Divide ``total`` records by a permutation; return the positions of each part in source order."""
     test = share_of(total, params.test_fraction) if params.test_fraction else 0
-    # Test is taken first, so its share is of all; the share of val is of the rest.
+    # Take test first: its fraction is of all, that of val of the rest.
     val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
     val = share_of(total - test, val_share) if val_share else 0
 
@@ -242,7 +240,7 @@ def copy_in(
 ) -> tuple[RawFolder, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 
-    A build can so be verified and repaired whatever becomes of the originals. ``files`` maps the
+    So a build can be verified and repaired without the originals. ``files`` maps the
     name in the copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be
     read or written.
     """

@@ -1,4 +1,4 @@
-"""Arrays of many graphs on disk, of which workers map any graph."""
+"""Arrays of many graphs on disk, memory-mapped by workers."""
 
 from __future__ import annotations
 

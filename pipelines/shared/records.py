@@ -1,4 +1,4 @@
-"""Building blocks of pipelines: columns that most datasets have, records dealt to units, and splits."""
+"""Building blocks of pipelines: common columns, assignment of records to units, and splits."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def class_column(key: str, classes: int, doc: str) -> Column:
 
 
 class OneGraphParams(Params):
-    """Parameters that change the record: of a single graph there is no part but a sample."""
+    """Parameters that change the record; a single graph has no limit except as a sample."""
 
     of_samples: ClassVar[tuple[str, ...]] = ("limit",)
 
@@ -108,12 +108,12 @@ class OneGraphPipeline(Pipeline[P, S]):
     one_unit = True
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """One graph, one shard."""
+        """Return one unit: one graph, one shard."""
         return [Unit(0, self.manifest.name, {})]
 
 
 def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> list[Unit]:
-    """Deal rows to units of ``per_unit``; the items of a unit are its ``rows``."""
+    """Assign rows to units of ``per_unit``; the items of a unit are its ``rows``."""
     units: list[Unit] = []
     for first in range(0, len(rows), per_unit):
         run = list(rows[first : first + per_unit])
@@ -162,7 +162,7 @@ def rows_inside(
     ``sizes`` has name and number of records of each, in source order.
     """
     chosen = params.choose(sum(size for _, size in sizes))
-    # A limit is spread over all files: rows are counted through, then by file.
+    # A limit is spread over all files: choose among all rows, then group by file.
     first = 0
     for name, size in sizes:
         rows = [row - first for row in chosen if first <= row < first + size]
@@ -171,7 +171,7 @@ def rows_inside(
 
 
 def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> list[Unit]:
-    """Deal the chosen records of each part, in the order of ``sizes``.
+    """Assign the chosen records of each part, in the order of ``sizes``.
 
     The items of a unit are its ``part`` and ``rows`` inside it.
     """
@@ -198,7 +198,7 @@ def split_by_lists(
     Names of a list that are none of ``names``, those of the build's records, are left out; ``what``
     the lists are, the note says.
     """
-    # A build with a limit has few of the listed records: the others are passed over.
+    # A build with a limit has few of the listed records: ignore the others.
     position = {name: i for i, name in enumerate(names)}
     parts = {}
     for part, listed in lists.items():
@@ -238,7 +238,7 @@ def codes_of_masks(
                 f"not 0 and 1 of {nodes:,} nodes."
             )
         chosen = mask.astype(bool)
-        # A node in two parts would train and test: no order of the masks may decide.
+        # Refuse a node in two parts, which would be in train and test.
         twice = np.flatnonzero(chosen & (codes != NO_PART))
         if len(twice):
             raise DamagedInput(f"{where}: node {twice[0]} is in two parts.")
@@ -278,10 +278,10 @@ def _stratified_split(
             node_code=codes,
         )
 
-    # The default rule says which records are dealt, and how large the parts are.
+    # The default rule determines the records to divide, and the sizes of parts.
     labels, grouping = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
-    # One family has its records as they lay before they were drawn.
+    # One family restores the order before the published draw.
     order = getattr(pipeline, "pool_order", in_order)
     pool = np.asarray(order([default.parts[part] for part in chosen], labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in chosen}
@@ -299,7 +299,7 @@ def in_order(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa:
 
 
 def graph_labels(records: Records, background: int | None) -> tuple[I64, str]:
-    """Return the label that each graph is stratified by, (G,), and its description."""
+    """Return the stratification label of each graph, (G,), and its description."""
     column = records.label
     classes = records.classes
     if column is None or not classes.shape[1]:
@@ -308,13 +308,13 @@ def graph_labels(records: Records, background: int | None) -> tuple[I64, str]:
         return meta_labels(classes, background), "the most frequent class of their nodes"
     if not column.shape:
         return classes.argmax(axis=1), "their class"
-    # Several labels may hold: each set of them that occurs is a class of its own.
+    # With several labels, each distinct set is a class.
     _, label = np.unique(classes, axis=0, return_inverse=True)
     return label.reshape(-1).astype(np.int64), "the set of their labels"
 
 
 def _deal_nodes(codes: U8, records: Records, seed: int) -> U8:
-    """Deal the nodes of one graph, but those that are in no part."""
+    """Divide the nodes of one graph, except those in no part."""
     nodes = np.flatnonzero(codes != NO_PART)
     labels = np.zeros(len(codes), np.int64)
     if records.node_labels is not None:

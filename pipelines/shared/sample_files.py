@@ -1,4 +1,4 @@
-"""Sizes of the parts of a sample, text and gzip files, and writers of torch's files without torch.
+"""Part sizes of samples, text and gzip files, and writers of torch's formats without torch.
 
 Lists of tuples of tensors are written as ``pickle.dump`` does: by Python's own pickler with
 protocol 4, but without frames, which only help reading.
@@ -190,7 +190,7 @@ def storage_bytes(array: Array, key: str) -> bytes:
 
 
 class _Name:
-    """A function or class that is pickled by its name alone; calling it is never needed."""
+    """A function or class pickled by name, never called."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
@@ -210,7 +210,7 @@ _DTYPE = _Name(_NUMPY, "dtype")
 
 
 class _Reduced:
-    """An object by what makes it, and with which arguments."""
+    """An object pickled as a callable with arguments."""
 
     def __init__(self, made_by: _Name, *arguments: Any) -> None:
         self.made_by = made_by
