@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from pathlib import Path
 
 import h5py
@@ -99,7 +98,7 @@ def test_values_out_of_range(copy, key, value):
         lambda: list(GraphLoader(dataset, batch_size=2)),
         lambda: drawing_of(dataset, 0),
     ):
-        with pytest.raises(DamagedInput, match=key.partition("/")[2]):
+        with pytest.raises(DamagedInput, match=f"to {value}"):
             use()
 
 
@@ -183,7 +182,7 @@ def test_names_that_are_none(copy, tmp_path):
         name, change = case
         (folder / CARD_NAME).write_text(original)
         change_card(folder, lambda card: change(card, name))
-        with pytest.raises(DamagedInput):
+        with pytest.raises(DamagedInput, match="as a card"):  # not: changed after it was written
             read_card(folder)
 
     check_each(check, itertools.product(BAD_NAMES, NAMES))
@@ -191,7 +190,7 @@ def test_names_that_are_none(copy, tmp_path):
     change_card(
         folder, lambda card: card["files"][0].update(file="../x"), f"columns/{ENCODING}/{CARD_NAME}"
     )
-    with pytest.raises(DamagedInput):
+    with pytest.raises(DamagedInput, match="as the card"):
         ShardedDataset(folder, columns=[ENCODING])
     with pytest.raises(UsageError, match=r"'\.\./b'"):
         kmip_data.save([], tmp_path / "a", name="../b")
@@ -224,15 +223,7 @@ def test_cards_with_other_values(copy):
     def check(number):
         folder = copy("index")
         change_card(folder, changes[number])
-        with pytest.raises(DamagedInput):
+        with pytest.raises(DamagedInput, match="as a card"):  # not: changed after it was written
             read_card(folder)
 
     check_each(check, range(len(changes)))
-
-
-def test_a_pipe_is_not_read(copy):
-    folder = copy("index")
-    (folder / CARD_NAME).unlink()
-    os.mkfifo(folder / CARD_NAME)
-    with pytest.raises(DamagedInput):
-        read_card(folder)
