@@ -147,8 +147,10 @@ def command(
 
             row = our_row(reproduce)
             dataset = row.dataset
-            seeds = seeds or ",".join(map(str, row.seeds))
+            seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
+            folds = ",".join(map(str, row.folds)) or None
             chosen |= {"model": row.model, "variant": row.variant, "epochs": row.schedule_epochs}
+            chosen["overrides"] = row.set
             # A row may have stopped before the end of its schedule: so does its repetition.
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None

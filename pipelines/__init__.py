@@ -1,1 +1,1 @@
-"""Raw bytes to shards: fetch, unpack, one pipeline per dataset family, the build engine."""
+"""From raw bytes to shards: fetch, unpack, one pipeline per dataset family, and the build engine."""

@@ -1,4 +1,4 @@
-"""From the name of a dataset, or files of your own, to a finished build, which is made if it is missing."""
+"""Build a dataset by name, or from your own files, unless a finished build exists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.progress import say
 
-_MOST_RECORDS = 2**28  #: of a split file that is read without its card
+_MOST_RECORDS = 2**28  #: most records of a split file that is read without its card
 
 
 def build_dataset(
@@ -64,19 +64,19 @@ def build_dataset(
 ) -> Build:
     """Return the finished build of a dataset, building what is missing.
 
-    A finished build with these parameters is returned at once, without the raw files (unless
-    ``archives`` are given: then they decide which build is meant). Works from a plain script, an
-    interactive session and any thread.
+    A finished build with these parameters is returned at once, without reading raw files (unless
+    ``archives`` are given, which decide which build is meant). Works in scripts, interactive
+    sessions and any thread.
 
     ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split
-    (``test_area`` …), which is there afterwards; others are the defaults. A ``sample`` is built
-    from generated raw files, and ``limit`` is their size. ``options`` say how to build:
+    (``test_area`` …), which is added; others are the defaults. A ``sample`` is built from generated
+    raw files of size ``limit``. ``options`` say how to build:
     :class:`~kmip_data.builds.home.BuildOptions`.
 
-    Raises ``UsageError`` where a name or value is wrong, several builds match, or ``output`` holds
-    something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` where the raw files could not be
-    had; ``DamagedInput`` where a record cannot be built from them; ``OutOfResources`` where disk or
-    memory ran out: the next call resumes.
+    Raises ``UsageError`` if a name or value is wrong, several builds match, or ``output`` holds
+    something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` if the raw files are
+    unavailable; ``DamagedInput`` if a record cannot be built from them; ``OutOfResources`` if disk
+    or memory runs out: the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
@@ -98,7 +98,7 @@ def build_dataset(
             )
         raw = None
         if build is None:
-            from kmip_data.pipelines.raw.obtain import obtain_raw  # not for a build that is there
+            from kmip_data.pipelines.raw.obtain import obtain_raw  # not for an existing build
 
             require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
@@ -108,7 +108,7 @@ def build_dataset(
                 build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
             except DamagedInput as error:
                 if chosen.archives and raw.path not in before:
-                    # An archive that cannot be built from must not be what later commands take.
+                    # Later commands must not use an archive that cannot be built from.
                     remove_copy(raw)
                     error.parts["on disk"] = (
                         f"{left_in(raw.path)}; the archive's files are removed again"
@@ -148,14 +148,15 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     options = plan.options
     given = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
-        unfinished.check_folder(folder, plan.key)  # only now: another process may have built there
+        # check under the lock: another process may have built there
+        unfinished.check_folder(folder, plan.key)
         try:
-            # The first is the default: of a dataset of your own the split that its first build
-            # asked for, of a shipped one the published split, whatever was asked for.
+            # The first is the default: the requested split for your own datasets, the published one
+            # for shipped datasets.
             splits = [*plan.pipeline.default_splits(), split_params]
             if plan.pipeline.manifest.recipe:
                 splits.reverse()
-            splits += splits_on_disk(folder, plan.pipeline).values()  # its card is gone
+            splits += splits_on_disk(folder, plan.pipeline).values()  # the card is missing
             card = run_build(plan, splits)
         except (DamagedInput, UsageError) as error:
             has_shards = any((folder / "shards").glob("*.h5"))
@@ -191,7 +192,7 @@ def ensure_split(
     *,
     quiet: bool = False,
 ) -> str:
-    """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
+    """Return the name of the split with these parameters, adding it next to the shards if it is missing.
 
     For a dataset of your own the rule of its default split is the default. The card of ``build`` in
     memory gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs
@@ -228,7 +229,7 @@ def _find(
     sample: bool,
     options: BuildOptions,
 ) -> Build | None:
-    """Return the matching finished build, if it can be found without the raw files."""
+    """Return the matching finished build, if it can be identified without raw files."""
     wanted = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
@@ -252,7 +253,7 @@ def _find(
     if made != (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION):
         return None
     _check_files(build)
-    if (build.path / unfinished.WORK).exists():  # a crash after the card was written
+    if (build.path / unfinished.WORK).exists():  # after a crash once the card was written
         with build_lock(build.path):
             refuse_links(build.path)
             build.read_again()
@@ -261,7 +262,7 @@ def _find(
 
 
 def _check_files(build: Build) -> None:
-    """Refuse a finished build whose shards or splits are gone or have another size."""
+    """Refuse a finished build with missing shards or splits, or other sizes."""
     expected: dict[str, int | None] = {}
     for shard in build.card.shards:
         for file, member in shard.files.items():
@@ -283,7 +284,7 @@ def _check_files(build: Build) -> None:
 
 
 def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
-    """True if the build covers only part of the published set and the rest has arrived since."""
+    """True if the build covers part of the published set and the rest has arrived since."""
     if card.extent != PART:
         return False
     for copy in list_copies(home.raw / card.dataset):
@@ -350,11 +351,11 @@ def build_own(
     home: Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
-    """Return the finished build of a dataset made by a recipe, building it where it is missing.
+    """Return the finished build of your own dataset, building it by a recipe if it is missing.
 
-    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` that of the dataset,
-    ``source`` what it is built from: the fields of the pipeline's ``Source``. Other arguments and
-    errors are those of :func:`build_dataset`; after an error nothing new is left.
+    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the dataset's name,
+    ``source`` the fields of the pipeline's ``Source``. Other arguments and errors as for
+    :func:`build_dataset`; an error leaves nothing behind.
 
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
@@ -383,9 +384,9 @@ def build_own(
             resolved = True
             build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
         except (DamagedInput, UsageError, OutOfResources) as error:
-            # Where a build has begun, it resumes.
+            # Resume a build that has begun.
             if new and not (resolved and isinstance(error, OutOfResources)):
-                # What cannot be built from must not stay as if it could.
+                # Do not keep raw files that cannot be built from.
                 remove_copy(raw)
                 remove_empty(home.raw / name)
                 error.parts["on disk"] = _discard_build(
@@ -397,14 +398,14 @@ def build_own(
 
 
 def _discard_build(plan: BuildPlan) -> str:
-    """Remove the shards of a build that nothing can complete (its files were not kept).
+    """Remove the shards of a build that cannot be completed, as its files were not kept.
 
-    Returns what is left, for the message.
+    Returns what remains, for the message.
     """
     folder = plan.folder
     left = [left_in(plan.raw.path)]
     if folder.exists() and plan.pipeline.one_unit:
-        # All work is done: another split resumes from it.
+        # All work is done: building another split resumes from it.
         return f"unfinished: {folder}"
     if folder.exists():
         with build_lock(folder, quiet=True):
@@ -416,7 +417,7 @@ def _discard_build(plan: BuildPlan) -> str:
 
 
 def _check_name(name: str, recipe: str) -> None:
-    """Refuse a name that another dataset has, or that could not be typed or be a folder."""
+    """Refuse a name of another dataset, or one that cannot be typed or be a folder."""
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",

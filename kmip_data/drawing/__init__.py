@@ -1,1 +1,1 @@
-"""Pictures and pages of graphs, and maps of cities."""
+"""Plots and pages of graphs, and maps of cities."""

@@ -1,4 +1,4 @@
-"""One graph for the explorer's page: a city, or a record of another build, with its arrays packed."""
+"""One graph for the explorer page: a city, or a record of another build, with packed arrays."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
     from kmip_data.reading.dataset import ShardedDataset
 
-Facts = dict[str, Any]  #: what the page reads, as JSON
+Facts = dict[str, Any]  #: JSON that the page reads
 KINDS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
-EXTENT = 1_000.0  #: length of the longest axis of a record on its page
-COLORS = ("red", "green", "blue")  #: beginnings of the fields of a colour
+EXTENT = 1_000.0  #: length of a record's longest axis on its page
+COLORS = ("red", "green", "blue")  #: prefixes of the fields of a colour
 TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
-STEPS = 16  #: shades of a colour channel: all of them together fit any texture
-#: Symbols of the elements that molecules have most, by atomic number.
+STEPS = 16  #: shades per colour channel: all combinations fit any texture
+#: Symbols of the most frequent elements of molecules, by atomic number.
 SYMBOLS = {
     1: "H",
     5: "B",
@@ -56,21 +56,21 @@ SYMBOLS = {
     35: "Br",
     53: "I",
 }
-#: Of ZINC's types of atoms (benchmarking-gnns), which have charges and hydrogens, too: the element.
+#: Elements of ZINC's atom types (benchmarking-gnns), which also encode charges and hydrogens.
 ZINC_ATOMS = (
     6, 8, 7, 9, 6, 16, 17, 8, 7, 35, 7, 7, 7, 7, 16, 53, 15, 8, 7, 8, 16, 15, 15, 6, 15, 16, 6, 15,
 )  # fmt: skip
-CROWDED = 4  #: edges per node above which only those of the node pointed at are drawn
+CROWDED = 4  #: edges per node above which only those of the node under the pointer are drawn
 
 
 class Packer:
-    """Arrays one after another, with the offset of each."""
+    """Concatenated arrays, with their offsets."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def add(self, values: Array) -> Facts:
-        """Append an array; return what the page needs to find it."""
+        """Append an array; return its offset and type for the page."""
         offset = len(self._data)
         data = np.ascontiguousarray(values).tobytes()
         padding = bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
@@ -98,13 +98,13 @@ class Packer:
         }
 
     def text(self) -> str:
-        """All of it, compressed, as base64; equal arrays give equal text."""
+        """Return all arrays, compressed, as base64; equal arrays give equal text."""
         data = gzip.compress(self._data, compresslevel=6, mtime=0)
         return base64.b64encode(data).decode()
 
 
 def _narrow(codes: Array, count: int) -> Array:
-    """Return codes below ``count``, at most 65,536, in as few bytes as hold them."""
+    """Return codes below ``count`` ≤ 65,536 in the smallest dtype."""
     return codes.astype(np.uint8 if count <= 256 else np.uint16)
 
 
@@ -114,18 +114,18 @@ class Graph:
 
     title: str
     credit: str
-    thing: str  #: word for a node
+    thing: str  #: name of a node, such as intersection or atom
     header: Facts  #: texts of the page, and offsets of its arrays
     packer: Packer  #: the arrays
     truth: I64 | None  #: (N,) class of each node
     names: tuple[str, ...]  #: class names
-    test: Array  #: (N,) bool, nodes that a run is measured on
+    test: Array  #: (N,) bool, nodes that a run is evaluated on
 
 
 def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
-    """Return a city, with a run's predicted ``classes`` (N,) where there are any.
+    """Return a city, with a run's predicted ``classes`` (N,) if any.
 
-    ``split`` is the one that the run learned from, if it is one of the build's. Raises as
+    ``split`` is the run's split, if it is one of the build's. Raises as
     :func:`~kmip_data.drawing.maps.read_city_map` does.
     """
     city = read_city_map(build)
@@ -149,7 +149,7 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     header["metres"] = True
     header["degrees"] = list(city.columns)[:2]
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
-    if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
+    if city.unit == "m":  # the eccentricity sums lengths; a build has no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
 
     all_test = np.full(len(city.classes), 2)
@@ -175,9 +175,9 @@ def record_graph(
 ) -> Graph:
     """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
 
-    ``picture`` (H, W, 3) is what its superpixels were cut from; the page shows it below them.
+    ``picture`` (H, W, 3) is the image of its superpixels, shown below them.
 
-    Raises ``UsageError`` where there is no such record.
+    Raises ``UsageError`` for an unknown record.
     """
     if not 0 <= position < len(dataset):
         expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
@@ -188,8 +188,8 @@ def record_graph(
     card = dataset.card
     columns = _columns(dataset, data)
 
-    # 1. Layers of colour. Classes come first: their colours are seen on any ground, those of the
-    #    nodes themselves may be pale.
+    # 1. Layers of colour. Classes come first, as their colours are visible on any background,
+    # unlike the nodes' own.
     names: tuple[str, ...] = ()
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
@@ -243,7 +243,7 @@ def _target_layers(
     predicted: Array | None,
     run: str,
 ) -> list[Layer]:
-    """Return classes or targets of the nodes, and right, wrong or error of a prediction."""
+    """Return layers of classes or targets, and of correctness or error of a prediction."""
     layers: list[Layer] = []
     if drawing.y is not None:
         layers.append(
@@ -319,7 +319,7 @@ def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Catego
 
 
 def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
-    """Return every number of a node by its name."""
+    """Return all numbers of nodes by name."""
     columns: dict[str, Array] = {}
     for column in dataset.schema.columns:
         name = column.attribute
@@ -336,7 +336,7 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
 
 
 def own_colors(columns: Values) -> list[Layer]:
-    """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
+    """Return the colours of the nodes if features contain them, of 1, 8 or 16 bits."""
     channels = []
     for color in COLORS:
         names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
@@ -363,7 +363,7 @@ def own_colors(columns: Values) -> list[Layer]:
 
 
 def elements(columns: Values) -> list[Layer]:
-    """The elements of a molecule's atoms."""
+    """Return the elements of a molecule's atoms."""
     if ATOM in columns:
         atoms = columns[ATOM].astype(np.int64) + 1
     elif "atom type" in columns:
@@ -427,7 +427,7 @@ def _page_header(
     layers: Sequence[Layer],
     packer: Packer,
 ) -> Facts:
-    """Return what any graph's page has: (N, 2 or 3) positions, (2, S) lines, numbers of nodes, colours."""
+    """Return the common header of a page: (N, 2 or 3) positions, (2, S) lines, numbers of nodes, colours."""
     header: Facts = {}
     for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
         header[axis] = packer.add(values)

@@ -1,4 +1,4 @@
-"""Positions of nodes that have none: molecules by RDKit, other graphs by springs."""
+"""Positions for nodes without any: molecules by RDKit, other graphs by springs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
-GAP = 0.8  #: distance of the parts of a graph
+GAP = 0.8  #: distance between connected components
 MOST_NODES = 20_000
-WORK = 500_000_000  #: pairs of nodes compared in all steps, for a part of thousands of nodes
-SIZE = (1900, 1000)  #: pixels of the picture of a molecule: two for one of its panel
-LETTERS = 24  #: least height of an atom's letters, in these pixels
+WORK = 500_000_000  #: most pairs of nodes compared over all steps
+SIZE = (1900, 1000)  #: pixels of a molecule's image: twice those of its panel
+LETTERS = 24  #: minimum height of atom labels, in these pixels
 
 
 def is_molecule(fields: Sequence[str]) -> bool:
@@ -34,8 +34,8 @@ def draw_molecule(
 ) -> tuple[U8, F64] | None:
     """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
-    Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit.
-    The longest axis of the molecule lies across the picture, which is wider than high.
+    Returns an image (H, W, 3), and the column and row of each atom (N, 2); ``None`` without RDKit.
+    The molecule's longest axis is horizontal.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.image import imread
@@ -62,7 +62,7 @@ def draw_molecule(
         if a < b:
             molecule.AddBond(a, b, bond_types.get(features[0], bond.UNSPECIFIED))
 
-    # 2. Colours and sizes of the style.
+    # 2. Colours and sizes from the style.
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
@@ -78,7 +78,7 @@ def draw_molecule(
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     rdDepictor.Compute2DCoords(molecule)
-    rdDepictor.NormalizeDepiction(molecule)  # the principal axis becomes that of x
+    rdDepictor.NormalizeDepiction(molecule)  # align the principal axis with x
     prepared = rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
     drawer.DrawMolecule(prepared)
     drawer.FinishDrawing()
@@ -89,10 +89,10 @@ def draw_molecule(
 
 
 def layout(edge_index: I64, nodes: int) -> F64:
-    """Return a position for each node, (N, 2): the largest connected part, the others in rows above it.
+    """Return a position for each node, (N, 2): the largest component, the others in rows above it.
 
-    Springs (Fruchterman and Reingold, 1991) from a fixed start: a graph is always drawn in the same
-    way. Raises ``UsageError`` where there are more than :data:`MOST_NODES` nodes.
+    Springs (Fruchterman and Reingold, 1991) with a fixed start, so that results are reproducible.
+    Raises ``UsageError`` for more than :data:`MOST_NODES` nodes.
     """
     from scipy import sparse
 
@@ -129,7 +129,7 @@ def layout(edge_index: I64, nodes: int) -> F64:
 
 
 def _springs(joined: Any) -> F64:
-    """Return positions (M, 2), about one apart, of a connected part with a symmetric adjacency."""
+    """Return positions (M, 2), about one apart, for a connected component with symmetric adjacency."""
     count = joined.shape[0]
     if count < 3:
         return np.column_stack([np.arange(count), np.zeros(count)])
@@ -143,14 +143,14 @@ def _springs(joined: Any) -> F64:
     for step in range(steps):
         for_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
-        # The longest move of a step; it cools down.
+        # Maximum displacement per step, which cools down.
         longest = spread * np.float32(0.15) * np.float32(1 - step / steps)
         pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, longest)
     width = float(np.ptp(pos, axis=0).max()) / float(spread)
     return np.asarray(pos / max(width, 1e-6), np.float64)
 
 
-@njit_nogil(fastmath=True)  # places in a picture, where the last bit is not seen
+@njit_nogil(fastmath=True)  # float32 suffices for drawing
 def _forces(
     pos: F32,
     start: Array,
@@ -159,7 +159,7 @@ def _forces(
     first: int,
     last: int,
 ) -> None:  # pragma: no cover -- compiled
-    """Write the force on nodes ``first`` to ``last``: all nodes push (1/d), neighbours pull (d²).
+    """Write the force on nodes ``first`` to ``last``: all nodes repel (1/d), neighbours attract (d²).
 
     Fruchterman and Reingold's forces for springs of length 1. ``others[start[i]:start[i + 1]]`` are
     the neighbours of node i.

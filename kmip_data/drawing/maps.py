@@ -1,4 +1,4 @@
-"""Maps of a city: its arrays, its layers, and pictures of one map per layer."""
+"""Maps of a city: arrays, layers, and plots with one map per layer."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ from kmip_data.wording import as_values
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
-PART_NAMES = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
-BUFFER = "dropped by the buffer"  #: name of "no part" where blocks of the map are the parts
+PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.splits`
+BUFFER = "dropped by the buffer"  #: name of "no part" for a spatial split
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
-MOST_POINTS = 1_000_000  #: intersections drawn; of more every second, third …
-MOST_ROWS = 24  #: of a legend; of more classes every second, third … is named
+MOST_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third …
+MOST_ROWS = 24  #: most legend entries; of more, every second, third …
 
 
 @dataclass(frozen=True, kw_only=True)
 class CityMap:
     """A city as arrays, ready to be drawn."""
 
-    title: str  #: name of the city; a sample says so
+    title: str  #: name of the city, marked if a sample
     options: str  #: build options
     position: F64  #: (N, 2), metres east and north of the middle of the map
-    #: (2, S), both ends of each, every pair once; a build does not keep their courses
+    #: (2, S), endpoints of each street, every pair once, as builds have no geometry
     streets: I64
     lengths: F32  #: (S,) metres
-    hops: int | None  #: radius of the balls that the eccentricity is measured in; None: unknown
+    hops: int | None  #: radius of the eccentricity in hops; None: unknown
     classes: I64  #: (N,) labels
-    num_classes: int  #: how many there may be
+    num_classes: int  #: number of classes
     eccentricity: F32  #: (N,)
     unit: str  #: unit of the eccentricity, ``m`` or ``s``
     splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`PART_NAMES`
-    columns: Mapping[str, Array]  #: name with unit -> (N,) of every other column but the sinusoids
+    columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns except sinusoids
 
     def class_ranges(self) -> list[str]:
-        """Least and largest eccentricity of each class, such as ``310–904 m``."""
+        """Return the range of eccentricity of each class, such as ``310–904 m``."""
         ranges = []
         for number in range(self.num_classes):
             members = self.eccentricity[self.classes == number]
@@ -75,15 +75,15 @@ class CityMap:
         return ranges
 
     def class_labels(self) -> tuple[str, ...]:
-        """Number and range of each class, such as ``0: 310–904 m``."""
+        """Return number and range of each class, such as ``0: 310–904 m``."""
         return tuple(f"{number}: {extent}" for number, extent in enumerate(self.class_ranges()))
 
 
 def read_city_map(build: Build) -> CityMap:
     """Read a city.
 
-    Raises ``UsageError`` where the build is not a city; ``DamagedInput`` where a shard or split is
-    missing or damaged.
+    Raises ``UsageError`` for any other build; ``DamagedInput`` for a missing or damaged shard or
+    split.
     """
     card = build.card
     schema = card.schema_
@@ -96,7 +96,7 @@ def read_city_map(build: Build) -> CityMap:
             next="kmip-data list",
         )
 
-    # Values are checked before they are drawn: a shard may be a stranger's.
+    # Check values before drawing: shards may be untrusted.
     store = open_store(build)
     shard = store.shards[0]
     refuse_faults(shard, content_faults(shard))
@@ -108,7 +108,7 @@ def read_city_map(build: Build) -> CityMap:
             return shard.read(key, 0, shard.nodes)
         return mapped
 
-    # Every street once: edges are stored in both directions.
+    # Keep every street once, as edges are stored in both directions.
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = column_names(schema.column("node/x").fields, vocabulary(card))
@@ -142,7 +142,7 @@ def project(lon_lat: Array) -> F64:
     ends). A city on the antimeridian stays in one piece.
     """
     lon, lat = lon_lat.astype(np.float64).T
-    # Measured from the first intersection, so that a city on the antimeridian is not torn apart.
+    # Measure from the first intersection, to keep a city on the antimeridian in one piece.
     lon = (lon - lon[0] + 180) % 360 - 180
     middle_lon = (lon.min() + lon.max()) / 2
     middle_lat = (lat.min() + lat.max()) / 2
@@ -154,9 +154,9 @@ def project(lon_lat: Array) -> F64:
 def column_names(
     fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
 ) -> list[str]:
-    """Name one-hot columns by what they stand for, where the card says so.
+    """Name one-hot columns by their categories, if the card has them.
 
-    A value may be the list of a street that was merged from several.
+    A value may be a list, for a street merged from several.
 
     >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
     ['length [m]', 'highway footway']
@@ -185,7 +185,7 @@ def column_names(
 
 def _codes(store: ShardStore, entry: SplitEntry) -> U8:
     code = store.read_split(entry).node_code
-    if code is None:  # parts of graphs: all nodes of the one graph would be in one part
+    if code is None:  # splits of graphs would put all nodes into one part
         return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
     return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)
 
@@ -197,12 +197,12 @@ class Categories:
     name: str
     codes: Integers  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
-    paint: Paint  #: #rrggbb of each, on the ground of the style
+    paint: Paint  #: #rrggbb of each, for the style's background
     note: str = ""  #: a sentence below the title
 
     @property
     def colors(self) -> tuple[str, ...]:
-        """Colours of the categories on the ground of the caller's style."""
+        """Return the colours of the categories for the caller's style."""
         return tuple(self.paint())
 
     @property
@@ -263,11 +263,11 @@ def prediction_layers(
     classes: I64,
     split: str | None,
 ) -> list[Layer]:
-    """Return maps of the ``classes`` (N,) that a run predicts: right or wrong, predicted class, and error.
+    """Return maps of a run's predicted ``classes`` (N,): correctness, class, and error.
 
-    ``split`` is one of the card's, whose train and val nodes the run has seen; None: none of them.
+    ``split`` of the card has the train and val nodes that the run has seen; None: no nodes.
     """
-    # Even codes are right, odd ones wrong; two more where the run has seen the node.
+    # Even codes are right, odd ones wrong, plus two for nodes that the run has seen.
     right = classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{run}: {right.mean():.1%} right"
@@ -337,7 +337,7 @@ def _part_colors(count: int) -> list[str]:
 
 
 def _parts(split: str, codes: U8) -> tuple[str, ...]:
-    """Names of the parts; "no part", or why, only where an intersection is in none."""
+    """Return the names of the parts, with "no part", or its reason, if any intersection is in none."""
     count = max(3, int(codes.max(initial=0)) + 1)
     names: tuple[str, ...] = PART_NAMES
     if split.startswith("spatial-"):
@@ -347,7 +347,7 @@ def _parts(split: str, codes: U8) -> tuple[str, ...]:
 
 @styled
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
-    """Draw the streets as lines and the intersections as points, once for each of ``layers``.
+    """Draw streets as lines and intersections as points, once for each of ``layers``.
 
     Every map has its legend, and a scale bar; north is up.
     """
@@ -372,7 +372,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     )
     shrunk = figure.get_figwidth() / wide
 
-    # 2. Points that just about touch where the city is evenly dense.
+    # 2. Points that nearly touch in a city of even density.
     position = city.position[::step]
     points = 72.0**2 * width * height / max(1, len(position))
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
@@ -403,7 +403,7 @@ def _draw_points(
     step: int,
     area: float,
 ) -> None:
-    """Draw every so many intersections in the colours of a layer, with its legend or colour bar."""
+    """Draw a subset of the intersections in the colours of a layer, with legend or colour bar."""
     from matplotlib.colors import ListedColormap
 
     x, y = position.T
@@ -439,7 +439,7 @@ def _draw_points(
 
 
 def nice_length(longest: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, the largest that is not longer.
+    """Return the largest 1, 2 or 5 times a power of ten that is not longer.
 
     >>> nice_length(730.0), nice_length(1_000.0)
     (500.0, 1000.0)
@@ -453,17 +453,17 @@ def _frame(position: F64) -> tuple[F64, F64]:
     low = position.min(axis=0)
     high = position.max(axis=0)
     longest = max(float((high - low).max()), 1.0)
-    # A street village along one line is still a map, not a line.
+    # A village along one street still needs a map of some height.
     lacking = np.maximum(0.25 * longest - (high - low), 0) / 2
     margin = 0.02 * longest
     return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
 
 
 def _columns(maps: int, width: float, height: float) -> int:
-    """Return how many maps side by side make the picture most like a screen, without many gaps."""
+    """Return the number of columns of maps that best fits a screen, with few gaps."""
 
     def badness(columns: int) -> float:
-        # Empty places count one and a half times as much as a shape unlike 1.6 to 1.
+        # Gaps weigh 1.5 times as much as the deviation from a ratio of 1.6 to 1.
         rows = -(-maps // columns)
         gaps = 1 - maps / (rows * columns)
         return abs(math.log(columns * width / (rows * height) / 1.6)) + 1.5 * gaps

@@ -1,4 +1,4 @@
-"""The explorer's page: a graph, what a run predicts and attends to, and learning curves, in one file."""
+"""Explorer page: a graph, predictions and attention of a run, and learning curves, in one file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kmip_data.files.templates import asset, template
 
 ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
 PAGE = "explore.html"  #: in the folder of a build or run
-DECADES = 4  #: distinguished below the strongest influence, also in ``influence.js``
-#: Scripts, in the order in which they are read.
+DECADES = 4  #: levels below the strongest influence, also in ``influence.js``
+#: Scripts, in loading order.
 SCRIPTS = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
     "page.js", "explore.js",
@@ -30,7 +30,7 @@ class ChosenKeys:
     """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`Answer.nodes`."""
 
     indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
-    weights: F32  #: (H, S, k) of the softmax, 0 if none
+    weights: F32  #: (H, S, k) softmax weights, 0 without a key
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Answer:
     """Predictions of a run's best weights for one graph."""
 
     run: str  #: its path below ``runs/``
-    split: str | None  #: one of the build's, whose train and val nodes the run has seen
-    classes: I64 | None  #: (N,) as predicted; None where the run classifies no nodes
+    split: str | None  #: split of the build with the train and val nodes that the run has seen
+    classes: I64 | None  #: (N,) predicted classes; None for other tasks
     words: str  #: prediction for the graph; empty without one
-    nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
-    layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
-    values: F32 | None = None  #: (N,) as predicted, where the run predicts one number for each node
+    nodes: I64  #: (S,), sorted nodes whose chosen keys are in ``layers``
+    layers: tuple[ChosenKeys, ...]  #: chosen keys of each k-MIP layer
+    values: F32 | None = None  #: (N,) predicted values of a node regression
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Influence:
 
     nodes: I64  #: (S,)
     values: F64  #: (S, N) sum of the absolute derivatives by the features of each node
-    #: distance in hops, and what all nodes there have of a node's own
+    #: distance in hops, and influence of all nodes there relative to the node's own
     by_hop: list[tuple[int, float]]
 
     def levels(self) -> U8:
-        """Return (S, N) logarithms relative to the strongest other node: 255, and 0 for none at all."""
+        """Return (S, N) logarithmic levels relative to the strongest other node: 255, and 0 for no influence."""
         rows = np.arange(len(self.nodes))
         others = self.values.copy()
         others[rows, self.nodes] = 0
@@ -75,17 +75,16 @@ def draw_explorer(
     path: Path,
     others: Sequence[tuple[Graph, Answer | None]] = (),
 ) -> None:
-    """Write one file that needs no network.
+    """Write a page in one file that works offline.
 
-    The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first
-    when it opens) and by every column, and shows all columns, without loss, of the node that is
-    pointed at.
+    The graph can be moved and zoomed by mouse, touch and keys, and coloured by layers (initially
+    the first) and columns; all columns of the node under the pointer are shown, without loss.
 
-    ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are
+    ``answer`` has a run's predictions and attention; None for the graph alone. ``curves`` are
     learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group``
     whose members differ in the seed alone, and, where it is of this very graph, an ``influence``.
-    Two of these, if possible of two models, are shown next to each other. ``others`` are records
-    that follow, each with its answer.
+    Two of these, if possible of different models, are compared. ``others`` are further records,
+    each with its answer.
     """
     compared = [_name(run["name"]) for run in _compared(curves)]
     title = graph.title
@@ -136,18 +135,18 @@ def draw_explorer(
 
 
 def _header(graph: Graph) -> str:
-    """Return what the page reads of a graph, as JSON."""
+    """Return the JSON of a graph for the page."""
     header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
     return header.replace("<", "\\u003c")  # no "</script>" in a name ends the element
 
 
 def _name(run: str) -> str:
-    """Return model and name of a run, from its path below ``runs/``."""
+    """Return model and name of a run, from path of the run below ``runs/``."""
     return "/".join(str(run).split("/")[1:])
 
 
 def page_style() -> str:
-    """Return the style sheet, with the colours and fonts of pictures, for light and dark mode."""
+    """Return the style sheet for light and dark mode, with the colours and fonts of plots."""
     light = _variables(STYLES["light"])
     dark = _variables(STYLES["dark"])
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset(ASSETS, 'page.css')}"
@@ -197,12 +196,12 @@ def _compared(runs: Sequence[Facts]) -> Sequence[Facts]:
 
 
 def _model(run: Facts) -> list[str]:
-    """Return the folder of a run's model, in a list; an empty one where its name has none."""
+    """Return the model in a run's path as a list, empty if there is none."""
     return str(run["name"]).split("/")[-2:-1]
 
 
 def _add_attention(graph: Graph, answer: Answer) -> None:
-    """Add the weights that each node receives as a key, by which the page can be coloured."""
+    """Add the attention that each node receives as a key, as a layer of colour."""
     count = len(graph.test)
     heads = 0
     received = np.zeros(count)
@@ -224,7 +223,7 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
 
 
 def _keys(answer: Answer, count: int, packer: Packer) -> Facts:
-    """Chosen keys, (S, H, k) of each layer: those of a node lie together.
+    """Pack chosen keys, (S, H, k) of each layer, so that those of a node are contiguous.
 
     A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight is in
     65,535ths, of nine significant bits: within 0.2 %, and compressed to three fifths of all
@@ -255,6 +254,6 @@ def _keys(answer: Answer, count: int, packer: Packer) -> Facts:
 
 
 def confusion(truth: I64, predicted: I64, count: int) -> I64:
-    """Return how many nodes of each class (row) were given each class (column), (C, C)."""
+    """Return the confusion matrix (C, C), true class by predicted class."""
     cells = np.bincount(truth * count + predicted, minlength=count * count)
     return cells.reshape(count, count)

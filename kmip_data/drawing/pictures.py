@@ -1,4 +1,4 @@
-"""Pictures of records: nodes by class over their source, their edges, degrees and classes."""
+"""Plots of records: nodes by class over their image, edges, degrees and classes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
-Values = Mapping[str, Array]  #: the attributes of an item as arrays
+Values = Mapping[str, Array]  #: attributes of an item as arrays
 
-MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
-FEW = 1_000  #: nodes in the plane that are drawn as larger dots
-ELEVATION = 22.0  #: direction from which a record in space is seen, in degrees
+MAX_EDGES = 20_000  #: most edges drawn, a fixed sample stated in the title
+FEW = 1_000  #: most plane nodes drawn as larger dots
+ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
 AZIMUTH = -58.0
 NO_CLASS = "nodes have no class"
 BY_RDKIT = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
 WIDTH = 16.0  #: inches of four panels
 HIGH = 4.1  #: inches of a row
-#: Inches of the picture of a molecule, as wide as two panels; its row is as high as the picture and
-#: its title.
+#: Inches of a molecule's image, as wide as two panels; its row fits image and title.
 WIDTH_OF_MOLECULE = 8.0
 MOST_HIGH = 4.8
 LEAST_HIGH = 2.4
@@ -45,25 +44,25 @@ BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark n
 class Drawing:
     """One graph as arrays."""
 
-    key: str  #: upstream identity, shown as the title
+    key: str  #: upstream key, shown as the title
     pos: Array  #: (N, 2) or (N, 3), positions of the nodes
     y: I64 | None  #: (N,), class of each node; None where nodes have none
     edge_index: I64  #: (2, E), row 0 sources and row 1 targets
-    picture: U8 | None = None  #: (H, W, 3), below the nodes: ``pos`` is column and minus row
-    place: str = ""  #: origin of the positions, if they are not the record's own
-    label: str = ""  #: label of the graph in words; empty where it has none
-    values: F32 | None = None  #: (N,), target of each node, where it is one number
+    picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is column and minus row
+    place: str = ""  #: origin of computed positions
+    label: str = ""  #: label of the graph in words, or empty
+    values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
     bonds: I64 | None = None  #: (E,) kind of each edge of a molecule, a position in :data:`BONDS`
 
     def degrees(self) -> tuple[I64, I64]:
-        """In-degree and out-degree of each node, int64 ``(N,)``."""
+        """Return in-degree and out-degree of each node, int64 ``(N,)``."""
         sources, targets = self.edge_index
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
     def some_edges(self, limit: int = MAX_EDGES) -> I64:
-        """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
+        """Return all edges, or a fixed sample of ``limit``: int64 ``(2, ≤ limit)``."""
         edges = self.edge_index.shape[1]
         if edges <= limit:
             return self.edge_index
@@ -72,7 +71,7 @@ class Drawing:
         return self.edge_index[:, np.sort(chosen)]
 
     def edges_between_classes(self, edges: I64) -> Array:
-        """Return which of some edges (2, E) join two classes: bool (E,), all False without classes."""
+        """Return bool (E,), True for edges between two classes; all False without classes."""
         if self.y is None:
             return np.zeros(edges.shape[1], bool)
         sources, targets = self.y[edges]
@@ -83,7 +82,7 @@ class Drawing:
 def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     """Return a record as arrays.
 
-    Nodes without a position get one: from RDKit's drawing, or by springs.
+    Missing positions come from RDKit's drawing, or from springs.
     """
     data = dataset[position]
     schema = dataset.schema
@@ -135,7 +134,7 @@ def _placed(
     edge_index: I64,
     nodes: int,
 ) -> tuple[Array, U8 | None, str]:
-    """Return positions, the picture they belong to, and where they come from if not from the data."""
+    """Return positions, their image, and the origin of computed positions."""
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
     # 1. Row and column of a superpixel; rows of a picture go down.
@@ -166,7 +165,7 @@ def _placed(
 
 
 def label_words(column: Column, value: Array, names: Sequence[str]) -> str:
-    """Write the label of a graph: its class, the labels that hold, or its targets."""
+    """Format the label of a graph: class, positive labels, or targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
     fields = column.fields or tuple(map(str, range(value.size)))
@@ -189,13 +188,13 @@ def draw_png(
     class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
 ) -> None:
-    """Draw one row of panels for each record into a PNG, SVG or PDF.
+    """Draw a row of panels per record into a PNG, SVG or PDF.
 
     The panels are the points by class, the edges (dark where they join two classes), the
     out-degrees with the in-degree, and the classes with their names and colours. The atoms and
-    bonds of a molecule are one panel, as wide as two. ``title`` says what this is (a sample says
-    so), ``footer`` the attribution that its licence asks for, ``up`` the axis that points up. A
-    class without a name in ``class_names`` is shown by its number.
+    bonds of a molecule are one panel, as wide as two. ``title`` names the data (and marks a
+    sample), ``footer`` has the attribution that the licence requires, ``up`` is the axis that
+    points up. Classes missing in ``class_names`` appear by number.
     """
     heights = [_height(drawing) for drawing in drawings]
     figure = new_figure(WIDTH, 1.3 + sum(heights), title=title, footer=footer)
@@ -232,14 +231,14 @@ def draw_png(
 
 
 def up_axis(card: Card) -> Literal["y", "z"]:
-    """Return the axis of a dataset's clouds that points up."""
+    """Return the upward axis of a dataset's clouds."""
     if card.dataset not in dataset_names():
         return "z"
     return load_manifest(card.dataset).up_axis
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
-    """Return the name of a class, or its number where it has none."""
+    """Return the name of a class, or its number."""
     return names[number] if number < len(names) else f"class {number}"
 
 
@@ -254,7 +253,7 @@ def broken_line(pos: Array, edges: I64) -> Array:
 
 
 def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
-    """Show the picture of a molecule, which has its atoms and bonds, without its margins."""
+    """Show the cropped image of a molecule."""
     atoms = counted(len(drawing.pos), "node")
     edges = counted(drawing.edge_index.shape[1], "edge")
     axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.place})")
@@ -278,7 +277,7 @@ def _height(drawing: Drawing) -> float:
 
 
 def _without_margins(drawing: Drawing) -> U8:
-    """Return the part of a molecule's picture (H, W, 3) that is drawn on, and some pixels around it."""
+    """Crop a molecule's image (H, W, 3) to its drawing and some pixels around it."""
     picture = drawing.picture
     assert picture is not None, "bonds are known where RDKit drew"
     rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
@@ -356,12 +355,12 @@ def _draw_edges(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) ->
 
 
 def _scale(axes: Axes) -> float:
-    """Return how large the picture is against its usual size: dots and lines shrink with it."""
+    """Return the size of the figure relative to the usual one, by which dots and lines shrink."""
     return float(axes.figure.get_figwidth() / WIDTH)
 
 
 def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
-    """Lay a picture below the nodes; the centre of its first pixel is the origin."""
+    """Draw an image below the nodes; the centre of its first pixel is the origin."""
     height, width = picture.shape[:2]
     box = (-0.5, width - 0.5, 0.5 - height, 0.5)
     axes.imshow(
@@ -375,7 +374,7 @@ def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
 
 
 def _frame(axes: Axes, pos: Array, up: str) -> None:
-    """Equal scale on all axes, no ticks, the box of the data."""
+    """Set equal scales on all axes, no ticks, and the limits of the data."""
     low = np.zeros(3)
     high = np.ones(3)
     if len(pos):
@@ -396,12 +395,12 @@ def _frame(axes: Axes, pos: Array, up: str) -> None:
         return
     axes.set_zlim(low[2], high[2])
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
-    # After the vertical axis was set: the aspect is turned with it.
+    # After setting the vertical axis, which rotates the aspect.
     axes.set_box_aspect(extent, zoom=_zoom(extent, up))
 
 
 def _zoom(extent: Array, up: str) -> float:
-    """Zoom at which a box of this extent, seen from the usual side, just fills its panel."""
+    """Return the zoom at which a box of this extent just fills its panel."""
     across, deep, high = extent if up == "z" else extent[[2, 0, 1]]
     turn = np.radians(AZIMUTH)
     tilt = np.radians(ELEVATION)

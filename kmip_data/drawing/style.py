@@ -1,4 +1,4 @@
-"""Style of all pictures: colours, fonts and sizes, light, dark or for print, and how they are saved."""
+"""Style of all plots: colours, fonts and sizes, for light, dark or print, and saving."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ import numpy as np
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_output
 
-#: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened
-#: where they were paler, and differ for colour-blind eyes too. The first twelve have one blue.
+#: 24 hues for light backgrounds, with a contrast of at least 3:1; the first seven are Okabe and
+#: Ito's, darkened if too pale, and distinguishable for colour-blind readers. The first twelve have
+#: one blue.
 PALETTE = (
     "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#b00020", "#6b4226", "#f830f8",
     "#007000", "#f80080", "#786810", "#8018f8", "#f85868", "#0020f8", "#004818", "#c078b0",
     "#2b8cc4", "#680040", "#8870f8", "#c000c0", "#007068", "#3000a0", "#5840b0", "#004868",
 )  # fmt: skip
-#: As many on dark ground.
+#: The same for dark backgrounds.
 DARK_PALETTE = (
     "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#d00060", "#a88a62", "#a800e0",
     "#50f800", "#088000", "#e0f0b0", "#f840f8", "#805890", "#3850f8", "#00f0b8", "#7cc4f0",
     "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
 )  # fmt: skip
-#: Colours of ordered values on light ground, from low to high: eight steps through seven hues, each
-#: lighter than the one before it (L* 14 to 61), so that colour-blind eyes and grey prints keep the
-#: order.
+#: Colours of ordered values on light backgrounds, from low to high: eight steps through seven hues,
+#: increasingly light (L* 14 to 61), so that the order survives colour blindness and grey prints.
 RAMP = (
     "#330564", "#02248f", "#004282", "#005977", "#036e50", "#507c03", "#a27c00", "#e96f04",
 )  # fmt: skip
-#: The same on dark ground, L* 43 to 94.
+#: The same for dark backgrounds, L* 43 to 94.
 DARK_RAMP = (
     "#7145df", "#4172eb", "#0493db", "#0aadc6", "#36c880", "#aed136", "#f6db16", "#fbefab",
 )  # fmt: skip
 CYCLE = 7  #: hues of curves
-BODY = 10  #: size of letters, in points
+BODY = 10  #: font size, in points
 BODY_IN_PRINT = 8
 NOTE = "small"  #: size of notes, relative to the body
 TITLE = "x-large"
-#: Picture formats by file suffix, and their metadata: nothing that changes between runs.
+#: Image formats by file suffix, with reproducible metadata.
 KINDS: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
@@ -54,13 +54,13 @@ KINDS: dict[str, dict[str, None]] = {
 }
 P = ParamSpec("P")
 Layout = Literal["constrained", "compressed"]
-Axes: TypeAlias = Any  #: matplotlib's, in the plane or in space
-Figure: TypeAlias = Any  #: matplotlib's, which is loaded when something is drawn
+Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
+Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
 
 
 @dataclass(frozen=True)
 class Style:
-    """Colours of the ground, of letters and of what stays in the background.
+    """Colours of background, text and secondary elements.
 
     Print has narrower pages.
     """
@@ -71,7 +71,7 @@ class Style:
     faint: str = "#c4c4c4"  #: streets, edges
     font: str = "DejaVu Sans"
     widest: float = 100.0  #: inches
-    headline: bool = True  #: True if the title stands above: a paper has captions
+    headline: bool = True  #: True to draw a title: papers have captions instead
     dots: int = 110  #: per inch of a PNG
     body: int = BODY
     palette: tuple[str, ...] = PALETTE
@@ -102,7 +102,7 @@ _CHOSEN: ContextVar[str] = ContextVar("style", default="light")
 
 @contextlib.contextmanager
 def chosen(name: str) -> Iterator[None]:
-    """Draw in the style of that name within the block."""
+    """Use the style of that name inside the block."""
     token = _CHOSEN.set(name)
     try:
         yield
@@ -111,12 +111,12 @@ def chosen(name: str) -> Iterator[None]:
 
 
 def look() -> Style:
-    """Return the style that pictures are drawn in now."""
+    """Return the current style."""
     return STYLES[_CHOSEN.get()]
 
 
 def styled(draw: Callable[P, None]) -> Callable[P, None]:
-    """Have a function draw in the style of its caller: matplotlib's defaults are set while it runs."""
+    """Make a function draw in its caller's style, by setting matplotlib's defaults while it runs."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **options: P.kwargs) -> None:
@@ -136,7 +136,7 @@ def new_figure(
     footer: str = "",
     layout: Layout = "constrained",
 ) -> Figure:
-    """Return a figure of so many inches, or smaller in the same form where the style has narrower pages."""
+    """Return a figure of the given inches, scaled down if the style has narrower pages."""
     from matplotlib import figure as mpl_figure
 
     style = look()
@@ -155,7 +155,7 @@ def new_figure(
 
 
 def save(figure: Figure, path: Path, **options: object) -> None:
-    """Write a figure as the ending of ``path`` says; equal figures give equal bytes."""
+    """Write a figure in the format of the suffix of ``path``; equal figures give equal bytes."""
     ending = check_kind(path)
     picture = io.BytesIO()
     figure.savefig(
@@ -168,9 +168,9 @@ def save(figure: Figure, path: Path, **options: object) -> None:
 
 
 def check_kind(path: Path) -> str:
-    """Return the key in :data:`KINDS` that ``path`` ends in, PNG where it has no ending.
+    """Return the key in :data:`KINDS` for the suffix of ``path``, PNG without one.
 
-    Raises ``UsageError`` for the ending of something else.
+    Raises ``UsageError`` for other suffixes.
     """
     ending = path.suffix.lower() or ".png"
     if ending not in KINDS:
@@ -182,7 +182,7 @@ def check_kind(path: Path) -> str:
 
 
 def percent(share: float, _: int | None = None) -> str:
-    """Write a share at an axis.
+    """Format a fraction for an axis.
 
     >>> percent(0.225), percent(0.07)
     ('22.5 %', '7 %')
@@ -191,7 +191,7 @@ def percent(share: float, _: int | None = None) -> str:
 
 
 def plain_ticks(axis: Axes) -> None:
-    """Label a logarithmic axis with plain numbers; less than a decade may have no power of ten."""
+    """Label a logarithmic axis with plain numbers, as less than a decade may have no power of ten."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     low, high = axis.get_view_interval()
@@ -231,23 +231,23 @@ def _settings(style: Style) -> dict[Any, Any]:
         "xtick.labelsize": NOTE,
         "ytick.labelsize": NOTE,
         "lines.linewidth": 1.5 * style.body / BODY,
-        "text.parse_math": False,  # a dollar sign in a name begins no formula, which could be one that fails
+        "text.parse_math": False,  # do not parse dollar signs in names as formulas
         # Layout.
         "axes.spines.top": False,
         "axes.spines.right": False,
         "figure.constrained_layout.h_pad": 0.06,
         "figure.constrained_layout.w_pad": 0.06,
         # Files.
-        "pdf.fonttype": 42,  # letters stay letters
+        "pdf.fonttype": 42,  # keep text as text
         "savefig.dpi": style.dots,
-        "svg.hashsalt": "kmip-data",  # names of parts are drawn by chance otherwise
+        "svg.hashsalt": "kmip-data",  # else names of parts are random
     }
 
 
 LEAST = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
-STEPS = 32  #: steps of a mixture towards the letters or the ground
+STEPS = 32  #: steps of a mixture towards text or background
 GROUPED = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
-#: Shares of the letters' colour in each hue: 96 colours before any repeats.
+#: Fractions of the text colour mixed into each hue: 96 distinct colours.
 SHADES = (0.0, 0.3, 0.55, 0.75)
 #: Usual colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet.
 S3DIS = {
@@ -296,12 +296,12 @@ def mixed(color: str, other: str, share: float) -> str:
 
 
 def readable(color: str) -> str:
-    """Return ``color``, mixed with as much of the letters' colour as makes it visible on the ground."""
+    """Return ``color`` mixed with enough text colour to be visible on the background."""
     return next(shade for shade in _shades(color, look().ink) if _is_visible(shade))
 
 
 def strong_and_pale(color: str) -> tuple[str, str]:
-    """Return a shade of ``color`` nearer to the letters, and the palest that is visible on the ground."""
+    """Return a shade of ``color`` closer to the text colour, and the palest visible one."""
     visible = list(filter(_is_visible, _shades(color, look().ground)))
     return mixed(color, look().ink, 0.35), visible[-1]
 
@@ -336,12 +336,12 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
 
 
 def element_colors(numbers: Sequence[int]) -> list[str]:
-    """Hex colour of each element by its atomic number."""
+    """Return the hex colour of each element by atomic number."""
     return [readable(CPK.get(number, OTHER_ELEMENT)) for number in numbers]
 
 
 def ramp(count: int) -> tuple[str, ...]:
-    """Hex colours of ordered values, evenly spaced, from low to high."""
+    """Return hex colours of ordered values, evenly spaced, from low to high."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     blend = LinearSegmentedColormap.from_list("ordered", look().ramp)
@@ -349,7 +349,7 @@ def ramp(count: int) -> tuple[str, ...]:
 
 
 def on_grounds(paint: Paint) -> list[Sequence[str]]:
-    """Return colours on light and on dark ground; one list where they are the same."""
+    """Return colours for light and dark backgrounds, or one list if they are equal."""
     with chosen("light"):
         light = paint()
     with chosen("dark"):

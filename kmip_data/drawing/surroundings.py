@@ -1,4 +1,4 @@
-"""Neighbourhoods of the nodes of one graph that is too large to be drawn, in the place of its record."""
+"""Neighbourhoods in a graph too large to draw, in place of its record."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from kmip_data.reading.dataset import ShardedDataset
 
-FANOUTS = (12, 4)  #: edges into a node that are drawn, hop by hop
+FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
 UNKNOWN = "not known"  #: class of a node without a label
 
 
 def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
-    """Return the dataset, or where it is one large graph without positions its :class:`Surroundings`."""
+    """Return the dataset, or the :class:`Surroundings` of a single large graph without positions."""
     schema = dataset.schema
     attributes = {column.attribute for column in schema.columns}
     attributes |= {view.attribute for view in schema.views}
@@ -34,8 +34,8 @@ def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
 class Surroundings:
     """A dataset whose items are samples around one node each, of a ``part`` or of all.
 
-    Rows come from the memory map: memory grows by 8 bytes a node of the graph, not by its edges or
-    features. Everything else is the dataset's.
+    Rows come from the memory map, so memory grows by 8 bytes per node, not with edges or features.
+    Everything else is the dataset's.
     """
 
     def __init__(self, dataset: ShardedDataset, part: str | None) -> None:
@@ -78,7 +78,7 @@ class Surroundings:
 
 
 class _Keys(Sequence[str]):
-    """Names of the items, made when they are asked for."""
+    """Names of the items, made on request."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self._nodes = nodes

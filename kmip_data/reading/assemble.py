@@ -1,4 +1,4 @@
-"""Fields of an item, and their copies from the mapped shards into tensors."""
+"""Fields of an item, and their copies from mapped shards to tensors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def item_fields(
 
 
 def _rank(name: str) -> int:
-    """Position of an attribute in an item; others than PyTorch Geometric's keep their order."""
+    """Return the position of an attribute in an item; those unknown to PyTorch Geometric come last."""
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
@@ -113,7 +113,7 @@ def _of_view(source: Field, view: View) -> Field:
     )
 
 
-AHEAD = 8192  #: rows that are requested from the disk while as many are copied
+AHEAD = 8192  #: rows requested from disk while as many are copied
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
 _NO_EDGES = np.empty((2, 0), _INT64)
@@ -159,7 +159,7 @@ class Assembler:
         self._bounded = list(filter(None, map(_bounds, copied)))
         self._unchecked = np.ones(len(store), np.bool_)
 
-        # 1. The fields: where their rows lie, what the kernel copies of each, and what it writes.
+        # 1. The fields: location of rows, bytes to copy, and bytes to write.
         rows = []
         layout = []
         self._outputs: list[_Output] = []
@@ -170,7 +170,7 @@ class Assembler:
             layout.append((level, field.row_bytes, field.offset, field.width, _widened(field)))
             self._outputs.append((field.attribute, level, field.shape, field.presented, stored))
 
-        # 2. Behind them the edges: one table of neighbours, or a row of sources and one of targets.
+        # 2. Then the edges: a neighbour table, or a row of sources and one of targets.
         index = np.dtype(store.schema.index_dtype)
         self._like = np.empty(0, index)
         self._k = store.schema.k if store.schema.edges == "neighbor" else None
@@ -216,9 +216,8 @@ class Assembler:
         rows before each graph on the graph, node and edge level.
         """
         # Gather by address. The Python around the kernels takes 21 µs for a batch of 8 graphs;
-        # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
-        # 1. Look up where each block of rows lies: one table lookup per field, no slicing in
-        #    Python.
+        # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010). 1. Look up the
+        # address of each block of rows: one table lookup per field, no slicing in Python.
         address, counts, unmapped = self.store.sources(self._rows, graphs)
         edges = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
@@ -269,8 +268,8 @@ class Assembler:
     def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
         """Return what :meth:`gather` returns for one graph, at half the overhead, and its number of nodes.
 
-        Graph columns are (1, …). Large columns that are presented as they are stored are not
-        copied: they lie in a private map.
+        Graph columns are (1, …). Large columns presented as stored are not copied, but mapped
+        privately.
         """
         counts = self.store.count
         totals = counts[:, graph].tolist()
@@ -310,7 +309,7 @@ class Assembler:
         return values, totals[gather.NODE]
 
     def _large(self, graph: int) -> list[Field]:
-        """Fields of a graph that are mapped rather than copied."""
+        """Return the fields of a graph that are mapped rather than copied."""
         table, _ = self.store.table(self._rows)
         large = []
         for position, field in enumerate(self.fields):
@@ -371,7 +370,7 @@ class Assembler:
                 for source, stride in zip(sources, layout[1], strict=True)
                 if is_cold(source, stride, rows)
             ]
-            # A batch may have more pages than the system keeps: they are requested a part ahead.
+            # A batch may exceed the page cache, so request pages a part ahead.
             _request_rows(cold, rows, order[:AHEAD])
             for start in range(0, len(rows), AHEAD):
                 stop = start + AHEAD
@@ -381,8 +380,8 @@ class Assembler:
         self._finish(values, converted, None, None)
         self._check_values(values, graph)
 
-        # Pages of the map are not given up for others as easily as pages that no process maps. To
-        # bring them again takes half of the time of a draw, so they stay while there is room.
+        # Mapped pages stay in memory longer than unmapped ones. Reading them again takes half of
+        # the time of a draw, so keep them mapped.
         if memory.mapped_memory() > memory.free_host_memory():
             for shard in self.store.shards:
                 shard.release()
@@ -399,7 +398,7 @@ class Assembler:
     ) -> None:
         """Convert dtypes, check values and compute edge lengths.
 
-        ``unchecked`` are graphs read first now.
+        ``unchecked`` graphs are read for the first time.
         """
         for array, stored in converted:
             np.copyto(array, stored, casting="unsafe")
@@ -416,7 +415,7 @@ class Assembler:
             )
 
     def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
-        """Refuse edges that lead out of their graph: compiled code follows edges without checking."""
+        """Refuse edges out of their graph, as compiled code follows edges without checking."""
         if not len(edges):
             return
         position = gather.first_outside(edges, counts, self._k or 0, self._like)
@@ -429,7 +428,7 @@ class Assembler:
             )
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
-        """Refuse whole numbers of a graph, or of ones read with it, outside the bounds of the schema."""
+        """Refuse integers of a graph, or of those read with it, outside the bounds of the schema."""
         for attribute, low, most in self._bounded:
             array = values[attribute].numpy()
             # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.

@@ -243,7 +243,7 @@ def copy_batch(  # noqa: PLR0913, PLR0917 -- compiled code is handed every array
     the position of its graph for each node. For the others see :func:`copy_rows` and
     :func:`write_edges`.
     """
-    # One call takes Python's lock once: of a batch of small graphs it saves 3 of 26 µs.
+    # A single call takes Python's lock once, which saves 3 of 26 µs for a batch of small graphs.
     copy_rows(source, pointers, layout, target)
     if numbers.size > 0:
         for b in range(source.shape[1]):
@@ -281,7 +281,7 @@ def copy_graph(
 
 @njit_nogil()
 def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
-    """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
+    """Return the first graph of a batch with an edge out of the graph; −1 if there is none.
 
     ``source`` (P, B) has the addresses of the edges of each graph: of a neighbour table with
     ``width`` edges per node, or of sources and of targets (``width`` 0); ``counts`` (3, B) the rows
@@ -294,7 +294,7 @@ def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
             continue
         for plane in range(source.shape[0]):
             table = carray(_pointer(source[plane, b]), (edges,), like.dtype)
-            # The largest number alone is compared with the number of nodes: indices are unsigned.
+            # Compare the largest index with the number of nodes: indices are unsigned.
             largest = table[0]
             for e in range(edges):
                 largest = max(largest, table[e])

@@ -28,7 +28,7 @@ from kmip_data.runtime.threads import ahead, closed_at_exit
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 _NOT_SHOWN = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
-_WHILE_WAITING = 4  #: batches made at a time where each waits for a network
+_WHILE_WAITING = 4  #: batches made at a time if each waits for the network
 
 
 class GraphLoader(DataLoader[Any]):
@@ -126,7 +126,7 @@ class GraphLoader(DataLoader[Any]):
         num_workers: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        # Long: every argument is checked, and kept as an attribute.
+        # Long, because every argument is checked, and kept as an attribute.
         graphs = _sharded_dataset(dataset)
         _check_numbers(1, batch_size=batch_size)
         _check_numbers(0, prefetch=prefetch, seed=seed)
@@ -138,7 +138,8 @@ class GraphLoader(DataLoader[Any]):
 
         if num_workers == 0:
             prefetch = 0
-        if is_cut(batch_sampler):  # of a loader that Lightning makes again, for predictions
+        # passed by Lightning when it makes a loader again, for predictions
+        if is_cut(batch_sampler):
             max_nodes = bucket = rank = world_size = None
             even = divide = False
         rule = BatchRule(
@@ -335,7 +336,7 @@ class GraphLoader(DataLoader[Any]):
         for batch in made:
             progress[1] += 1
             yield batch
-            # Its memory is for the next one: 17 MB twice are more than the cache has.
+            # Free its memory for the next batch: twice 17 MB exceed the cache.
             del batch
         if self._order.running is progress:
             self._order.running = None

@@ -1,6 +1,6 @@
 """Run a dataset class of PyTorch Geometric, OGB or your own, and save its items with their split.
 
-The class is code: only ``kmip-data build pyg`` calls this, with what the user typed.
+As this runs code, only ``kmip-data build pyg`` calls it, with the user's input.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _made(loaded: Any, root: Path, arguments: Mapping[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _running(address: str) -> Iterator[None]:
-    """Turn whatever the user's class raises into one error, and what it prints into stderr."""
+    """Convert errors of the user's class to one error, and send its output to stderr."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -154,7 +154,7 @@ def _running(address: str) -> Iterator[None]:
 
 
 def _network_fault(error: BaseException | None) -> str:
-    """Return the fault of the network that an error comes from, nothing for another error."""
+    """Return the network fault behind an error; empty for other errors."""
     while error is not None:
         # Those of urllib, requests, aiohttp and fsspec are an OSError or have one as their cause.
         is_network = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)

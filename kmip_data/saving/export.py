@@ -27,7 +27,7 @@ from kmip_data.reading.store import open_store
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
 
-_GROUP_BYTES = 2**26  #: arrays in memory at a time: a row group, or one larger graph
+_GROUP_BYTES = 2**26  #: bytes of arrays in memory: a row group, or one larger graph
 _KEY = "key"
 _SPLIT = "split"
 
@@ -43,7 +43,7 @@ def parts_of(build: Build) -> dict[str, I64]:
     parts: dict[str, I64] = {}
     if name:
         parts |= store.read_split(build.card.splits[name]).parts or {}
-    # No record is lost: those of no part get a file of their own.
+    # Lose no record: those in no part get their own file.
     rest = "unassigned" if parts else "graphs"
     while rest in parts:
         rest += "_"
@@ -88,7 +88,7 @@ class _Tables:
             return pa.string()
         kind = pa.from_numpy_dtype(field.presented)
         for size in reversed(field.shape):
-            # −1: any length. pyarrow divides by a fixed size of zero, and the process dies.
+            # −1: any length. A fixed size of zero crashes pyarrow by a division.
             kind = pa.list_(kind, size or -1)
         return kind if field.level == "graph" else pa.list_(kind)
 
@@ -142,10 +142,10 @@ class _Tables:
         return self._lists(array, pointers[gather.LEVELS[field.level]])
 
     def _edges(self, index: Array, pointers: I64) -> Any:
-        """Two lists a graph, of nodes numbered within it."""
+        """Return two lists per graph, of nodes numbered within it."""
         edges = pointers[gather.EDGE]
         counts = np.diff(edges)
-        # A batch numbers nodes over all its graphs; a row of the table has one graph.
+        # A batch numbers nodes over all its graphs, a row of the table within one.
         index = index - np.repeat(pointers[gather.NODE, :-1], counts)
         pairs = [index[:, start:stop].reshape(-1) for start, stop in itertools.pairwise(edges)]
 
@@ -205,7 +205,7 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
 
     Returns its files, with its page and Croissant description.
 
-    Nothing, and one line on stderr, where pyarrow is not installed or the view cannot be written.
+    Returns nothing, with a line on stderr, if pyarrow is missing or the view cannot be written.
     """
     try:
         files = write_parquet(build, scratch, quiet=quiet)
@@ -306,8 +306,8 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are those of
     :func:`~kmip_data.saving.export.parts_of`.
 
-    A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that
-    of one that was killed.
+    A hidden folder next to ``folder`` is written and renamed at the end; the next call removes the
+    remains of a killed one.
 
     Raises ``UsageError`` where the folder exists, a package is missing, or the format cannot hold
     the data; ``OutOfResources`` where the disk is full.

@@ -35,7 +35,7 @@ Positions = Sequence[int] | Array | Any  #: indices or a boolean mask; a torch t
 
 RULE = "given"  #: name of the split and its rule
 MASKS = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single graph to part
-_LIBRARIES = ("numpy", "h5py", "torch-geometric")  #: whose versions the card has
+_LIBRARIES = ("numpy", "h5py", "torch-geometric")  #: packages with versions on the card
 
 
 def save(
@@ -55,7 +55,7 @@ def save(
     that holds them all. Graphs whose columns of ``edge_index`` are the k sources of node 0, then
     those of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can
     be loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The
-    folder appears when all is written; nothing is left of what was written before an error.
+    folder appears when complete; an error leaves nothing behind.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def save(
     Raises
     ------
     UsageError
-        A graph is not homogeneous, does not go with those before it, or has an attribute that has
-        no place in the format (the graph is named); the folder is not new; the split does not fit.
+        A graph that is not homogeneous, does not match previous graphs, or has an attribute that
+        the format cannot store (the graph is named); an existing folder; an invalid split.
     OutOfResources
         The disk is full.
 
@@ -107,7 +107,7 @@ def save(
 
 
 def check_target(folder: Path, name: str) -> None:
-    """Refuse a folder that is not new, and a name that no saved dataset can have."""
+    """Refuse an existing folder, and invalid names of saved datasets."""
     files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
@@ -119,7 +119,7 @@ def check_target(folder: Path, name: str) -> None:
             expected=NAME_WORDS,
             next="another name: save(…, name=…), build pyg --name NAME",
         )
-    # The name of a recipe, such as graphs, is free: its builds have names of their own.
+    # The name of a recipe, such as graphs, is free, as its builds have their own names.
     if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
@@ -128,7 +128,7 @@ def check_target(folder: Path, name: str) -> None:
 
 
 def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph]]:
-    """Look at every graph once, and return all again: their schema is known after the last."""
+    """Survey every graph once, and return all again, as the schema is known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data) else dataset
     survey = Survey()
@@ -137,7 +137,7 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
         name = f"{number:08d}" if names is None else names[number]
         graph = plain_graph(data, name)
         survey.add(graph)
-        # A generator cannot be read twice: its graphs wait on disk for their schema.
+        # A generator cannot be read twice, so its graphs wait on disk for their schema.
         if isinstance(dataset, list | tuple):
             in_memory.append(graph)  # the caller has the tensors, and these are views of them
         else:
@@ -151,7 +151,7 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
 
 
 def _masks_of(graph: PlainGraph) -> dict[str, Bools] | None:
-    """Return the parts that the masks of a graph give, ``None`` unless all three exist and are disjoint."""
+    """Return the parts by the masks of a graph, ``None`` unless all three exist and are disjoint."""
     masks = {}
     for name, part in MASKS.items():
         mask = graph.values.get(name)

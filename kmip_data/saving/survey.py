@@ -20,7 +20,7 @@ from kmip_data.format.writer import GraphRecord
 Kind = Literal["tensor", "int", "float", "bool", "str"]
 
 _NUMBERS: dict[Kind, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
-_MOST_CLASSES = 2**20  #: counted in memory; larger numbers in ``y`` are no classes
+_MOST_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
@@ -31,7 +31,7 @@ class PlainGraph:
     name: str  #: for messages and as its key
     num_nodes: int
     values: Mapping[str, Array]
-    kinds: Mapping[str, Kind]  #: type of each value
+    kinds: Mapping[str, Kind]  #: original type of each value
 
     @property
     def num_edges(self) -> int | None:
@@ -190,7 +190,7 @@ class _Attribute:
 
     @property
     def stored(self) -> str:
-        """The narrowest dtype that holds every value; floats stay as they are."""
+        """Return the narrowest dtype for all values; floats keep theirs."""
         if self.dtype.kind == "b":
             return "uint8"
         if self.low is None or self.high is None:

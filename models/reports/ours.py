@@ -50,7 +50,14 @@ class Ours(Strict):
     torch: str
     commit: str
     note: str = ""
+    set: tuple[str, ...] = Field(default=(), description="keys besides the preset, as of --set")
+    published: tuple[float, float] | None = Field(
+        default=None, description="mean and deviation on test by the source of the settings"
+    )
     seeds: tuple[int, ...] = Field(min_length=1)
+    folds: tuple[int, ...] = Field(
+        default=(), description="published split of each run, if several"
+    )
     splits: tuple[str, ...] = Field(description="digest of the split")
     val: tuple[float, ...]
     test: tuple[float, ...]
@@ -69,8 +76,7 @@ class Ours(Strict):
             self.seconds,
             self.weights,
         ]
-        if self.first_epochs:
-            lists.append(self.first_epochs)
+        lists += [optional for optional in (self.folds, self.first_epochs) if optional]
         if any(len(values) != len(self.seeds) for values in lists):
             raise ValueError("its lists do not have one value for each seed")
         return self
@@ -87,14 +93,25 @@ class Ours(Strict):
 
     @property
     def std(self) -> float | None:
-        """Standard deviation on test (ddof 0); None for one seed."""
-        return statistics.pstdev(self.test) if len(self.test) > 1 else None
+        """Standard deviation on test; None for one run."""
+        return self._deviation(self.test)
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """Number by which the row tells its runs apart: fold, or seed."""
+        return self.folds or self.seeds
+
+    def _deviation(self, values: tuple[float, ...]) -> float | None:
+        if len(values) == 1:
+            return None
+        # ddof 1 over splits, and next to figures of papers that take it; over seeds 0, as the paper.
+        sample = self.folds or self.published
+        return statistics.stdev(values) if sample else statistics.pstdev(values)
 
     def text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
-        std = statistics.pstdev(values) if len(values) > 1 else None
-        return value_text(self.metric, statistics.fmean(values), std)
+        return value_text(self.metric, statistics.fmean(values), self._deviation(values))
 
 
 @functools.cache
@@ -125,7 +142,8 @@ def row_of_result(result: RunResult) -> Ours | None:
     wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
     for row in our_rows().values():
         length = (row.epochs, row.schedule_epochs)
-        if (row.build, row.model, row.variant, row.metric, *length) == wanted:
+        found = (row.build, row.model, row.variant, row.metric, *length)
+        if found == wanted and not row.set:
             return row
     return None
 
@@ -155,12 +173,13 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     seeds = []
     reproduced = True
     columns = zip(row.test, row.weights, row.splits, strict=True)
-    of_seed = dict(zip(row.seeds, columns, strict=True))
+    of_run = dict(zip(row.runs, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
         # 1. Data, figures and weights of this seed and of the row.
-        figures = _first_figures(row, folder, result.seed)
+        number = result.split.parameters["fold"] if row.folds else result.seed
+        figures = _first_figures(row, folder, number)
         deciding = _deciding(row, figures)
-        published = of_seed.get(result.seed)
+        published = of_run.get(number)
         split = json_digest(result.split.digests)[:12]
         same_data = result.build_key == row.build
         if published is not None:
@@ -179,7 +198,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         # 3. The seed in the dictionary, and as a line.
         seeds.append(
             {
-                "seed": result.seed,
+                "fold" if row.folds else "seed": number,
                 "test": test,
                 "row": published[0] if published else None,
                 "equal": equal,
@@ -195,7 +214,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
             parts.append("other data")
         elif equal:
             parts.append("equal, weights too" if whole else f"all {len(figures)} figures equal")
-        lines.append(f"seed {result.seed}: {'; '.join(parts)}")
+        lines.append(f"{'fold' if row.folds else 'seed'} {number}: {'; '.join(parts)}")
 
     lines.append(
         f"row: {row.text()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
@@ -235,10 +254,10 @@ class Figure(NamedTuple):
         return f"{self.name} of epoch {self.epoch}: {self.here!r}, row {self.row!r}"
 
 
-def _first_figures(row: Ours, folder: Path, seed: int) -> list[Figure]:
+def _first_figures(row: Ours, folder: Path, number: int) -> list[Figure]:
     """Compare the columns of ``metrics.csv`` with the first epochs of ``row``."""
     measured = metrics_columns(folder)
-    stored = dict(zip(row.seeds, row.first_epochs, strict=False)).get(seed, {})
+    stored = dict(zip(row.runs, row.first_epochs, strict=False)).get(number, {})
     figures = []
     for name, values in stored.items():
         # A run may have stopped before the last stored epoch, or gone beyond it.

@@ -362,7 +362,7 @@ def _published(run: Run, mean: float) -> Row:
         "leaderboard_source": board and board.source,
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
-        "ours_runs": ours and len(ours.seeds),
+        "ours_runs": ours and len(ours.runs),
         "to_paper": None,
     }
     if paper is not None:

@@ -1,1 +1,1 @@
-"""Training a network on a build. Each folder uses those before it: config, objective, data, run."""
+"""Training of a network on a build. Each folder uses the ones before it: config, data, run."""

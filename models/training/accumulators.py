@@ -1,4 +1,4 @@
-"""Accumulated metrics of a split: sums over its batches, on one or several processes."""
+"""Metrics of a split, accumulated over its batches on one or several processes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
-    """Sum over graphs of the mean over a graph's links of each ranking and hit.
+    """Sum, over graphs, of the mean ranking metrics of a graph's links.
 
-    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it ranks half
-    above it, as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to
+    A link (i, j) competes with the pairs (i, c) of its graph; half of those with an equal score
+    rank above it, as in OGB's evaluator. Hits belong to the first ranking. From (G, W, W) each to
     float64 (7): three mean reciprocal ranks, three shares of hits, and the number of graphs with
     links.
     """
@@ -37,8 +37,7 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     is_nan = scores[graph, i].isnan()
     rows = scores[graph, i].masked_fill(is_nan, torch.inf)
 
-    # A score's rank follows from its positions among all of its row, which one sort gives for every
-    # j.
+    # The rank of a score follows from its position in the sorted row: one sort serves every j.
     score = rows.gather(1, j)
     ordered, order = rows.sort(1)
     first = torch.searchsorted(ordered, score, right=False)
@@ -54,7 +53,7 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
         # Half of those with an equal score rank above it.
         not_above = below.gather(1, first) + below.gather(1, behind)
         ranks.append(1 + below[:, -1:] - not_above.double() / 2)
-    ranks[0] -= 0.5  # the link itself, which is as good as itself
+    ranks[0] -= 0.5  # without the link itself
 
     values = [1 / rank for rank in ranks]
     values += [(ranks[0] <= most).double() for most in HITS]
@@ -81,7 +80,7 @@ def links_alone(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All pairs of (G, W, W), (G · W,) twice and (G · W, W), where the host would wait to learn the links."""
+    """Return all pairs of (G, W, W) without waiting for the links: (G · W,) twice and (G · W, W)."""
     graphs, width, _ = target.shape
     row = torch.arange(graphs * width, device=target.device)
     column = torch.arange(width, device=target.device)
@@ -89,7 +88,7 @@ def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Counts(nn.Module):
-    """Tensors that move with the module; as buffers, DDP would fill them with the first process's."""
+    """Tensors that move with the module. DDP would overwrite buffers with those of the first process."""
 
     device = torch.device("cpu")
 
@@ -103,12 +102,12 @@ class _Counts(nn.Module):
 
     @property
     def metric_state(self) -> dict[str, Any]:
-        """The tensors, and lists of tensors, by name."""
+        """Return tensors, and lists of tensors, by name."""
         raise NotImplementedError
 
 
 class _Sums(_Counts):
-    """Sum over batches of what ``count`` gives for one batch, in float64."""
+    """Sum of ``count`` over batches, in float64."""
 
     def __init__(self, count: Callable[..., Tensor], *shape: int) -> None:
         super().__init__()
@@ -207,7 +206,7 @@ class _Rows(_Counts):
         self.targets = []
 
     def _of_all(self, rows: list[Tensor]) -> Tensor:
-        # A process without any takes part in the exchange.
+        # A process without rows still takes part in the exchange.
         none = torch.zeros(0, self.labels, device=self.device)
         local = torch.cat(rows) if rows else none
         return torch.cat(gathered(local.cpu())).double()
@@ -224,7 +223,7 @@ class _TwoClasses(_Rows):
 
 
 def _accumulator_of(task: Task) -> Accumulator:
-    """Return the sums that the metrics of a task's kind are computed from."""
+    """Return the accumulator for the metrics of a task's kind."""
     match task.kind:
         case "single-label":
             return _Sums(_confusion, task.outputs, task.outputs)
@@ -240,14 +239,14 @@ def _accumulator_of(task: Task) -> Accumulator:
 class SplitMetrics(nn.Module):
     """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
 
-    The sums are no buffers of the module, and :meth:`compute` adds them over the processes of a
-    distributed run. Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
-    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over
-    labels), ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
+    The sums are not buffers; :meth:`compute` adds them over the processes of a distributed run.
+    Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro", zero_division=0)``,
+    ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
+    ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
     (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a
-    row being a known target. ``chosen`` may be the metric of a plugin, computed besides ours, or one
-    of ours that few tasks want. A metric with an accumulator of its own is computed where it is
-    chosen.
+    row being a known target. ``chosen`` may be a plugin's metric, computed in addition, or a
+    built-in metric that is computed on request alone. A metric with its own accumulator is computed
+    if chosen.
     """
 
     def __init__(self, task: Task, chosen: str | None = None) -> None:
@@ -259,7 +258,7 @@ class SplitMetrics(nn.Module):
             if metric.kind == task.kind and metric.everywhere and metric.accumulator is None
         }
         self.rows = _accumulator_of(task)
-        self.own: Accumulator | None = None  #: of the chosen metric, where it has one
+        self.own: Accumulator | None = None  #: accumulator of the chosen metric, if it has one
         if chosen is not None:
             self.metrics[chosen] = all_metrics()[chosen]
             accumulator = self.metrics[chosen].accumulator
@@ -275,16 +274,16 @@ class SplitMetrics(nn.Module):
         self.rows.update(logits, target)
         if self.own is not None:
             self.own.update(logits, target)
-        # Targets that the loss is a mean over, up to a factor.
+        # Number of targets that the loss averages over, up to a factor.
         known = target == LINK if self.kind == "links" else ~target.isnan()
         self.loss.update(loss.detach(), known.sum())
 
     def compute(self) -> dict[str, float]:
-        """``loss`` and every metric of the task's kind, then start anew."""
+        """Return ``loss`` and every metric of the task's kind, then reset."""
         rows = self.rows.compute()
         own = rows if self.own is None else self.own.compute()
         total, known = self.loss.compute()
-        # A part without a known target has loss 0, as a batch has.
+        # A part without known targets has loss 0, like such a batch.
         values = {"loss": float(total / known.clamp_min(1))}
         for name, metric in self.metrics.items():
             counted = metric.accumulator is None and not metric.of_two_classes
@@ -294,7 +293,7 @@ class SplitMetrics(nn.Module):
         return values
 
     def state(self) -> dict[str, Any]:
-        """Return what was counted so far, on the CPU, for :meth:`load`."""
+        """Return the current sums on the CPU, for :meth:`load`."""
         return {name: _moved(metric.metric_state, "cpu") for name, metric in self.named_children()}
 
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:

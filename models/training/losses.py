@@ -1,8 +1,7 @@
 """Loss functions by name; torch is imported when a loss is computed.
 
-A loss is one entry of :data:`LOSSES`: its function, the targets it is for and how it is divided
-among processes. Configuration keys, error messages and the table of keys in docs/keys.md read
-their names here.
+A loss is one entry of :data:`LOSSES`: function, supported targets, and division among processes.
+Configuration keys, error messages and the table of keys in docs/keys.md read their names here.
 """
 
 from __future__ import annotations
@@ -18,20 +17,19 @@ from kmip_data.models.training.tasks import APART, LINK
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEGATIVES = 2  #: pairs apart for each link, of those with the same first node
+NEGATIVES = 2  #: unlinked pairs per link, with the same first node
 
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
-    """Cross-entropy in which a class weighs the more, the rarer it is in the batch.
+    """Cross-entropy with larger weights for classes that are rarer in the batch.
 
     A scalar float32.
 
     With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
     loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
 
-    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. All its rows weigh the same,
-    so here its loss is the plain mean, as it is for any equal weights that are not 0. Without rows
-    it is 0.
+    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. Here its loss is the plain
+    mean, as for any equal nonzero weights. Without rows the loss is 0.
 
     Parameters
     ----------
@@ -40,13 +38,11 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     target
         ``(N,)`` int64 class indices.
     count
-        ``(C,)`` labels of each class, where the batch is larger than these rows.
+        ``(C,)`` number of labels per class, if the batch has more than these rows.
 
-    Notes
-    -----
-    Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which the paper's
-    code uses. The weights belong to a batch, so the loss depends on how graphs are batched; where the
-    batch is one graph with masks, they are counted over the nodes of the mask.
+    Notes ----- Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which
+    the paper's code uses. Weights depend on the batch, hence on how graphs are batched; for one
+    graph with masks, they are counted over the nodes of the mask.
     """
     from torch.nn.functional import log_softmax, nll_loss
 
@@ -141,7 +137,7 @@ def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def log10_of(mean: Tensor) -> Tensor:
-    """Return the decimal logarithm of a mean; of the smallest float32 for 0, without a gradient."""
+    """Return the decimal logarithm of a mean; 0 is replaced by the smallest float32, without a gradient."""
     return mean.clamp_min(_smallest()).log10()
 
 
@@ -152,12 +148,12 @@ def _smallest() -> float:
 
 
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Binary cross-entropy over the links and, for each, two pairs apart with the same first node, a float32.
+    """Binary cross-entropy over the links and, per link, two unlinked pairs with the same first node.
 
-    Upstream draws those pairs anew for each batch; here all pairs apart of a node share the weight
-    that the draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's
-    loss and of its gradient, and the same for every evaluation. Both arguments are (G, W, W);
-    without any link the loss is 0.
+    Upstream samples those pairs for each batch; here all unlinked pairs of a node share the
+    expected weight of the samples, 2 · links / unlinked pairs. That is the expectation of
+    upstream's loss and of its gradient, and the same for every evaluation. Both arguments are (G,
+    W, W); without any link the loss is 0.
     """
     import torch
     from torch.nn.functional import softplus
@@ -187,7 +183,7 @@ def _sum_of_link_weights(target: Tensor) -> Tensor:
 
 
 def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return both as float32 of one shape, unknown targets as 0, and which are known."""
+    """Return both as float32 of one shape, with unknown targets as 0, and a mask of known targets."""
     target = target.view(logits.shape).float()
     known = ~target.isnan()
     return logits.float(), target.masked_fill(~known, 0.0), known
@@ -199,7 +195,7 @@ def _mean_over_known(losses: Tensor, known: Tensor) -> Tensor:
 
 
 def known_targets(target: Tensor) -> Tensor:
-    """Return the number of targets that are not NaN: the weights of a plain mean."""
+    """Return the number of targets that are not NaN, the weight of a plain mean."""
     return (~target.isnan()).sum()
 
 
@@ -213,16 +209,16 @@ def _over_processes(local: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss function of ``(logits, target)``, a weighted mean over rows, and the targets it is for.
+    """A loss function of ``(logits, target)``, a weighted mean over rows, and its supported targets.
 
-    ``compute`` leaves out targets that are NaN, and gives 0 without any other.
+    ``compute`` ignores NaN targets, and returns 0 without others.
     """
 
     compute: Callable[..., Tensor]
     kind: Kind
-    weight: Callable[..., Tensor] = known_targets  #: of the targets: the sum of the weights
-    by_class: bool = False  #: True if both also take the number of rows of each class in the batch
-    #: function of the mean over all rows of a batch
+    weight: Callable[..., Tensor] = known_targets  #: sum of the weights of targets
+    by_class: bool = False  #: True if both also take the number of rows per class in the batch
+    #: function applied to the mean over all rows of a batch
     of_mean: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -234,15 +230,15 @@ class Loss:
         return [_class_counts(logits, target)] if self.by_class else []
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of a batch of which this process has the rows given, and the others the rest.
+        """Loss of a batch that is divided among processes; this one has the given rows.
 
         Returns
         -------
         learned
-            What this process differentiates: the mean over processes of its gradients is that of
-            the whole.
+            Loss to differentiate here: the mean of its gradients over processes is that of the
+            whole loss.
         whole
-            The loss of all rows, without a gradient; the same on all processes.
+            Loss of all rows, without a gradient; equal on all processes.
         """
         from torch import distributed
 

@@ -1,4 +1,4 @@
-"""Use of the machine by a run: its device, the processes that train together, its logger."""
+"""Device, processes and logger of a run."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from kmip_data.wording import counted
 
 @dataclass(frozen=True)
 class Device:
-    """The chosen device and why it was chosen."""
+    """The chosen device, and the reason."""
 
     kind: Literal["cpu", "cuda"]
-    #: For people and ``result.json``: ``cpu`` or the GPU's name.
+    #: Name for messages and ``result.json``: ``cpu`` or the GPU's name.
     name: str
     reason: str
 
     @property
     def hardware(self) -> str:
-        """The GPU's name, or the processor with PyTorch's threads: sums of floats depend on these."""
+        """GPU name, or processor with PyTorch's threads, which affect floating-point sums."""
         if self.kind == "cuda":
             return self.name
         return f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
@@ -55,7 +55,7 @@ def processor() -> str:
 
 
 def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
-    """Choose the device: ``auto`` takes a GPU if PyTorch sees one.
+    """Choose the device; ``auto`` uses a GPU if PyTorch sees one.
 
     Raises ``UsageError`` if a requested GPU does not exist.
     """
@@ -77,7 +77,7 @@ def is_main_process() -> bool:
 
 
 def check_precision(precision: str, device: Device) -> None:
-    """Raise UsageError where the device has no such arithmetic."""
+    """Raise ``UsageError`` if the device does not support the precision."""
     if precision in ("tf32", "16-mixed") and device.kind == "cpu":
         raise UsageError(
             f"A CPU cannot train in {precision}.",
@@ -85,16 +85,16 @@ def check_precision(precision: str, device: Device) -> None:
         )
 
 
-#: Seconds between looks at the other processes.
+#: Seconds between checks of the other processes.
 LOOK = 1.0
-#: Seconds in which an exchange with a process that has ended fails by itself.
+#: Seconds until an exchange with an ended process fails by itself.
 GRACE = 10.0
 
 
 def join(config: RunConfig, kind: str) -> torch.device:
-    """Return the device of this process; where a run has several, start or meet the others first.
+    """Return the device of this process; with several processes, start or join the others first.
 
-    Raises ``UsageError`` where torchrun started a different number of processes.
+    Raises ``UsageError`` if torchrun started a different number of processes.
     """
     if config.processes > 1 and not distributed.is_initialized():
         if "RANK" not in os.environ:
@@ -127,7 +127,7 @@ def _start_others(config: RunConfig) -> None:
             next=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
             " -m kmip_data train …; see docs/devices.md",
         )
-    # 1. A free port, and a share of the cores: by default each process would take all of them.
+    # 1. A free port, and a share of the cores; by default each process would use all of them.
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         _host, port = free.getsockname()
@@ -157,10 +157,10 @@ def _start_others(config: RunConfig) -> None:
 
 
 def _watch(others: list[subprocess.Popen[bytes]]) -> None:
-    """End this process when another one fails: an exchange may wait for it until its time limit."""
+    """End this process when another one fails, as exchanges would wait until their time limit."""
     while not any(process.poll() for process in others):
         time.sleep(LOOK)
-    # Most often an exchange fails meanwhile, or this process meets the same error.
+    # Usually an exchange fails meanwhile, or this process hits the same error.
     time.sleep(GRACE)
     say(f"Error: {lost()}")
     _end(others)
@@ -168,7 +168,7 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
 
 
 def lost() -> OutOfResources:
-    """Return the error of a process that cannot go on without another one."""
+    """Return the error for the loss of another process."""
     return OutOfResources(
         "Another process of this run no longer answers.",
         next="see its error; a process without one was killed, most often for want of memory",
@@ -176,7 +176,7 @@ def lost() -> OutOfResources:
 
 
 def other_is_lost(error: BaseException) -> bool:
-    """True if an exchange failed because another process has ended, by the words of gloo and NCCL."""
+    """True if an exchange failed because another process ended, judged by messages of gloo and NCCL."""
     message = str(error)
     lost_words = "gloo/transport" in message or "remote process exited" in message
     return isinstance(error, RuntimeError) and lost_words
@@ -198,7 +198,7 @@ def rank() -> int:
 
 
 def gathered(state: Any) -> list[Any]:
-    """Return ``state`` of every process, in order; all must call this."""
+    """Gather ``state`` of every process, in order; all processes must call this."""
     if not distributed.is_initialized():
         return [state]
     states = [None] * distributed.get_world_size()
@@ -209,20 +209,20 @@ def gathered(state: Any) -> list[Any]:
 def share_buffers(model: torch.nn.Module) -> None:
     """Copy the first process's buffers to every process.
 
-    Each had different graphs in its last step, so their batch norm statistics differ; DDP shares
-    them before a training step only, and an evaluation over processes must be of one network.
+    Batch norm statistics differ, as processes had different graphs in the last step. DDP
+    synchronises them before training steps only, but an evaluation needs one network.
     """
     if distributed.is_initialized():
         for buffer in model.buffers():
             distributed.broadcast(buffer, src=0)
 
 
-#: Called with values by name, and the number of the epoch.
+#: Called with values by name, and the epoch.
 Logger = Callable[[dict[str, float], int], None]
 
 
 def check_logger(name: str) -> None:
-    """Raise UsageError, with the package to install, where a logger's package is not installed."""
+    """Raise ``UsageError`` with the package to install if a logger's package is missing."""
     if name != "csv" and importlib.util.find_spec(name) is None:
         raise UsageError(
             f"The logger {name!r} needs the package of that name.",

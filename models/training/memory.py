@@ -1,7 +1,7 @@
-"""Memory of a training step by a formula of sizes, which decides if its layers are recomputed.
+"""Estimated memory of a training step, which decides whether layers are recomputed.
 
-On a CPU the system would kill a process that takes too much, so a step that does not fit is refused
-before the first one. A GPU raises an error when its memory ends, so steps are tried there.
+On a CPU the system would kill a process that takes too much memory, so a step that does not fit is
+refused beforehand. A GPU raises an error when out of memory, so steps are tried there.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ LOCAL = {
     "gat": (6, 0),
     "gated-gcn": (7, 2.5),  # 2 of tables, 3 of lists
 }
-#: Of a layer that goes back, the share that it keeps and holds at one time.
+#: Fraction of a layer's memory held during its backward pass.
 BACK = 1.3
-#: Resident memory over memory in use where layers are kept: freed blocks leave holes in the heap.
-#: Where they are recomputed, large blocks are mapped by themselves. Measured: 1.1 to 2.0.
+#: Ratio of resident memory to memory in use without recomputation: freed blocks leave holes. Where
+#: they are recomputed, large blocks are mapped by themselves. Measured: 1.1 to 2.0.
 HOLES = 1.35
 
 
@@ -50,7 +50,7 @@ class StepMemory:
     """Memory of a step, and the choice to recompute its layers."""
 
     recompute: bool
-    #: Bytes in addition to those of the process; None: not computed (a GPU).
+    #: Bytes beyond those of the process; None on a GPU.
     need: int | None
     free: int
 
@@ -62,9 +62,9 @@ class StepMemory:
 
 
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
-    """Decide if layers are recomputed: on request or, on a CPU, where a step needs it.
+    """Decide whether layers are recomputed: on request or, on a CPU, if a step needs it.
 
-    Raises ``OutOfResources``, with the options that lower it, where a step does not fit into free
+    Raises ``OutOfResources``, with options that reduce memory, if a step does not fit into free
     memory.
     """
     requested = config.model.checkpoint_layers
@@ -91,7 +91,7 @@ def plan_evaluation(
 ) -> RunConfig:
     """Return ``config``, with sampled evaluations if a sampled graph does not fit into free memory.
 
-    ``data`` then samples them, and ``log`` gets a line. Nothing changes on a GPU, or with
+    ``data`` then samples them, and ``log`` receives a line. No effect on a GPU, or with
     ``training.eval_neighbors``.
     """
     training = config.training
@@ -131,13 +131,13 @@ def step_bytes(
     size
         Graphs, nodes, edges and pairs of nodes of the batch.
     recompute
-        Layers keep their inputs alone, and one at a time is recomputed.
+        True if layers keep their inputs alone and are recomputed one at a time.
     """
     model = config.model
     dim = model.hidden_dim
     attention: Any = model.attention
 
-    # 1. Message passing. Only GatedGCN has edges of its own where the data have none.
+    # 1. Message passing. GatedGCN alone has edge features if the data have none.
     of_node, of_edge = LOCAL.get(model.local.kind, LOCAL["gated-gcn"])
     no_edges = model.edge_encoder in {"dummy", "none"}
     if no_edges and model.local.kind != "gated-gcn":
@@ -157,7 +157,7 @@ def step_bytes(
     if attention.kind == "transformer" and attention.dropout and not in_tiles:
         kept += attention.heads * size.squares * 4  # weights of all pairs
 
-    # 3. All layers, or what goes from layer to layer where these are recomputed.
+    # 3. All layers, or what passes between recomputed layers.
     carried = size.nodes * dim
     if model.local.kind == "gated-gcn" or attention.kind == "exphormer":
         carried += size.edges * dim
@@ -176,7 +176,7 @@ def step_bytes(
 
 
 def _kept_by_attention(config: RunConfig) -> float:
-    """Return the float32 values of a node that attention keeps in a layer."""
+    """Return the float32 values per node that attention keeps in a layer."""
     dim = config.model.hidden_dim
     attention: Any = config.model.attention
     kept: float = 6 * dim  # full attention, and a plugin's
@@ -202,7 +202,7 @@ def _kept_by_attention(config: RunConfig) -> float:
 
 
 def ways_out(config: RunConfig, data: RunData) -> str:
-    """Return the options that lower the memory of a step."""
+    """Return the options that reduce the memory of a step."""
     training = config.training
     tips = ["one or more of"]
     if data.unit != "nodes" and training.batch_size > 1:
@@ -223,7 +223,7 @@ def ways_out(config: RunConfig, data: RunData) -> str:
 
 
 def out_of_memory(error: BaseException, module: Any, data: RunData) -> OutOfResources:
-    """Return the error for an allocation that failed in a training module, with options that lower it."""
+    """Return the error for a failed allocation in training, with options that reduce memory."""
     text = next(iter(str(error).strip().splitlines()), type(error).__name__)
     text = text.rpartition("DefaultCPUAllocator: ")[2]
     work = module.doing

@@ -1,6 +1,6 @@
-"""Metrics by name: what a run measures, and chooses its best epoch by; loads torch on use alone.
+"""Metrics by name, which a run reports and selects its best epoch by; torch is loaded on use.
 
-A metric is one entry of :data:`METRICS`: its function, title, unit, better end and targets. Keys,
+A metric is one entry of :data:`METRICS`: function, title, unit, direction and targets. Keys,
 tables, pictures and error messages read all of it here.
 """
 
@@ -19,10 +19,10 @@ from kmip_data.models.training.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Ranks of a link among the nodes of its graph: all others; without its other links; nor itself.
+#: Rankings of a link among its graph's nodes: all; without other links; also without itself.
 RANKINGS = ("mrr", "mrr_filtered", "mrr_extended")
 HITS = (1, 3, 10)
-#: Metrics of links by name, in the order of their sums; the number of graphs with links follows.
+#: Link metrics by name, in the order of their sums, which the number of graphs with links follows.
 LINK_TITLES = {
     "mrr": "MRR",
     "mrr_filtered": "filtered MRR",
@@ -34,7 +34,7 @@ LINK_TITLES = {
 
 
 def accuracy(confusion: Tensor) -> Tensor:
-    """Share of rows predicted right."""
+    """Fraction of correct rows."""
     return confusion.diagonal().sum() / confusion.sum()
 
 
@@ -47,7 +47,7 @@ def macro_f1(confusion: Tensor) -> Tensor:
 
 
 def class_accuracy(confusion: Tensor) -> Tensor:
-    """Mean over the classes that occur among labels or predictions of the share predicted right.
+    """Mean fraction of correct rows per class, over classes among labels or predictions.
 
     0 for a class that is no label. GraphGPS's ``accuracy-SBM`` over the rows of a whole part, by
     which PATTERN and CLUSTER are reported; where every class is a label, the balanced accuracy.
@@ -73,7 +73,7 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean over labels of the average precision; labels that are nowhere positive are left out.
+    """Average precision, averaged over labels; labels without positives are left out.
 
     Takes scores and targets (0, 1, NaN for unknown), both (N, T) float64. A label equals
     scikit-learn's ``average_precision_score`` on its known rows. Labels are left out as in the
@@ -104,7 +104,7 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
 
 
 def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean over labels of the area under the ROC curve.
+    """Area under the ROC curve, averaged over labels.
 
     Takes the same as :func:`mean_average_precision`. A label equals scikit-learn's
     ``roc_auc_score`` on its known rows; one without a positive and a negative row is left out, as
@@ -120,7 +120,7 @@ def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
         negative = score[known & (target != 1)].sort().values
         if not len(positive) or not len(negative):
             continue
-        # Pairs ranked right; a pair of equal scores counts half.
+        # Correctly ranked pairs; equal scores count half.
         below = torch.searchsorted(negative, positive, right=False)
         not_above = torch.searchsorted(negative, positive, right=True)
         pairs = (below + not_above).sum().double() / 2
@@ -129,7 +129,7 @@ def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _mean(values: list[Tensor]) -> Tensor:
-    """Mean of a value of each label; NaN without any."""
+    """Mean over labels; NaN without any."""
     import torch
 
     return torch.tensor(values, dtype=torch.float64).mean()
@@ -145,8 +145,8 @@ def mean_absolute_error(sums: Tensor) -> Tensor:
 def mean_error_of_batches(sums: Tensor) -> Tensor:
     """Mean over batches of the mean absolute error of each, then over targets; sums as above.
 
-    What ECHO reports: unlike :func:`mean_absolute_error` it depends on the batch size, as batches
-    of few nodes count as much as others. A batch that several processes share counts once for each.
+    ECHO's metric. Unlike :func:`mean_absolute_error`, it depends on the batch size, as small
+    batches count as much as large ones. A batch shared by several processes counts once for each.
     """
     errors = sums[5]
     batches = sums[6]
@@ -156,7 +156,7 @@ def mean_error_of_batches(sums: Tensor) -> Tensor:
 def r_squared(sums: Tensor) -> Tensor:
     """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)²; sums as above.
 
-    A constant target has 1 where it is predicted exactly, else 0, as scikit-learn's ``r2_score``.
+    A constant target has 1 if predicted exactly, else 0, as in scikit-learn's ``r2_score``.
     """
     import torch
 
@@ -190,18 +190,18 @@ class Accumulator(Protocol):
 
 @dataclass(frozen=True)
 class Metric:
-    """Computation of a metric from accumulated values, its better end and its unit."""
+    """Computation of a metric from accumulated values, with direction and unit."""
 
-    compute: Callable[[Any], Tensor]  #: of what the accumulator gives
+    compute: Callable[[Any], Tensor]  #: value from the accumulator's sums
     better: Literal["higher", "lower"]
     title: str
     kind: Kind
-    #: Of a plugin's metric; none: that of its kind.
+    #: accumulator of a plugin's metric; None: that of its kind
     accumulator: Callable[[Task], Accumulator] | None = None
-    unit: Literal["share", "number"] = "number"  #: a share is printed in percent
-    #: of scores and targets of all rows of two classes, (N, 1) each, instead of counts
+    unit: Literal["share", "number"] = "number"  #: fractions are printed in percent
+    #: for two classes: value from scores and targets of all rows, (N, 1) each
     of_two_classes: bool = False
-    everywhere: bool = True  #: computed for every task of its kind, not only where it is chosen
+    everywhere: bool = True  #: True if computed for every task of its kind, not on request alone
 
     def __post_init__(self) -> None:
         if self.better not in {"higher", "lower"}:
@@ -312,15 +312,15 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def is_share(name: str) -> bool:
-    """True for a metric reported in percent; false for the loss."""
+    """True for a metric reported in percent; False for the loss."""
     metric = all_metrics().get(name)
     return metric is not None and metric.unit == "share"
 
 
 def is_better(metric: str, new: float, old: float | None) -> bool:
-    """True if ``new`` strictly beats ``old`` (``None``: nothing yet), so that the first best epoch stays.
+    """True if ``new`` strictly beats ``old`` (``None``: no value yet), so ties keep the first epoch.
 
-    NaN never does.
+    NaN never beats anything.
     """
     if old is None:
         return not math.isnan(new)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Constructor of an optimiser, and the keys of ``optimiser`` that it takes."""
+    """Constructor of an optimiser, and the keys of ``optimiser`` it accepts."""
 
     #: Called with the parameters, ``lr``, ``weight_decay`` and, of the options, those that are set.
     build: Callable[..., Optimizer]
     options: tuple[str, ...] = ()  #: of ``betas`` and ``momentum``
     fused: bool = False  #: True if ``build`` takes ``fused=True`` on a GPU
-    #: True if a CUDA graph may replay its step: no number of it is of the host's, but the rate.
+    #: True if a CUDA graph may replay its step, which takes no numbers from the host but the rate.
     capturable: bool = False
 
 

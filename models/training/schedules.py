@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Span:
-    """Length of a run in moments: the epochs, or steps, after which a schedule moves the rate."""
+    """Length of a run in moments: epochs, or steps, after which a schedule changes the rate."""
 
     length: int
     warmup: int  #: moments of ``schedule.warmup_epochs``
@@ -28,21 +28,21 @@ class Span:
 
 
 Build = Callable[["Optimizer", Span], "LRScheduler"]
-LAST_RATE = 1e-7  #: learning rate that polynomial_with_warmup ends at, as in transformers
+LAST_RATE = 1e-7  #: final learning rate of polynomial_with_warmup, as in transformers
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Constructor of a schedule, and the moments at which it can move the rate."""
+    """Constructor of a schedule, and the moments at which it may change the rate."""
 
-    build: Build  #: a ``ReduceLROnPlateau`` is given the validation loss
+    build: Build  #: ``ReduceLROnPlateau`` receives the validation loss
     #: Keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr.
     options: tuple[str, ...] = ()
-    only_epochs: str = ""  #: reason why it cannot move per step, if it cannot
+    only_epochs: str = ""  #: reason why it cannot change per step, if any
 
 
 def by_factor(factor: Callable[[int, Span], float]) -> Build:
-    """Make a schedule of the factor of ``optimiser.lr`` in each moment, from 0 to ``span.length``."""
+    """Make a schedule from a factor of ``optimiser.lr`` at each moment, from 0 to ``span.length``."""
 
     def build(optimiser: Optimizer, span: Span) -> LRScheduler:
         from torch.optim.lr_scheduler import LambdaLR
@@ -53,10 +53,10 @@ def by_factor(factor: Callable[[int, Span], float]) -> Build:
 
 
 def cosine_with_warmup(moment: int, *, warmup: int, length: int) -> float:
-    """Factor of the learning rate in a moment: a line up to 1, then half a cosine down to 0.
+    """Factor of the learning rate at a moment: linear up to 1, then half a cosine down to 0.
 
-    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The first epoch of a
-    warm-up therefore hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
+    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). Hence the first epoch of a
+    warm-up hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
     """
     if moment < warmup:
         return max(1e-6, moment / warmup)
@@ -70,14 +70,14 @@ def _cosine(moment: int, span: Span) -> float:
 
 
 def _linear(moment: int, span: Span) -> float:
-    """A line up to 1 as :func:`cosine_with_warmup`'s, then a line down to 0 (GraphGPS)."""
+    """Linear up to 1 as in :func:`cosine_with_warmup`, then linear down to 0 (GraphGPS)."""
     if moment < span.warmup:
         return max(1e-6, moment / span.warmup)
     return max(0.0, (span.length - moment) / max(1, span.length - span.warmup))
 
 
 def _polynomial(optimiser: Optimizer, span: Span) -> LRScheduler:
-    """A line from 0 up to 1, then a line down to a rate of 1e-7 (GraphGPS: power 1)."""
+    """Linear from 0 up to 1, then linear down to a rate of 1e-7 (GraphGPS: power 1)."""
     last: float = LAST_RATE / optimiser.defaults["lr"]
 
     def factor(moment: int, span: Span) -> float:

@@ -1,7 +1,7 @@
-"""Self-check of a GPU's kernels, and trial of search backends, in processes that may crash or hang.
+"""Self-check of GPU kernels, and trial of search backends, in processes that may crash or hang.
 
 A child process is ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``; all begin
-at once, which compiles in parallel. A run does not use a part that fails (``LEFT_OUT`` of
+at once, which compiles in parallel. A run avoids failed parts (``LEFT_OUT`` of
 ``models/context.py``, which loads PyTorch's compiler: a trial of a backend does without).
 """
 
@@ -40,15 +40,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OK = "ok"
-LATE = "no result within"  #: how the reason of a process begins that was too slow
-#: Success, and errors caused by other processes, not by kernels.
+LATE = "no result within"  #: prefix of the reason of a process that was too slow
+#: Success, and errors not caused by kernels.
 EXCUSED = "^ok$|out of memory|busy or unavailable"
-#: Seconds of all parts of a check together, and of a trial, with importing and compiling.
+#: Time limits in seconds of a check of all parts, and of a trial, including imports and
+#: compilation.
 LIMIT = 60.0
 PREPARING = 600.0
-#: Arguments of Python that begin a child.
+#: Command line of a child.
 CHILD = ("-m", "kmip_data.models.training.self_check")
-#: Parts; slower ways replace one that fails: the next search backend, PyTorch operators, plain steps.
+#: Parts. Slower code replaces a failed one: the next search backend, PyTorch operators, plain
+#: steps.
 PARTS = ("search", "attention", "edges", "capture")
 
 
@@ -84,7 +86,7 @@ def sizes_of(model: ModelConfig) -> dict[str, int]:
 
 
 def found_on(sizes: dict[str, int]) -> dict[str, str]:
-    """Return ``ok`` or the error of each part on this GPU; one that passed is not checked again."""
+    """Return ``ok`` or the error of each part on this GPU; a passed GPU is not checked again."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     passed = Path(folder, "self-check", _key(sizes))
     if passed.exists():
@@ -131,7 +133,7 @@ def ended(limit: float, *arguments: str) -> str:
 
 
 # ---- in a child process: parts, each of which raises SystemExit with a reason --------------------
-#: Greatest errors by Euclidean norm; PyTorch's operators are up to 2e-6 and 0.2 away.
+#: Error limits in the Euclidean norm; PyTorch's operators are up to 2e-6 and 0.2 away.
 PRECISIONS = {torch.float32: 1e-3, torch.bfloat16: 0.5}
 #: Rows of a batch, of keys that are ordered by norm, and of four heads whose warps share keys.
 RAGGED = 1_500
@@ -144,7 +146,7 @@ same = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other 
 
 
 def main(part: str, device: str, sizes: str) -> None:
-    """Check one part, where the device has kernels for it, or try a backend of the search."""
+    """Check one part, if the device has kernels for it, or try a search backend."""
     check_part = layers if part in PARTS[1:] else search
     check_part(part, torch.device(device), **json.loads(sizes))
 
@@ -159,11 +161,11 @@ def search(
             return
         part = "cuda"
         shapes = [(heads, RAGGED), (1, ORDERED), (4, STAGED)]
-    # Sizes that the CUDA search takes: any larger ``dense`` would search.
+    # Sizes supported by the CUDA search: ``dense`` would handle larger ones.
     k = min(k, MOST_K)
     dim = min(key_dim, MOST_DIM)
     for count, rows in shapes:
-        # Ties, an empty graph, and one of fewer keys than k.
+        # Ties, an empty graph, and a graph with fewer keys than k.
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
         expected = topk.search(queries, keys, k, ptr, None, "dense")
@@ -171,7 +173,7 @@ def search(
 
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
-    """Check the gradients of attention or edges: near float64, and twice the same."""
+    """Check gradients of attention or edges: close to float64, and reproducible."""
     from kmip_data.models.context import LEFT_OUT
 
     if part == "capture":
@@ -182,7 +184,7 @@ def layers(part: str, device: torch.device, **sizes: int) -> None:
     for (dtype, tolerance), table in itertools.product(PRECISIONS.items(), (True, False)):
         step = functools.partial(train, device, sizes, table=table)
         near(step(dtype), step(torch.float64), tolerance)
-        # PyTorch's operators drop other elements, so a repetition is compared.
+        # PyTorch's operators drop other elements, so compare a repetition.
         same(step(dtype, dropout=0.5), step(dtype, dropout=0.5))
 
 
@@ -209,7 +211,7 @@ def train(
     captured: CapturedSteps | None = None,
     search: str | None = "dense",
 ) -> list[Tensor]:
-    """Take training steps with two layers; return logits and gradients of the last one."""
+    """Run training steps with two layers; return logits and gradients of the last one."""
     from kmip_data.models.network import build_model
     from kmip_data.models.training.capture.graphs import Learned
 
@@ -243,7 +245,7 @@ def train(
 
 
 def _batch(k: int, *, table: bool, seed: int) -> Data:
-    """Graphs of at most k nodes, where rounding cannot change which keys are chosen."""
+    """Make graphs of at most k nodes, where rounding cannot change the chosen keys."""
     from torch_geometric.data import Batch, Data
 
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Sharing a finished run: weights, configuration, result and a page; nothing executable."""
+"""Sharing of a finished run: weights, configuration, result and a page; nothing executable."""
 
 from __future__ import annotations
 

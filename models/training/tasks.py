@@ -1,4 +1,4 @@
-"""Tasks of networks: level and kind of the targets; loads no torch.
+"""Tasks of networks: level and kind of the targets; does not import torch.
 
 Scores and targets of links are padded to (G, W, W), W nodes of the largest graph of a batch: entry
 [g, i, j] is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`APART` (also
@@ -26,7 +26,7 @@ APART = 0
 NO_PAIR = -1
 
 Level = Literal["node", "graph", "link"]
-#: Value of training.task -> kind; the words of a build's parameter.
+#: Value of training.task, as of a build's parameter -> kind.
 KIND_OF_TASK: dict[str, Kind] = {
     "classification": "single-label",
     "multilabel": "multilabel",
@@ -69,8 +69,9 @@ class Task:
     level: Level  #: unit that a prediction belongs to
     kind: Kind
     outputs: int  #: columns of the network's output
-    log10: bool = False  #: True if targets are decimal logarithms, whose metrics are of the numbers themselves
-    stored: Kind | None = None  #: kind of the targets in the build, where ``kind`` is another
+    #: True if targets are decimal logarithms; metrics are of the original numbers
+    log10: bool = False
+    stored: Kind | None = None  #: kind of the stored targets, if different from ``kind``
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
@@ -97,16 +98,16 @@ def _as_kind(y: Tensor, task: Task) -> Tensor:
 
 
 def kinds_of_classes(num_classes: int) -> dict[Kind, int]:
-    """Return the kinds that classes can be learned as, with the columns of the network's output."""
+    """Return the possible kinds for class targets, with the number of outputs."""
     labels = 1 if num_classes == 2 else num_classes
     return {"single-label": num_classes, "multilabel": labels, "regression": 1}
 
 
 def kinds_of_values(pieces: Iterable[Tensor]) -> dict[Kind, int]:
-    """Return the kinds that labels or numbers can be learned as, with the columns of the output.
+    """Return the possible kinds for labels or numbers, with the number of outputs.
 
-    All are regression. Those of 0, 1 and NaN are labels. Rows with a single 1 (one-hot), and a
-    single column of whole numbers from 0 below the number of rows, are classes.
+    All allow regression; values 0, 1 and NaN allow labels; one-hot rows, and a single column of
+    integers from 0 below the number of rows, allow classes.
     """
     rows = columns = 0
     largest = 0.0

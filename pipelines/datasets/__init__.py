@@ -1,1 +1,1 @@
-"""One folder a dataset family: its pipeline (``PIPELINE``), and ``sample``, a miniature of its raw files."""
+"""One folder per dataset family: its pipeline (``PIPELINE``), and ``sample``, a miniature of its raw files."""

@@ -1,1 +1,1 @@
-"""The build engine: units through workers into shards, resumable by their results, the card last."""
+"""Build engine: workers turn units into shards; builds resume from finished units and end with the card."""

@@ -1,4 +1,4 @@
-"""Units on a Dask cluster: the workers see the same folder, and only descriptions cross the network."""
+"""Units on a Dask cluster, whose workers share the folder; only descriptions cross the network."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ CONNECT_SECONDS = 30
 
 
 class SharedView(NamedTuple):
-    """Files, folders and versions that a worker must see as this process does."""
+    """Files, folders and versions that must look equal to workers and this process."""
 
     token: str  #: a file
-    secret: str  #: its content, so that another folder at the same path does not pass
-    folders: tuple[str, ...]  #: must be there; the first must take files
-    versions: tuple[
-        tuple[str, str], ...
-    ]  #: of the packages that have a say in the bytes of a shard
+    secret: str  #: its content, which detects another folder at the same path
+    folders: tuple[str, ...]  #: folders that must exist, the first one writable
+    versions: tuple[tuple[str, str], ...]  #: versions of packages that affect the bytes of a shard
 
 
 def own_versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions here of what has a say in the bytes."""
+    """Return the local versions of packages that affect the bytes."""
     return tuple(
         (name, version) for name, version in versions_of_bytes().items() if name != "python"
     )
 
 
 def check_view(view: SharedView) -> str:
-    """Return the name of this machine, a worker's.
+    """Return this worker's machine name.
 
-    Raises an error where it does not see what ``view`` says.
+    Raises an error unless it sees the same as ``view``.
     """
     host = socket.gethostname()
     seen = False
@@ -121,7 +119,7 @@ class DaskWorkers(Executor):
             folders,
             own_versions(),
         )
-        with contextlib.ExitStack() as stack:  # left at once where a worker is refused
+        with contextlib.ExitStack() as stack:  # leave at once if a worker is refused
             self._connect(stack)
             self._check_workers()
             self._executor = self._client.get_executor(pure=False)
@@ -130,7 +128,7 @@ class DaskWorkers(Executor):
 
     def start(self, count: int) -> int:
         """Return how many calls to submit at a time, which the cluster decides (:class:`Executor`)."""
-        # One more per worker than it runs at a time: it never waits for the next to arrive.
+        # One more per worker than it runs at a time, so that it never waits for the next call.
         with _connected():
             ready: dict[str, int] = self._client.nthreads()
         return max(1, sum(ready.values()) + len(ready))
@@ -140,7 +138,7 @@ class DaskWorkers(Executor):
         return future
 
     def result(self, future: Future[R], name: str) -> R:
-        """Return the result of a call; Dask has tried it on several workers before it gives it up."""
+        """Return the result of a call, which Dask tries on several workers before giving up."""
         from distributed import KilledWorker
 
         try:
@@ -150,7 +148,7 @@ class DaskWorkers(Executor):
             raise worker_died(name) from error
 
     def end(self) -> None:
-        """Cancel what runs, and leave the cluster or end the one that was started here."""
+        """Cancel running calls, and leave the cluster or end the one started here."""
         # The scheduler may be what was lost.
         with contextlib.suppress(Exception):
             self._executor.shutdown(wait=False)
@@ -188,7 +186,7 @@ class DaskWorkers(Executor):
         say(f"dask: {workers} workers, dashboard {self._client.dashboard_link}", quiet=self._quiet)
 
     def _check_workers(self) -> None:
-        """Refuse a cluster with a worker that does not see the folders or has other versions."""
+        """Refuse a cluster if a worker does not see the folders or has other versions."""
         try:
             answers = self._client.run(check_view, self._view, on_error="return")
         except Exception as error:  # noqa: BLE001 -- the worker has not even this function
@@ -205,7 +203,7 @@ class DaskWorkers(Executor):
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    """Turn the loss of the scheduler into our error."""
+    """Convert the loss of the scheduler to our error."""
     from distributed.comm.core import CommClosedError
 
     try:

@@ -1,4 +1,4 @@
-"""Add columns to a finished build: each shard through an encoding into a file next to it, the card last."""
+"""Add encodings to a finished build: one file per shard and column, then the column's card."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class EncodeTask:
 
     @property
     def name(self) -> str:
-        """What the bytes of the file are made of."""
+        """Name for messages: encoding and shard."""
         return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
 
     @property
     def file(self) -> str:
-        """The file that is written, relative to the build folder."""
+        """File to write, relative to the build folder."""
         return f"{COLUMNS}/{self.encoding.name}/{Path(self.shard.file).name}"
 
     @property
@@ -87,10 +87,10 @@ def encode_build(
 ) -> list[ColumnsCard]:
     """Add missing columns to a build, and return the cards of all requested ones.
 
-    The shards are never touched. An interrupted run resumes with the files it has finished, and the
-    bytes depend on nothing but the shards and the encodings, which
-    :func:`~kmip_data.graphs.encodings.parse_encoding` makes from names. ``again`` computes those
-    that are there, too; of the ``options`` ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
+    The shards are never touched. An interrupted run resumes after its finished files, and the bytes
+    depend on shards and encodings alone, which :func:`~kmip_data.graphs.encodings.parse_encoding`
+    makes from names. ``again`` recomputes existing ones; of the ``options`` ``jobs``,
+    ``engine``, ``scheduler`` and ``quiet`` count.
 
     Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput``
     where a shard is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
@@ -99,7 +99,7 @@ def encode_build(
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
-    # Looked at without the lock first: where no column is missing, none is taken.
+    # Check without the lock first: no lock is needed if no column is missing.
     if again or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
@@ -128,7 +128,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         files.make_folder(work, root=build.path)
         for folder in folders:
             files.make_folder(folder, root=build.path)
-            # Without its card a column is unfinished, whatever happens from here on.
+            # Without its card a column counts as unfinished from here on.
             files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
@@ -164,7 +164,7 @@ def _tasks(
 ) -> list[EncodeTask]:
     """Return the tasks of all shards for one encoding after the other."""
     card = build.card
-    # Jobs that have no shard of their own work as threads inside one.
+    # Surplus jobs become threads within a shard.
     count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
     tasks = []
     for encoding in encodings:
@@ -188,7 +188,7 @@ def _missing(build: Build, encodings: Sequence[Encoding]) -> list[Encoding]:
 
 
 def _is_finished(build: Build, encoding: Encoding) -> bool:
-    """True if a card of these shards and this version is there, and its files in their sizes."""
+    """True if there is a card of these shards and this version, and its files have the right sizes."""
     folder = build.path / COLUMNS / encoding.name
     try:
         card = read_columns(build, encoding.name)
@@ -299,11 +299,11 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 def repair_build(
     path: Path, *, home: Home | None = None, **options: Unpack[BuildArguments]
 ) -> list[str]:
-    """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
+    """Rebuild what ``verify`` finds broken: the whole build for a card, shard or split, else the column.
 
     Needs the raw files the build was made from. They give the same bytes, in the same folder, and
-    only files that the build names are replaced. The card is replaced last, so that a repair that
-    was stopped resumes with the shards it has finished.
+    only files of the build are replaced. The card is replaced last, so that a stopped repair
+    resumes.
 
     Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
     raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no
@@ -335,7 +335,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
 
     # The card has all that decides the bytes: parameters and splits.
     pipeline = _pipeline_of(card, path)
-    # The build key decides which raw files are its own.
+    # The build key identifies its raw files.
     options = replace(options, output=path, unpinned=True)
     params = _recorded_params(pipeline.Params, card.parameters, path)
     fields = pipeline.SplitParams.model_fields
@@ -354,7 +354,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
-        # Other raw files or parameters would give another build in this folder.
+        # Other raw files or parameters would put another build into this folder.
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
@@ -371,7 +371,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
 
 
 def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
-    """Return the commands that bring the raw files of a build back."""
+    """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
         return f"{build_command(manifest, params)}, which brings the files; then the same command again"
     archive = f"kmip-data verify {path} --repair --archive PATH"

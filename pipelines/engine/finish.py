@@ -1,4 +1,4 @@
-"""From finished shards to a finished build: its identity, split files, README and, last, the card."""
+"""Finish a build from its shards: identity, split files, README and, last, the card."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kmip_data.pipelines.shared.records import apply_split
 
 
 def versions_of_bytes() -> dict[str, str]:
-    """Versions of what has a say in the bytes of a build."""
+    """Return versions of packages that affect the bytes of a build."""
     import h5py
 
     return {
@@ -46,10 +46,9 @@ def build_key(
     params: Params,
     raw: RawFolder,
 ) -> str:
-    """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
+    """Return the first 12 hex digits of the SHA-256 over everything that determines the bytes of the shards.
 
-    Of the raw files that is the digest of each member by path, not of their container: mirrors
-    repack.
+    Raw files enter by the digest of each member, not of their container, which mirrors repack.
     """
     identity = {
         "dataset": pipeline.manifest.name,
@@ -111,7 +110,7 @@ class BuildPlan:
         )
 
 
-ROUNDED = 1e-3  #: published averages are rounded; all else of another build differs by more
+ROUNDED = 1e-3  #: tolerance of published averages, which are rounded
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
@@ -126,7 +125,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     classes = []
     labels: Array = np.empty(0)
     paths = [folder / file for file in files]
-    # Shard after shard: keys, sizes and labels of all are kept, features are never read.
+    # Keep keys, sizes and labels, shard by shard, without reading features.
     for path in paths:
         shard = Shard(path)
         keys += shard.keys
@@ -136,7 +135,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
             refuse_faults(shard, column_faults(shard, label))
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
-            # A row of counts for each graph: what stratified rules deal by.
+            # Class counts of each graph, for stratified rules.
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
     # A key names a record in splits and predictions, so no two may share one.
     if len(set(keys)) < len(keys):
@@ -179,13 +178,13 @@ def write_split(
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5``.
 
-    Returns its entry on the card, and how often each class is in each part.
+    Returns its entry on the card, and class counts by part.
 
-    The ``requested`` parameters are stored with the rule's own, so that the same request finds the
-    split again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit
+    The ``requested`` parameters are stored with the rule's, so that the same request finds the
+    split again. Raises ``DamagedInput`` for a record in two parts, or node codes that do not fit
     the graph.
     """
-    # A split deals either the nodes of one graph, by a code each, or whole records.
+    # A split divides either the nodes of one graph, by codes, or whole records.
     codes = split.node_code
     nodes = int(records.nodes.sum())
     if codes is not None and len(codes) != nodes:
@@ -236,7 +235,7 @@ def finish_build(
     skipped = [entry for unit in units for entry in unit.skipped]
     if not any(unit.graphs for unit in units):
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
-    # From here on shards are read back from disk: the card says what lies there.
+    # From here on shards are read back, so that the card describes what is on disk.
     records = read_records(folder, [unit.file for unit in units], schema)
     statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
     if skipped:
@@ -265,7 +264,7 @@ def finish_build(
             usual=usual,
         )
     # The card comes last: a folder without one is an unfinished build.
-    finish(  # this function is long because a card has this many fields
+    finish(  # long because a card has many fields
         folder,
         schema,
         [ShardEntry(file=unit.file, **unit.facts) for unit in units],
@@ -326,10 +325,9 @@ def differing_counts(
     *,
     usual: bool,
 ) -> Iterator[str]:
-    """Yield the counts of the manifest that a build does not have, as text.
+    """Yield the manifest's counts that differ from the build, as text.
 
-    ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters
-    alone.
+    ``classes`` are class counts; nodes and edges are compared for the ``usual`` parameters alone.
     """
     expected = manifest.expected
     graphs = counts["graphs"]
@@ -339,7 +337,7 @@ def differing_counts(
         mean = counts[unit] / max(graphs, 1)
         if usual and published is not None and abs(mean - published) > ROUNDED * published:
             yield f"{mean:,.4f} {unit} per graph, published are {published:,.4f}"
-    # A class that never occurs: the part that was built lacks it.
+    # Classes without examples are missing in a partial build.
     missing = classes.count(0)
     if missing and len(classes) == len(manifest.class_names):
         yield f"{len(classes) - missing} of the {len(classes)} classes"

@@ -1,4 +1,4 @@
-"""Executors of units: worker processes of this machine, or for a small build this process."""
+"""Executors of units: local worker processes, or this process for a small build."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from kmip_data.runtime.memory import bound_memory
 
 
 class StopRequestedError(Exception):
-    """The build was interrupted; the unit ends between two records and nothing of it is kept."""
+    """The build was interrupted; the unit stops between two records and is discarded."""
 
 
 @dataclass(frozen=True)
 class BuildTask:
-    """Everything that one unit needs, picklable."""
+    """Picklable description of a unit's work."""
 
     pipeline: Pipeline[Any, Any]
     params: Params
@@ -43,7 +43,8 @@ class BuildTask:
     folder: Path  #: the build folder
     stop: Path  #: a file; the worker stops when it appears
     key: str
-    threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
+    #: threads of compiled kernels: more than one if there are fewer units than jobs
+    threads: int = 1
 
     @property
     def file(self) -> str:
@@ -69,7 +70,7 @@ def prepare(
     workdir: Path,
     count: int = 1,
 ) -> Prepared:
-    """Run the pipeline's pass ``name`` with ``count`` threads; wait until what it wrote is on disk.
+    """Run the pipeline's pass ``name`` with ``count`` threads, and sync its files to disk.
 
     ``given`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
     before. Errors are those of :func:`build_unit`.
@@ -83,11 +84,11 @@ def prepare(
 
 
 def build_unit(task: BuildTask) -> UnitResult:
-    """Build the records of one unit, encode them, write the shard and describe it.
+    """Build and encode the records of one unit, write the shard and describe it.
 
-    Raises ``KmipDataError`` as the pipeline raised it, with the unit and the record named;
-    ``DamagedInput`` for any other exception; ``OutOfResources`` where disk or memory ran out;
-    ``StopRequestedError`` once the stop file appeared.
+    Raises the pipeline's ``KmipDataError`` with the unit and the record; ``DamagedInput`` for any
+    other exception; ``OutOfResources`` if disk or memory runs out; ``StopRequestedError`` once the
+    stop file appears.
     """
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
@@ -95,7 +96,7 @@ def build_unit(task: BuildTask) -> UnitResult:
     where = _Location(task.unit)
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
-    # Records are made, checked and written one by one: a unit is never in memory as a whole.
+    # Records are made, checked and written one by one, so a unit is never completely in memory.
     with frozen(), explained(name, where, task.pipeline.advice()):
         facts = writer.write_shard(
             task.folder / task.file,
@@ -140,7 +141,7 @@ def _watched(
         raise StopRequestedError
     looked = time.monotonic()
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
-        # A look at the file system now and then: how an interrupt reaches a worker.
+        # Interrupts reach a worker through the stop file, checked now and then.
         now = time.monotonic()
         if now > looked + LOOK_SECONDS:
             looked = now
@@ -158,9 +159,10 @@ def _watched(
 
 @contextlib.contextmanager
 def frozen() -> Iterator[None]:
-    """Leave what is in memory out of garbage collection inside: libraries are a million objects.
+    """Exclude existing objects from garbage collection inside the block.
 
-    A pickle of a million tuples looks them through hundreds of times: 7 of 20 s for ZINC.
+    Libraries have a million of them, which a large pickle would scan hundreds of times: 7 of 20 s
+    for ZINC.
     """
     if gc.get_freeze_count():  # by the user, or around us
         yield
@@ -178,7 +180,7 @@ def explained(
     where: _Location | str,
     advice: str | None = None,
 ) -> Iterator[None]:
-    """Turn any exception inside into an error that names its place: ``str(where)`` at that moment."""
+    """Convert any exception inside to an error that names its location: ``str(where)`` at that moment."""
     try:
         yield
     except StopRequestedError:
@@ -190,7 +192,7 @@ def explained(
             error.parts["next"] = error.parts["next"] or advice
         raise
     except Exception as error:
-        # No room is nobody's fault and can be resumed; all else is a fault of the raw files.
+        # Lack of space can be resumed; anything else is a fault of the raw files.
         memory = isinstance(error, MemoryError)
         if memory or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
@@ -204,7 +206,7 @@ def explained(
         raise DamagedInput(what, left="the shards that are finished", next=again) from error
 
 
-LOOK_SECONDS = 0.05  #: between two looks for the stop file
+LOOK_SECONDS = 0.05  #: seconds between checks of the stop file
 
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
 ENVIRONMENT = {
@@ -237,7 +239,7 @@ class Executor(AbstractContextManager["Executor", None]):
 
     @abstractmethod
     def start(self, count: int) -> int:
-        """Have ``count`` workers, unless a cluster decides that; return how many calls to submit at a time."""
+        """Provide ``count`` workers, unless a cluster decides; return how many calls to submit at a time."""
 
     @abstractmethod
     def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
@@ -245,7 +247,7 @@ class Executor(AbstractContextManager["Executor", None]):
 
     @abstractmethod
     def end(self) -> None:
-        """End the workers; nothing they could still do is wanted."""
+        """Kill the workers, whose results are no longer needed."""
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
@@ -256,9 +258,9 @@ class Executor(AbstractContextManager["Executor", None]):
         return future
 
     def result(self, future: Future[R], name: str) -> R:
-        """Return the result of a call, or raise its exception: ``BrokenExecutor`` where a worker died.
+        """Return the result of a call, or raise its exception: ``BrokenExecutor`` if a worker died.
 
-        ``name`` says in messages what was called.
+        ``name`` is the call's name in messages.
         """
         return future.result()
 
@@ -275,17 +277,17 @@ class Executor(AbstractContextManager["Executor", None]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with signals.held():
             if kind is not None:
-                # Without room for the file the workers are ended all the same.
+                # Kill the workers even without space for the file.
                 with contextlib.suppress(OSError):
                     self.stop.touch()
-                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and
-                # a call that only now begins sees the stop file.
+                # Do not cancel: loky fails on cancelled futures when it kills its workers, and
+                # calls that begin now see the stop file.
                 wait(list(self.running), timeout=self.grace)
             self.end()
 
 
 def worker_died(where: str) -> OutOfResources:
-    """Return the error for a unit that took its worker process down."""
+    """Return the error for a unit that crashed its worker process."""
     return OutOfResources(
         f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
         expected="memory for one shard in each worker (about 1 GiB)",
@@ -295,10 +297,10 @@ def worker_died(where: str) -> OutOfResources:
 
 
 def start_worker(parent: int, memory: int | None) -> None:
-    """Set a new worker process up: signals, one thread, most bytes of memory, and an end with its parent."""
+    """Initialise a worker process: signals, one thread, memory limit, and exit with its parent."""
 
     def watch() -> None:
-        # A parent that was killed cannot end its workers: they look for themselves.
+        # A killed parent cannot end its workers, so they check for it.
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
@@ -311,7 +313,7 @@ def start_worker(parent: int, memory: int | None) -> None:
 
 
 class Workers(Executor):
-    """Processes that are started afresh and do not import the user's ``__main__``."""
+    """Freshly started processes that do not import the user's ``__main__``."""
 
     def __init__(self, stop: Path, memory: int | None = None) -> None:
         super().__init__(stop)
@@ -320,16 +322,15 @@ class Workers(Executor):
         self._size = 0
 
     def start(self, count: int) -> int:
-        """Have at least ``count`` processes, which start with the first call (:class:`Executor`).
+        """Provide at least ``count`` processes, started by the first call (:class:`Executor`).
 
-        Raises ``UsageError`` where the current folder was removed: no process can be started from
-        it.
+        Raises ``UsageError`` if the current folder was removed, as no process can start in it.
         """
         from multiprocessing import resource_tracker
 
         from loky import ProcessPoolExecutor
 
-        # Idle processes are reused; too few are replaced by as many as are needed.
+        # Idle processes are reused if there are enough, else replaced.
         if self._executor is None or self._size < count:
             self.end()
             self._size = count
@@ -350,7 +351,7 @@ class Workers(Executor):
                     initargs=(os.getpid(), self._memory),
                     env=ENVIRONMENT,
                 )
-        # One call more than there are processes: none waits until the next is handed out.
+        # One call more than processes, so that none waits for the next.
         return self._size + 1
 
     def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
@@ -365,19 +366,18 @@ class Workers(Executor):
 
 
 class InProcess(Executor):
-    """Calls the functions here: a worker would take longer to start than to work.
+    """Calls functions in this process, if a worker would take longer to start than to work.
 
-    Bytes on disk, records and resume are those of worker processes. A crash of a library ends this
-    process as ``kill -9`` would, with all finished steps kept. Helsinki takes 0.34 s here, 2.26 s
-    by a worker.
+    Bytes on disk and resumption are the same. A crash of a library ends this process, with all
+    finished steps kept. Helsinki takes 0.34 s here, 2.26 s in a worker.
     """
 
     def start(self, count: int) -> int:
-        """Have one call at a time."""
+        """Allow one call at a time."""
         return 1
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        """Return a finished call; its exception is raised, and the thread limit that it sets put back."""
+        """Call the function and return a finished future; restore the thread limit afterwards."""
         future: Future[R] = Future()
         with threads.limit_restored():
             future.set_result(function(*arguments))
@@ -386,7 +386,7 @@ class InProcess(Executor):
     _submit = submit
 
     def end(self) -> None:
-        """Nothing was started."""
+        """Do nothing."""
 
 
 def run_all(
@@ -420,7 +420,7 @@ def run_all(
                 running[executor.submit(function, task)] = task
                 queue.popleft()
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            # What succeeded counts, also where another task of the same moment failed.
+            # Count successes even if another task failed at the same time.
             for future in sorted(finished, key=_has_failed):
                 task = running[future]
                 done(task, executor.result(future, f"unit {task.name!r}"))

@@ -1,4 +1,4 @@
-"""The build engine: units through workers into shards, resumable after each, the card last.
+"""Build engine: workers turn units into shards, resumable after each, and the card comes last.
 
 Order on disk, and what a crash between two steps leaves, is the table in ``docs/building.md``.
 """
@@ -51,10 +51,10 @@ def open_executor(
     needs: Iterable[Path],
     here: bool = False,
 ) -> Executor:
-    """Return the executor that the options mean; it is not entered yet.
+    """Return the executor for the options, not yet entered.
 
-    ``work`` is for its files; every worker must see the folders that it ``needs``. ``here``: run in
-    this process, for work that is done before a worker has started.
+    ``work`` is for its files; every worker must see the folders it ``needs``. ``here``: run in this
+    process, for work shorter than the start of a worker.
     """
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
@@ -76,12 +76,12 @@ def run_build(
     *,
     again: bool = False,
 ) -> Card:
-    """Build every shard that is missing, then splits, README and card; the caller holds the lock.
+    """Build missing shards, then splits, README and card; the caller holds the lock.
 
-    The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order
-    in which units finish, or of how often an earlier run was killed. A finished build is returned
-    as it is, unless it is to be built ``again``; an unfinished one is resumed. Each of
-    ``split_params`` is written once; the first is the default.
+    The bytes on disk depend on the plan alone, not on ``plan.options.jobs``, the order in which
+    units finish, or previous killed runs. A finished build is returned unchanged, unless ``again``;
+    an unfinished one is resumed. Each of ``split_params`` is written once; the first is the
+    default.
 
     Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``,
     which names unit and record, where one could not be built; ``KeyboardInterrupt`` or

@@ -71,6 +71,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
     rows: list[dict[str, Any]] = []
     for runs in (runs for table in tables for runs in table.runs):
         results, first = [run.result for run in runs], runs[0].result
+        several = len({result.split.name for result in results}) > 1
         same = ("dataset", "model", "variant", "metric", "epochs", "hardware")
         rows.append(
             {
@@ -81,7 +82,9 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "nodes": nodes_of(cards[first.build_key]),
                 "torch": first.versions["torch"],
                 "commit": commit[:10],
+                "set": [change.partition(" (")[0] for change in runs[0].changes] + drawn(first),
                 "seeds": [result.seed for result in results],
+                "folds": [result.split.parameters["fold"] for result in results if several],
                 "splits": [json_digest(result.split.digests)[:12] for result in results],
                 **{
                     part: [each.metrics[part][first.metric] for each in results]
@@ -98,7 +101,11 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
         for key, value in rows[0].items()
         if key != "name" and all(row[key] == value for row in rows)
     }
-    own = [{key: value for key, value in row.items() if key not in shared} for row in rows]
+    shared = {key: value for key, value in shared.items() if value != []}
+    own = [
+        {key: value for key, value in row.items() if key not in shared and value != []}
+        for row in rows
+    ]
     text = tomli_w.dumps({"common": shared | {"note": NOTE}, "row": own})
     # Short lists on one line each.
     text = re.sub(r"\[\n\s+([^\[\]]{,150}),\n\]", _on_one_line, text)
@@ -117,6 +124,16 @@ def first_epochs(run: Path, count: int = 2) -> dict[str, list[float]]:
         for name, values in metrics_columns(run).items()
         if name.startswith(tuple(f"{part}_" for part in PARTS))
     }
+
+
+def drawn(result: RunResult) -> list[str]:
+    """Return the keys of a split that is drawn, not published."""
+    split = result.config["data"]["split"]
+    return [
+        f"data.split.{key}={value}"
+        for key, value in split.items()
+        if key != "fold" and value != "upstream"
+    ]
 
 
 def planned_epochs(result: RunResult) -> dict[str, int]:
@@ -143,12 +160,36 @@ def results_table(file: str) -> str:
             row.name,
             row.text("val"),
             row.text("test"),
-            len(row.seeds),
+            len(row.runs),
             str(row.epochs) if row.planned is None else f"{row.epochs} of {row.planned}",
             seconds,
             f"{row.parameters:,}",
         ]
         lines.append(f"|{'|'.join(map(str, cells))}|")
+    return "\n".join(lines)
+
+
+def published_table() -> str:
+    """Return our rows next to the figures by the source of their settings, as Markdown."""
+    lines = [
+        "|data|model|ours|published|difference|command|minutes|",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in our_rows().items():
+        if row.published is None:
+            continue
+        mean, std = row.published
+        difference = f"{(row.mean - mean) / std:+.1f}".replace("-", "−")
+        cells = [
+            row.dataset,
+            row.model,
+            row.text(),
+            value_text(row.metric, mean, std),
+            difference,
+            f"`train --reproduce {name}`",
+            f"{sum(row.seconds) / 60:.0f}",
+        ]
+        lines.append(f"|{'|'.join(cells)}|")
     return "\n".join(lines)
 
 
@@ -248,7 +289,7 @@ def our_standing(name: str, row: Ours) -> Standing:
     epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
     model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"
     origin = f"**ours**: `kmip-data train --reproduce {name}`"
-    return Standing(row.mean, row.text(), model, str(len(row.seeds)), epochs, origin)
+    return Standing(row.mean, row.text(), model, str(len(row.runs)), epochs, origin)
 
 
 def paper_standing(model: str, figure: PaperResult) -> Standing:

@@ -21,7 +21,7 @@ class Learned(NamedTuple):
     target: Tensor
     #: Scalar.
     loss: Tensor
-    #: Norm of the gradient before clipping; the loss where the optimiser did not step.
+    #: Norm of the gradient before clipping; the loss if the optimiser did not step.
     norm: Tensor
 
 
@@ -31,7 +31,7 @@ Results = TypeVar("Results", bound=tuple[Tensor, ...])
 
 
 class CudaGraphs:
-    """CUDA graphs of one device, recorded and warmed up on one stream, in one pool of memory.
+    """CUDA graphs of a device, warmed up and recorded on one stream, in one memory pool.
 
     They share the pool because they are replayed one after another, and results are copied in
     between.
@@ -50,7 +50,7 @@ class CudaGraphs:
         return free, torch.cuda.max_memory_allocated(self._device)
 
     def run(self, work: Callable[[bool], Results]) -> Results:
-        """Run the work on that stream, so that libraries and the search allocate their workspaces for it."""
+        """Run the work on that stream, so that libraries and the search allocate workspaces for it."""
         caller = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(caller)
         with torch.cuda.stream(self._stream):
@@ -69,14 +69,13 @@ class CudaGraphs:
         """
         graph = torch.cuda.CUDAGraph()
         objects = list[Any]()
-        # A new pool unless a graph has one: that of a graph that is gone cannot be shared.
+        # Use a new pool unless a graph is alive: the pool of a deleted graph cannot be shared.
         newest = self._newest()
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
         generator = torch.cuda.default_generators[self._device.index]
         before = generator.clone_state()
         failed = []
-        # Threads of the loader may allocate meanwhile, which only a recording of all threads
-        # forbids.
+        # Loader threads may allocate meanwhile, so do not capture all threads.
         recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
             with torch.cuda.stream(self._stream), recording, keeping(objects):
@@ -86,14 +85,13 @@ class CudaGraphs:
                     failed.append(error)
                     raise
         except BaseException as error:  # noqa: BLE001 -- raised again
-            # A recording without an end leaves its generator waiting for one, and refusing
-            # everything else; likewise the allocator, which then takes back no batch that came by
-            # another stream.
+            # An unfinished recording blocks its generator, and the allocator, which no longer frees
+            # batches from other streams.
             generator.graphsafe_set_state(before)
             with contextlib.suppress(RuntimeError):  # if it has ended
                 torch._C._cuda_endAllocateToPool(self._device.index, pool)  # noqa: SLF001 -- no other way
                 torch._C._cuda_releasePool(self._device.index, pool)  # noqa: SLF001
-            # The end of the capture raises a second error, which says less.
+            # Ending the capture raises a second, less specific error.
             raise (failed or [error])[0] from None
 
         self._newest = weakref.ref(graph)

@@ -1,9 +1,9 @@
-"""Training steps as CUDA graphs: one captured for each shape of a batch, replayed for every batch like it.
+"""Training steps as CUDA graphs, captured once for each shape of a batch and replayed.
 
-A graph launches the same kernels with the same arguments: addresses, sizes, and every number that
-the host knew. So a batch is copied to the memory of the captured one, gradients stay in place, the
-learning rate is read on the GPU, and everything else that the host decides is part of the key or
-discards the graphs (:meth:`CapturedSteps.under`).
+A graph repeats kernels with the same arguments: addresses, sizes, and all numbers from the host. So
+a batch is copied into the memory of the captured one, gradients stay in place, the learning rate is
+read on the GPU, and all other decisions of the host are part of the key or discard the graphs
+(:meth:`CapturedSteps.under`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.reading.batching import pointers_on_cpu
 
-#: Batches of a shape before it is captured: they compile, plan, and create the optimiser's state.
+#: Warm-up batches per shape, which compile, plan, and create the optimiser's state.
 WARM_UP = 2
-#: Captured shapes and positions in a step; further ones run operation by operation.
+#: Most captured shapes and positions in a step; others run operation by operation.
 MOST = 32
 
 #: Learns from a batch: ``step(batch, optimiser, first=…, steps=…)``.
@@ -44,15 +44,14 @@ class CapturedSteps:
     graphs
         Captures work.
     report
-        Called with the reason where capturing fails; steps then run operation by operation.
+        Called with the reason if capturing fails; steps then run operation by operation.
     """
 
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None]) -> None:
         self._graphs = graphs
         self._report = report
         self._seen: Counter[Any] = Counter()
-        #: By shape: a batch, whose memory the graph reads, a function that replays it, and its
-        #: results.
+        #: By shape: batch whose memory the graph reads, replay function, and results.
         self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
         self._setting: Any = None
         self._rates: _Rates | None = None
@@ -66,7 +65,7 @@ class CapturedSteps:
             self._seen.clear()
 
     def making_room(self, evaluate: Callable[[], T]) -> T:
-        """Call ``evaluate``, after freeing captured steps where less memory is free than a step takes.
+        """Call ``evaluate``, after freeing captured steps if less memory is free than a step takes.
 
         Nothing else can use their pool; steps are captured anew afterwards.
         """
@@ -101,7 +100,7 @@ class CapturedSteps:
 
         captured, replay, results = self._steps[key]
         for name, memory in _tensors(captured).items():
-            # A data set of one graph has the same tensors in every batch.
+            # A dataset of one graph has the same tensors in every batch.
             if memory is not batch[name]:
                 memory.copy_(batch[name], non_blocking=True)
         replay()
@@ -124,11 +123,11 @@ class CapturedSteps:
         return True
 
     def _give_up(self, reason: str) -> bool:
-        """Report it once, and replay nothing any more; always False."""
+        """Report the reason once, stop replaying, and return False."""
         if not self._failed:
             self._report(f"steps: not captured, operation by operation from here on: {reason}")
         self._failed = True
-        self._steps.clear()  # they have the random generator of before a failure
+        self._steps.clear()  # restore the random generator from before the failure
         return False
 
 
@@ -171,9 +170,9 @@ class _Rates:
 
 
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
-    """Return everything that kernels of a step take from the host: shapes, dtypes, first nodes of graphs.
+    """Return all arguments that a step's kernels take from the host: shapes, dtypes, graph pointers.
 
-    ``None`` where the host does not know the latter.
+    ``None`` if the host does not know the pointers.
     """
     key: list[Any] = []
     if "ptr" in batch:

@@ -1,4 +1,4 @@
-"""Settings of a preset that other data decide: loss, metric, head and encoders."""
+"""Adapt a preset to other data: loss, metric, head and encoders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kmip_data.models.training.tasks import KIND_OF_TASK
 
 
 def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` without settings that do not fit the columns of a dataset, and a line on each."""
+    """Return ``config`` without settings that do not fit a dataset's columns, and a line about each."""
     column = target_column(schema)
     if column is None:
         return config, []
@@ -26,7 +26,7 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
     head = all_heads().get(config.model.head or "")
     level = "link" if kind == "links" else "node" if column.level == "node" else "graph"
 
-    # 1. Targets: the usual loss, metric and head of others.
+    # 1. Targets: use the default loss, metric and head.
     if loss is not None and loss.kind != kind:
         changes["training.loss"] = "none"
     if metric is not None and (
@@ -38,7 +38,7 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
         if config.training.neighbors:
             changes["training.neighbors"] = "[]"
 
-    # 2. Features: encoders of one dataset's columns become linear ones.
+    # 2. Features: replace dataset-specific encoders by linear ones.
     columns = {stored.attribute: stored for stored in schema.columns}
     if not _encodes(node_encoders()[config.model.node_encoder], columns.get("x"), dataset):
         changes["model.node_encoder"] = "linear"

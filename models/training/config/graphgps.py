@@ -1,4 +1,4 @@
-"""Read the YAML configurations of GraphGPS and of the repositories made from it.
+"""Read YAML configurations of GraphGPS and derived repositories.
 
 Settings without a key in these files (residual connections, activations that the code fixes,
 scaling of features) stay as in the preset of the dataset and model, the published code's. A key
@@ -32,22 +32,22 @@ from kmip_data.models.training.config.presets import (
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.wording import counted
 
-#: Keys of a file; with aliases of YAML a small file could have any number.
+#: Most keys of a file, whose number YAML aliases could multiply.
 MOST = 10_000
-# Lists of aliases of lists, written out, could fill any memory.
+# Nested aliases of lists could expand beyond memory.
 _TEXT = reprlib.Repr()
 _TEXT.maxlevel = 2
 _TEXT.maxstring = 200
 _TEXT.maxother = 200
 #: Their names -> ours.
 _NAMES = read_shipped("tables", "graphgps")
-#: Formats of datasets that the k-MIP paper's code alone reads.
+#: Dataset formats read by the k-MIP paper's code alone.
 _PAPER = ("PyG-CityNetwork", "PyG-ShapeNet", "PyG-S3DISOnDisk")
-SAN_LAYERS = 3  #: linear layers of ``san_graph``, whatever ``gnn.layers_post_mp`` says
+SAN_LAYERS = 3  #: linear layers of ``san_graph``, regardless of ``gnn.layers_post_mp``
 
 
 class _File:
-    """Keys of a file: those not read yet, and those that cannot be mapped."""
+    """Keys of a file that are unread, and those that cannot be mapped."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
@@ -57,7 +57,7 @@ class _File:
         self.unread: list[str] = []
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a number, text, truth value or none; refuse others, such as lists."""
+        """Return a number, string, boolean or None; refuse anything else, such as lists."""
         self.left.discard(key)
         value = self.values.get(key, default)
         if isinstance(value, str | int | float | None):
@@ -76,7 +76,7 @@ class _File:
         self.unmapped.append(f"{key} = {_TEXT.repr(value)}{because}")
 
     def pick(self, key: str, choices: Mapping[Any, Any], default: Any = None) -> Any:
-        """Return our name of the key's value; refuse a value that is not among the choices."""
+        """Map the key's value to our name; refuse a value that is not among the choices."""
         value = self.get(key, default)
         for theirs, ours in choices.items():
             if theirs == value and isinstance(theirs, bool) == isinstance(value, bool):
@@ -99,18 +99,18 @@ class _File:
 
 
 def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
-    """Return the configuration of a GraphGPS or k-MIP YAML file, and keys without effect there.
+    """Return the configuration of a GraphGPS or k-MIP YAML file, and the keys it ignores.
 
     A configuration that equals a variant of a preset has its name; others have none.
 
     Raises
     ------
     DamagedInput
-        The file is no YAML mapping.
+        The file is not a YAML mapping.
     UsageError
         Keys cannot be mapped; the message lists all of them with their values.
     """
-    # 1. Dataset and model, which decide the preset.
+    # 1. Dataset and model, which determine the preset.
     file = _File(_read(path))
     kinds = _NAMES["networks"]
     networks = {name: name for name in (*kinds, "gnn", "custom_gnn")}
@@ -130,7 +130,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     if file.unmapped:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
 
-    # 2. Every other key; those that are left cannot be mapped.
+    # 2. All other keys; leftover keys cannot be mapped.
     budgeted = "model.auto_satisfy_param_budget" in file.values
     preset = _settings(dataset, model)
     of_paper = budgeted or file.values.get("dataset.format") in _PAPER
@@ -181,7 +181,7 @@ def _settings(dataset: str, model: str) -> RunConfig:
 def _as_its_code(
     base: RunConfig, kind: str, passing: str | None, budgeted: bool, *, of_paper: bool
 ) -> tuple[RunConfig, bool]:
-    """Return the preset by the rules of the file's code, and if it reads ``gnn.act``.
+    """Adapt the preset to the file's code; also return whether that reads ``gnn.act``.
 
     Settings without a key, and ``passing`` of its layers, follow that code. A parameter budget is
     the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's version, add
@@ -198,7 +198,7 @@ def _as_its_code(
         }
     graphgps = kind == "GPSModel" and not of_paper
     if graphgps:
-        local: Any = model.local  # never none in a GPSModel
+        local: Any = model.local  # a GPSModel always has one
         if passing != "gated-gcn":
             part = kinds_of("local")[str(passing)]
             local = part.model_validate({"stack": "none", "residual": "outside"})
@@ -256,7 +256,7 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
 
 
 def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any]:
-    """Return ``model.local`` of a network without attention."""
+    """Return ``model.local`` for a network without attention."""
     # GraphGym's network does not read it.
     residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
     if local.kind == "gated-gcn":
@@ -362,7 +362,7 @@ def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
         for key, value in encodings[name]["fixed"].items():
             file.require(f"{section}.{key}", value, value)
         sections[encodings[name]["section"]] = _position(file, section, encodings[name]["keys"])
-    # Keys of an encoding that is off.
+    # Ignore keys of a disabled encoding.
     for key in file.left.copy():
         section = key.partition(".")[0]
         if section.startswith("posenc_") and not file.values.get(f"{section}.enable", False):
@@ -371,7 +371,7 @@ def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
 
 
 def _position(file: _File, section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an encoding in our words, without those that its reader does not read."""
+    """Map the settings of an encoding to our keys, without those that its reader ignores."""
     values = {}
     for ours, (theirs, default) in keys.items():
         values[ours] = file.get(f"{section}.{theirs}", default)

@@ -72,7 +72,7 @@ class ScheduleConfig(Strict):
 
 @dataclass(frozen=True)
 class KSchedule:
-    """Keys that a query attends to in training: ``first`` in the first epoch, ``last`` in the last one."""
+    """Schedule of k in training: ``first`` in the first epoch, ``last`` in the last one."""
 
     shape: str
     first: int
@@ -80,7 +80,7 @@ class KSchedule:
 
     @classmethod
     def parse(cls, text: str) -> KSchedule:
-        """Read ``cosine:50:5``; raise ``ValueError``, with the fault, for others."""
+        """Parse ``cosine:50:5``; raise ``ValueError`` for anything else."""
         shape, *numbers = text.split(":")
         right = all(number.isdecimal() and int(number) > 0 for number in numbers)
         if shape not in {"cosine", "linear"} or len(numbers) != 2 or not right:
@@ -130,7 +130,7 @@ class DataConfig(Strict):
 
 
 class TrainingConfig(Strict):
-    """The loop."""
+    """Training loop."""
 
     epochs: int = Field(
         default=200, ge=1, description="epochs of the run; the schedule ends with them"
@@ -199,12 +199,12 @@ class TrainingConfig(Strict):
 
     @property
     def last_epoch(self) -> int:
-        """Number of epochs after which the run ends: those of the schedule, or fewer."""
+        """Epochs after which the run ends: those of the schedule, or fewer."""
         return min(self.epochs, self.stop_after or self.epochs)
 
 
 class SystemConfig(Strict):
-    """Use of the machine. It never changes what is learned, up to rounding."""
+    """Use of the machine, which affects results by rounding alone."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="auto: a GPU if there is one"
@@ -228,7 +228,7 @@ class SystemConfig(Strict):
 
 
 class RunConfig(Strict):
-    """Everything that defines a run; written as ``config.toml`` into its folder."""
+    """Complete definition of a run, written to its folder as ``config.toml``."""
 
     version: Literal[1] = Field(default=1, description="layout version")
     preset: str = Field(default="", description="preset of the run")
@@ -258,11 +258,11 @@ class RunConfig(Strict):
 
     @property
     def processes(self) -> int:
-        """Processes that train together."""
+        """Number of processes that train together."""
         return self.system.devices * self.system.nodes
 
     def with_plugins(self) -> RunConfig:
-        """Return this configuration with the loaded plugins that it uses."""
+        """Return this configuration with the loaded plugins it uses."""
         used = [
             ("datasets", self.data.dataset),
             ("losses", self.training.loss),
@@ -275,16 +275,16 @@ class RunConfig(Strict):
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
     def updated(self, section: str, **values: Any) -> RunConfig:
-        """Return this configuration with other values in a section, which are not checked."""
+        """Return this configuration with unchecked new values in a section."""
         keys = getattr(self, section).model_copy(update=values)
         return self.model_copy(update={section: keys})
 
     def with_fold(self, fold: int) -> RunConfig:
-        """Return this configuration on another of several published splits."""
+        """Return this configuration for another published split."""
         return self.updated("data", split={**self.data.split, "fold": fold})
 
     def with_seed(self, seed: int) -> RunConfig:
-        """Return this configuration for another seed, and its split too where that follows the run."""
+        """Return this configuration for another seed, and another split if that follows the run."""
         config = self.updated("training", seed=seed)
         if self.data.split_seed_follows_run:
             split = {**self.data.split, "split_seed": seed}

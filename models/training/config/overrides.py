@@ -33,17 +33,17 @@ class Key:
     #: Dotted, ``optimiser.lr``.
     name: str
     type: str
-    #: ``...`` for a required key.
+    #: default; ``...`` for a required key
     default: Any
     doc: str
-    #: Kind of the section that has the key; empty: all kinds.
+    #: kind of the section with this key; empty: all kinds
     kind: str = ""
     #: None for the kind of a section.
     field: FieldInfo | None = None
 
 
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
-    """Every key of a configuration in order, with type, default and meaning."""
+    """Return all keys of a configuration in order, with type, default and meaning."""
     added = [f"{group}:{name}" for group, names in ADDED.items() for name in names]
     return _documented(model, prefix, *added)
 
@@ -77,8 +77,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
     values are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
-    ``model.hidden_dim`` switches ``model.parameter_budget`` off, and ``training.task`` a loss and a
-    metric, unless those are given too. Raises ``UsageError`` for an item without ``=``, an unknown
+    ``model.hidden_dim`` switches off ``model.parameter_budget``, and ``training.task`` the loss and
+    metric, unless these are given too. Raises ``UsageError`` for an item without ``=``, an unknown
     key (the nearest one is named) or a value of the wrong type.
     """
     values = config.model_dump()
@@ -105,7 +105,7 @@ def config_from_mapping(
     *,
     plugins_in: Path | None = None,
 ) -> RunConfig:
-    """Check ``values`` as a configuration; ``origin`` is their source, for errors.
+    """Validate ``values`` as a configuration; ``origin`` is their source, for errors.
 
     Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is
     the folder of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
@@ -133,9 +133,9 @@ def config_from_mapping(
 def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     """Read a ``config.toml``.
 
-    With ``import_plugins`` the file is the user's, and its plugins are imported, but not in the
-    folder of a run, which may be a stranger's. Raises ``DamagedInput`` where the file is not
-    readable TOML, and as :func:`config_from_mapping`.
+    ``import_plugins`` imports the plugins of a user's own file; never set it for a run folder,
+    which may be untrusted. Raises ``DamagedInput`` where the file is not readable TOML, and as
+    :func:`config_from_mapping`.
     """
     try:
         values = tomllib.loads(read_small(path).decode("utf-8"))
@@ -178,7 +178,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
         seek(group, text)
 
-    # 3. A key, the kind of a section, a free key of a table, or a mistake.
+    # 3. A key, the kind of a section, a free key of a table, or an error.
     if key is not None and key.field is not None:
         target[name] = _typed(key, key.field, text)
     elif key is not None:
@@ -199,7 +199,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 
 def _group_of(key: Key | None) -> str | None:
-    """Return the group of plugins that may add values of a key."""
+    """Return the plugin group that may add values of a key."""
     if key is None:
         return None
     if key.field is None:  # the kind of a section
@@ -210,7 +210,7 @@ def _group_of(key: Key | None) -> str | None:
 
 
 def _names_of(field: FieldInfo) -> Names | None:
-    """Return the table that a key's value is a name of, if any."""
+    """Return the table of a key's possible names, if any."""
     # For an optional key pydantic leaves the annotation within the union.
     metadata = [*field.metadata]
     for kind in get_args(field.annotation):
@@ -229,14 +229,14 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            # Of a number, the range; the message names the type anyway.
+            # For a number, the range; the message has the type anyway.
             fault = error.errors()[0]
             if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
                 limit = limit or fault["msg"].replace("Input should be", ",")
             elif fault["type"] == "value_error":
                 if isinstance(
                     fault["ctx"]["error"], UsageError
-                ):  # says more than the names of a table
+                ):  # more specific than the names of a table
                     raise fault["ctx"]["error"] from None
                 limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
         else:
@@ -252,7 +252,7 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
 
 
 def toml_value(text: str) -> Any:
-    """Return the TOML value that a text is, else the text."""
+    """Parse a TOML value, or return the text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -270,7 +270,7 @@ def _unknown(path: str) -> str:
     kinds = [key.kind for key in keys if key.name == path and key.kind]
     if kinds:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
-    # Right key, wrong or missing section: the last parts are compared alone.
+    # For a right key in a wrong section, compare the last parts alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
         known.get(name)
@@ -314,7 +314,7 @@ def _type_name(field: FieldInfo) -> str:
 
 
 def key_value(config: RunConfig, path: str) -> Any:
-    """Return the value at a dotted key; None where it is not a key of the section's kind."""
+    """Return the value at a dotted key; None if the section's kind does not have it."""
     value: Any = config
     for part in path.split("."):
         value = value[part] if isinstance(value, Mapping) else getattr(value, part, None)
@@ -324,9 +324,8 @@ def key_value(config: RunConfig, path: str) -> Any:
 def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     """Return ``config`` for a run of ``epochs``.
 
-    A warm-up as long as the whole run would never let it learn at the full rate, so that is
-    shortened to its share of the run it was made for. An override of ``training.epochs`` leaves it
-    alone.
+    The warm-up is shortened in proportion, or a short run would never reach the full rate. An
+    override of ``training.epochs`` keeps the warm-up.
     """
     schedule = config.schedule
     training = config.training

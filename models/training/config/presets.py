@@ -1,4 +1,4 @@
-"""Hyper-parameters of the paper, from its code and from its text, and the figures of its tables."""
+"""Hyper-parameters of the paper, from its code and its text, and the figures of its tables."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from kmip_data.models.training.config.overrides import apply_overrides, config_f
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.wording import counted
 
-#: The model whose settings others take where upstream has none.
+#: Model whose settings others use if upstream has none.
 USUAL = "gps-kmip"
 _PARTS = ("name", "attention", "local")
-#: Folder of the settings of one graph that has no preset.
+#: Folder of settings for a single graph without a preset.
 ONE_GRAPH = "one-graph"
-_NO_PRESETS = {"dataset", "digests"}  #: the other files in a dataset's folder
+_NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
 EMPTY = ("OOM", "–")  #: cells without a figure: out of memory, not run
-_PRESET_K = 10  #: k of the presets whose figure stands in the table of the influence of k
+_PRESET_K = 10  #: k of the presets with a figure in the table on the influence of k
 
 
 class PaperResult(Strict):
-    """The result that the paper reports, never a measurement of this package."""
+    """Result reported by the paper, never a measurement of this package."""
 
     metric: str
     mean: float = Field(description="in percent")
@@ -68,13 +68,13 @@ class PaperTable(Strict):
     taken_from: dict[str, str] = Field(default={}, description="model -> whose figures they are")
 
     def printed(self, dataset: str, model: str) -> str:
-        """Return a cell as the paper prints it; empty if the table does not have it."""
+        """Return a cell as printed in the paper; empty if there is none."""
         if dataset not in self.datasets or model not in self.results:
             return ""
         return self.results[model][self.datasets.index(dataset)]
 
     def result(self, dataset: str, model: str) -> PaperResult | None:
-        """Return a cell's figure; None if the table does not have it or leaves it empty."""
+        """Return a cell's figure; None if missing or empty."""
         printed = self.printed(dataset, model)
         if printed in {"", *EMPTY}:
             return None
@@ -83,7 +83,7 @@ class PaperTable(Strict):
 
         hardware = self.hardware_on.get(f"{dataset}/{model}", self.hardware[column])
         source = self.source
-        if model in self.taken_from:  # nobody says where those ran
+        if model in self.taken_from:  # their hardware is not stated
             hardware = ""
             source += f", which takes it from {self.taken_from[model]}"
 
@@ -120,9 +120,9 @@ def published(dataset: str, model: str) -> PaperResult | None:
 
 
 def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
-    """Return the figure of the paper's experiment on the influence of k; None where it has none.
+    """Return the figure of the paper's experiment on the influence of k, or None.
 
-    ``variant`` is that of the preset of GPS + k-MIP that the experiment took on the dataset.
+    ``variant`` is the variant of the GPS + k-MIP preset used by the experiment.
     """
     table = _over_k()
     for curve in table["dataset"]:
@@ -145,7 +145,7 @@ def _over_k() -> dict[str, Any]:
 
 
 class Difference(Strict):
-    """One key in which the paper's text and code disagree."""
+    """Key on which the paper's text and code disagree."""
 
     key: str
     value: Any = Field(description="what the text asks for")
@@ -154,14 +154,14 @@ class Difference(Strict):
 
 
 class Note(Strict):
-    """Something that text and code treat alike, and why."""
+    """Note on a choice shared by text and code, with the reason."""
 
     topic: str
     text: str
 
 
 class Preset(Strict):
-    """Preset of a model in a dataset's folder, ``manifests/datasets/NAME/MODEL.toml``, with its base."""
+    """Preset of a model on a dataset, ``manifests/datasets/NAME/MODEL.toml``, merged with its base."""
 
     dataset: str
     model: str
@@ -202,7 +202,7 @@ class Preset(Strict):
         return ["code", "text", *self.variant]
 
     def changes(self, variant: str) -> dict[str, Any]:
-        """Return the keys in which a variant differs from the code, and their values.
+        """Return the keys and values in which a variant differs from the code.
 
         Raises ``UsageError`` where there is no such variant.
         """
@@ -219,11 +219,11 @@ class Preset(Strict):
 
     @classmethod
     def read(cls, name: str) -> Preset:
-        """Read ``dataset/model`` with the presets that it is based on.
+        """Read ``dataset/model`` merged with its base presets.
 
-        Code, differences, notes and variants are merged key by key. A base of another model keeps
-        its attention and message passing only where the model's file has the same kinds, also in
-        variants. The default variant is never inherited.
+        Code, differences, notes and variants are merged key by key. Attention and message passing
+        are inherited from another model's base only if the kinds agree, also in variants. The
+        default variant is never inherited.
         """
         # 1. The file.
         dataset, model = name.split("/")
@@ -234,7 +234,7 @@ class Preset(Strict):
         variant = stored.get("variant", {})
         ours = [*stored.get("ours", ())]
 
-        # 2. Its base, for everything that the file does not set.
+        # 2. Its base, for all keys that the file does not set.
         if "base" in stored:
             base = cls.read(stored["base"].replace(".", "/"))
             code = merged(base.code_for(model, code), code)
@@ -243,7 +243,7 @@ class Preset(Strict):
             variant = base.variants_for(code) | variant
             ours += [name for name in base.ours if name not in ours]
 
-        # 3. Without the entries that do not hold here.
+        # 3. Remove entries that do not apply here.
         gone = stored.get("without", ())
         for entries in (text, note, variant):
             for key in gone:
@@ -274,10 +274,9 @@ class Preset(Strict):
         return variants
 
     def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the code of this preset as a base of ``model``, without settings that ``changes`` replaces.
+        """Return this preset's code as a base of ``model``, without settings replaced by ``changes``.
 
-        A width and a budget replace each other; parameters of a build or a split are those of one
-        dataset.
+        Width and budget replace each other; parameters of builds and splits are not inherited.
         """
         network = changes.get("model", {})
         replaced = {
@@ -303,7 +302,7 @@ def _attention_of(code: Mapping[str, Any]) -> str | None:
 
 
 def preset_names() -> list[str]:
-    """``dataset/model`` of every preset, sorted."""
+    """Return ``dataset/model`` of all presets, sorted."""
     names = []
     for dataset in shipped_datasets():
         preset_models = set(shipped_names(f"datasets/{dataset}")) - _NO_PRESETS
@@ -312,7 +311,7 @@ def preset_names() -> list[str]:
 
 
 def _is_preset(name: str) -> bool:
-    """True for ``dataset/model`` of a preset, also of one graph without its own."""
+    """True if ``dataset/model`` has a preset, possibly the one for single graphs."""
     if name in preset_names():
         return True
     folder, _, model = name.partition("/")
@@ -320,7 +319,7 @@ def _is_preset(name: str) -> bool:
 
 
 def presets_of(dataset: str) -> list[str]:
-    """Models that have a preset on ``dataset``, including those of its family."""
+    """Return the models with a preset on ``dataset``, or on its family."""
     datasets = {dataset, family(dataset)}
     preset_models = set()
     for name in preset_names():
@@ -334,8 +333,8 @@ def presets_of(dataset: str) -> list[str]:
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
 
-    Raises ``UsageError``, which names the nearest, if none exists; ``DamagedInput`` for an
-    invalid file.
+    Raises ``UsageError`` with the nearest name if there is none; ``DamagedInput`` for an invalid
+    file.
     """
     name = f"{dataset}/{model}"
     if not _is_preset(name):
@@ -362,7 +361,7 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 
 def _ours(base: Preset, model: str) -> Preset:
-    """The settings of ``base`` with the parts of another model, which nobody has published."""
+    """Return unpublished settings: those of ``base`` with the parts of another model."""
     parts = models()[model]
     replaced = {*parts, *_PARTS}
     code = base.code["model"].items()
@@ -392,10 +391,9 @@ def load_preset(
     Parameters
     ----------
     as_
-        Default: the variant of the published figure, which is ``code`` but for two presets of
-        London. ``code``: upstream's file. ``text``: the same with every key changed in which the
-        paper's text differs; where the text is silent, both follow the code. Or another variant
-        that the preset names.
+        Default: the variant of the published figure, ``code`` except for two presets of London.
+        ``code``: upstream's file. ``text``: the same with the keys in which the paper's text
+        differs; where the text is silent, both follow the code. Or another variant of the preset.
     target
         Dataset or build folder of the run; default: the preset's dataset.
 
@@ -413,7 +411,7 @@ def load_preset(
         "model": {"name": model},
     }
     config = config_from_mapping(merged(preset.code, of_run), f"the preset {preset.name!r}")
-    # As with --set of the command line, which has a word for no value (TOML has none).
+    # As with --set on the command line, which can write None, unlike TOML.
     overrides = []
     for key, value in preset.changes(variant).items():
         text = str(value).lower() if isinstance(value, bool) else value
@@ -422,7 +420,7 @@ def load_preset(
 
 
 def folder_of(target: str) -> Path | None:
-    """Return the absolute path of TARGET where that is a build folder, None where it is a name."""
+    """Return the absolute path if TARGET is a build folder, None if it is a name."""
     folder = located(target, "build folder")
     return folder if (folder / CARD_NAME).is_file() else None
 
@@ -436,10 +434,9 @@ def config_for(
 ) -> RunConfig:
     """Return the preset of TARGET's dataset, or the defaults for a dataset that is not the paper's.
 
-    A dataset may take the preset of its family. A build folder keeps the parameters it was built
-    with and its default split, whatever the seed. The user's builds are looked up by name in
-    ``home``. Raises ``UsageError`` where the dataset has presets, but none of that model or
-    variant.
+    A dataset may use the preset of its family. A build folder keeps its build parameters and
+    default split for any seed. Names of the user's builds are resolved in ``home``. Raises
+    ``UsageError`` if the dataset has presets, but none of that model or variant.
     """
     # 1. The name of a folder below ``built/``.
     if home is not None and (home.built / target / CARD_NAME).is_file():
@@ -508,7 +505,7 @@ def preset_on(
 def on_data(
     config: RunConfig, target: str, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` for the data of ``target``, and a line on each setting that does not fit them.
+    """Return ``config`` for the data of ``target``, and a line about each setting that does not fit.
 
     Parameters of the build, sample, split and fold are those of ``target``, not of ``config``.
     """
@@ -522,7 +519,7 @@ def on_data(
 
 
 def family_of(dataset: str, card: Card | None = None) -> str | None:
-    """Return the dataset whose presets ``dataset`` takes: itself, or its family (``card``: a build's)."""
+    """Return the dataset whose presets ``dataset`` uses: itself, or its family (``card``: the build's)."""
     owners = {name.split("/")[0] for name in preset_names()}
     for name in (dataset, family(dataset, card)):
         if name in owners:
@@ -531,7 +528,7 @@ def family_of(dataset: str, card: Card | None = None) -> str | None:
 
 
 def origin(config: RunConfig) -> str:
-    """Return a line on the preset of a run, empty without one: its variant, or the source of its settings."""
+    """Describe a run's preset in a line, empty without one: its variant, or the source of its settings."""
     if not config.preset:
         return ""
     preset = read_preset(*config.preset.split("/"))

@@ -1,1 +1,1 @@
-"""Data of a run: its build, its parts, and batches of them."""
+"""Data of a run: build, parts and batches."""

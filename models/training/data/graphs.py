@@ -1,4 +1,4 @@
-"""Builds of many graphs and of one graph, opened for a run."""
+"""Data of a run: builds of many graphs, and builds of one graph."""
 
 from __future__ import annotations
 
@@ -56,14 +56,13 @@ class EpochBatches:
         done = self._done()
         position = {"epoch": self._epoch(), "position": done}
         loader.load_state_dict(loader.state_dict() | position)
-        # The last batch may have fewer graphs than there are processes, and none for this one.
+        # The last batch may have fewer graphs than processes, and none for this one.
         size = loader.rule.batch_size
         last_size = len(loader.dataset) % size or size
         rank, _processes = loader.ranks()
         for number, batch in enumerate(loader, done + 1):
             if rank >= last_size and number == len(self):
-                # Its graph belongs to another process: this one joins in, and learns nothing from
-                # it.
+                # This process takes part with another one's graph, but does not learn from it.
                 rows = batch.num_nodes if self._of_nodes else batch.num_graphs
                 batch.train_mask = torch.zeros(rows, dtype=torch.bool)
             yield batch
@@ -90,7 +89,7 @@ class ManyGraphs(RunData):
         self._datasets = {}
         for part in PARTS:
             counts = self.split.parts.get(part)
-            # An empty part, as `--limit` may leave one, would only be warned of; `check_part`
+            # An empty part, possible with `--limit`, would only cause a warning; `check_part`
             # refuses it.
             if counts is not None and counts.graphs:
                 self._datasets[part] = self._records(config, part)
@@ -100,7 +99,7 @@ class ManyGraphs(RunData):
 
     @property
     def largest_batch(self) -> BatchSize:
-        """Upper bound of a process's train batch: the largest graphs together."""
+        """Upper bound of a process's train batch, from the largest graphs."""
         dataset = self._datasets["train"]
         count = -(-self.config.training.batch_size // self.config.processes)
         nodes = sorted(dataset.nodes.tolist())[-count:]
@@ -153,7 +152,7 @@ class ManyGraphs(RunData):
             dataset = self._datasets[part]
             loader = self._loader(dataset, size)
             rank, processes = loader.ranks()
-            # A loss may depend on how graphs are batched, so the batches are those of one process.
+            # A loss may depend on the batching, so batches are those of a single process.
             if processes > 1:
                 numbers = np.arange(len(dataset))
                 local = numbers[numbers // size % processes == rank].tolist()
@@ -191,7 +190,7 @@ class OneGraph(RunData):
     def _open(self, config: RunConfig) -> None:
         self._dataset = self._records(config)
         self._sampled = bool(config.training.neighbors)
-        # A degree profile reads neighbours; every other transform takes each row by itself.
+        # A degree profile reads neighbours; all other transforms work row by row.
         by_row = self._sampled and self.inputs.attributes
         self._mapped = self._dataset.mapped_edges(0) if by_row else None
         self._whole = self.example
@@ -213,9 +212,9 @@ class OneGraph(RunData):
         fanouts: Sequence[int],
         generator: np.random.Generator,
     ) -> Data:
-        """Sample around ``seeds``, which come first and make up the mask of the part.
+        """Sample around ``seeds``, which come first and form the mask of the part.
 
-        Rows come from the memory map until the graph is loaded, bit for bit the same.
+        Rows are read from the memory map until the graph is loaded, with equal bits.
         """
         sampled = self._neighborhoods.around(seeds, fanouts, generator)
         rows = torch.from_numpy(sampled.nodes)
@@ -242,7 +241,7 @@ class OneGraph(RunData):
 
     @property
     def largest_batch(self) -> BatchSize:
-        """The graph; with sampling, the part that a batch may reach."""
+        """Return the size of the graph; with sampling, of what a batch may reach."""
         if self._sampled:
             training = self.config.training
             nodes, edges = self._neighborhoods.most(training.batch_size, training.neighbors)
@@ -258,14 +257,14 @@ class OneGraph(RunData):
 
     @property
     def example(self) -> Any:
-        """The graph; with sampling, the neighbourhood of some of its nodes."""
+        """Return the graph; with sampling, the neighbourhood of some of its nodes."""
         if not self._sampled:
             return self.graph
         seeds = np.arange(min(512, int(self._dataset.nodes[0])))
         return self._around("train", seeds, [10], np.random.default_rng(0))
 
     def record(self, part: str, position: int) -> Any:
-        """The graph, whichever part."""
+        """Return the graph, for any part."""
         return self.graph
 
     def batches(
@@ -275,8 +274,8 @@ class OneGraph(RunData):
         if not self._sampled:
             return [self.graph]
         if not self.config.training.eval_neighbors:
-            # An evaluation loads the graph anyway: sampling it takes two thirds of the time from
-            # the map.
+            # An evaluation loads the graph anyway, and sampling it in memory takes two thirds of
+            # the time.
             _ = self.graph
         return self._draws("train", epoch=epoch, done=done)
 
@@ -292,21 +291,21 @@ class OneGraph(RunData):
         )
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """All parts in one pass; each in its own batches where evaluations are sampled."""
+        """Yield all parts in one pass; with sampled evaluations, each in its own batches."""
         if self.config.training.eval_neighbors:
             return [((part,), self._draws(part, evaluated=True)) for part in parts]
-        # Moving a graph to a GPU changes the object: the one that is sampled stays on the CPU.
+        # Moving a graph to a GPU changes the object: keep the sampled one on the CPU.
         graph = copy.copy(self.graph) if self._sampled else self.graph
         return [(tuple(parts), [graph])] if parts else []
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """All parts, or where evaluations are sampled only val, which decides the best epoch."""
+        """Return all parts; with sampled evaluations val alone, which decides the best epoch."""
         return ("val",) if self.config.training.eval_neighbors else self.parts
 
 
 def _check_processes(config: RunConfig) -> None:
-    """Raise ``UsageError`` where several processes would share one graph."""
+    """Raise ``UsageError`` if several processes would share one graph."""
     if config.processes > 1:
         raise UsageError(
             f"{config.data.dataset} is one graph, which {config.processes} processes cannot share.",
@@ -322,7 +321,7 @@ def open_split(
     named: str | None = None,
     **build_options: Unpack[BuildArguments],
 ) -> tuple[Build, str]:
-    """Return the build that ``config.data`` names and the name of its split; see :func:`open_data`."""
+    """Return the build of ``config.data`` and the name of its split; see :func:`open_data`."""
     data = config.data
     target = folder_of(data.dataset) or data.dataset
     # One graph: refuse before it is built.
@@ -353,11 +352,10 @@ def open_data(
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
-    A missing encoding that the network reads is added to it, unless ``build=False``. ``required``
-    are parts that must not be empty; ``split`` is the name of a split of the build, instead of
-    ``config.data.split``; others as for :func:`kmip_data.pipelines.find.obtain`. Raises
-    ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data
-    cannot be trained on.
+    Missing encodings are added, unless ``build=False``. ``required`` parts must not be empty;
+    ``split`` is a split of the build instead of ``config.data.split``; other arguments as for
+    :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
+    view, an empty part, or data that cannot be trained on.
     """
     opened, name = open_split(config, home=home, build=build, named=split, **build_options)
     card = opened.card

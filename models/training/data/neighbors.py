@@ -1,4 +1,4 @@
-"""Batches of sampled neighbourhoods of one graph that is too large for the device."""
+"""Batches of sampled neighbourhoods of a graph too large for the device."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kmip_data.runtime.threads import ahead, num_threads
 
 
 class NeighborBatches:
-    """A pass over the chosen nodes, each batch with sampled neighbours, neighbours of these, and so on.
+    """A pass over the chosen nodes; batches include sampled neighbours, their neighbours, and so on.
 
     Samples like PyTorch Geometric's ``NeighborLoader`` (``replace=False``,
-    ``subgraph_type="directional"``), without the compiled package that it needs; a sample is a
-    function of seed, epoch and position alone, so that a resumed run continues with the same
-    batches. A batch has ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]``
-    neighbours per node. ``epoch()`` is the number of finished epochs, ``done()`` that of the
-    batches to skip. ``evaluated``: in the order of ``chosen``, at
-    most ``training.eval_neighbors[hop]`` neighbours per node, the same sample every time.
+    ``subgraph_type="directional"``), without the compiled package it needs. A sample depends on
+    seed, epoch and position alone, so a resumed run continues with the same batches. A batch has
+    ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]`` neighbours
+    per node. ``epoch()`` is the number of finished epochs, ``done()`` that of the batches to skip.
+    ``evaluated``: in the order of ``chosen``, at most ``training.eval_neighbors[hop]`` neighbours
+    per node, the same sample every time.
 
     ``around(seeds, fanouts, generator)`` samples a batch.
     """
@@ -59,7 +59,8 @@ class NeighborBatches:
             order = np.random.Generator(np.random.PCG64(seeds)).permutation(order)
 
         def sample(start: int) -> Data:
-            # Numbers of its own: batches are drawn in threads, and those before need not be.
+            # Each batch has its own generator: batches are drawn in threads, and skipped ones not
+            # at all.
             generator = np.random.Generator(np.random.PCG64([*seeds, start + 1]))
             return self._around(order[start : start + size], self._fanouts, generator)
 

@@ -1,4 +1,4 @@
-"""Data of a run, of many graphs or of one: build, split, parts, task, and transfer to a GPU."""
+"""Data of a run, many graphs or one: build, split, parts, task, and transfer to a GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kmip_data.models.training.tasks import (
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
-#: Kind of the targets -> loss of a run that names none.
+#: Kind of the targets -> default loss.
 USUAL_LOSSES: dict[Kind, str] = {
     "single-label": "cross_entropy",
     "multilabel": "binary_cross_entropy",
@@ -45,12 +45,12 @@ USUAL_LOSSES: dict[Kind, str] = {
 
 
 def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Task:
-    """Return the task of the targets: that of ``config``, else as they are stored.
+    """Return the task of the targets: that of ``config``, or else by their stored form.
 
     Whole numbers, one per row, are classes; whole numbers in a row, or others with a number of
-    classes, are labels; other numbers are values; bits of pairs are links. ``kinds`` has all that
-    they can be learned as, with the columns of the output. Raises ``UsageError`` where the task,
-    the loss, the metric or the head of ``config`` is for other targets.
+    classes, are labels; other numbers are values; bits of pairs are links. ``kinds`` maps each
+    possible kind to the number of outputs. Raises ``UsageError`` if task, loss, metric or head of
+    ``config`` do not fit the targets.
     """
     stored = kind_of(column)
     kind = KIND_OF_TASK.get(config.training.task or "", stored)
@@ -98,7 +98,7 @@ def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Tas
 
 
 def with_task(config: RunConfig, task: Task) -> RunConfig:
-    """Return ``config`` with loss, metric and head written out where it leaves them to the task."""
+    """Return ``config`` with loss, metric and head filled in by the task."""
     loss = USUAL_LOSSES[task.kind]
     metric = USUAL_METRICS[task.kind]
     if task.kind == "single-label" and task.level == "node":
@@ -111,11 +111,11 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     return config.updated("model", head=config.model.head or task.level)
 
 
-#: Part -> attribute of a batch with the part's rows, int64: where its mask is true.
+#: Part -> batch attribute with the rows of its mask, int64.
 ROWS = {part: f"{part}_rows" for part in PARTS}
 #: Parts, and one pass over their batches.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
-#: Records whose rows are read together.
+#: Records read at a time.
 PIECE = 4096
 
 
@@ -132,7 +132,7 @@ class RunData(ABC):
     #: Part -> number of its graphs (or nodes), for parts that have any, in order.
     sizes: dict[str, int]
     task: Task
-    #: The run, with loss, metric and head written out.
+    #: Configuration with loss, metric and head filled in.
     config: RunConfig
     #: All parts.
     _whole: ShardedDataset | Data
@@ -165,10 +165,10 @@ class RunData(ABC):
         """Open the data."""
 
     def _kinds(self, column: Column, config: RunConfig) -> dict[Kind, int]:
-        """Return what the targets can be learned as, with the columns of the network's output."""
+        """Return possible kinds of the targets, with the number of outputs."""
         stored = kind_of(column)
         if stored == "single-label":
-            # Classes are counted over all records, as a part may lack some.
+            # Count classes over all records, as a part may lack some.
             records = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
             return kinds_of_classes(int(records.num_classes))
         if config.training.task is not None and stored != "links":
@@ -200,17 +200,17 @@ class RunData(ABC):
     @property
     @abstractmethod
     def largest_batch(self) -> BatchSize:
-        """Upper bound of a train batch."""
+        """Return an upper bound on the size of a train batch."""
 
     @property
     @abstractmethod
     def ragged(self) -> bool:
-        """True if train batches other than the last differ in their numbers of nodes or edges."""
+        """True if train batches before the last differ in their numbers of nodes or edges."""
 
     @property
     @abstractmethod
     def example(self) -> Any:
-        """A small batch with the columns that the network reads."""
+        """Return a small batch with the columns that the network reads."""
 
     @abstractmethod
     def record(self, part: str, position: int) -> Any:
@@ -224,10 +224,10 @@ class RunData(ABC):
 
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Return the passes that measure ``parts``: every row of a part once over all processes."""
+        """Return passes over ``parts`` that visit every row once over all processes."""
 
     def rows_of(self, attribute: str) -> Iterator[torch.Tensor]:
-        """Rows of a node or edge attribute as stored, of all parts, in pieces of :data:`PIECE` records."""
+        """Yield the stored rows of a node or edge attribute of all parts, :data:`PIECE` records at a time."""
         dataset = ShardedDataset(self.build, columns=[attribute])
         assembler = dataset.assembler
         assert assembler is not None, "there is no transform and no split"
@@ -249,7 +249,7 @@ class RunData(ABC):
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """Parts measured in an evaluation epoch; train comes from the epoch itself."""
+        """Parts measured in an evaluation; train is measured while learning."""
         return tuple(part for part in self.sizes if part != "train")
 
     @property
@@ -259,7 +259,7 @@ class RunData(ABC):
 
     @property
     def channels(self) -> dict[str, Any]:
-        """Arguments of :func:`build_model` that the data decide."""
+        """Arguments of :func:`build_model` determined by the data."""
         return {
             "in_channels": self.in_channels,
             "num_classes": self.task.outputs,
@@ -273,7 +273,7 @@ class RunData(ABC):
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """Describe the data in a line."""
         card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
         line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name}: {sizes} {self.unit}"
@@ -281,18 +281,18 @@ class RunData(ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Build, shards and split of a run by digest, which a resumed run compares."""
+        """Digests of build, shards and split, which a resumed run compares."""
         card = self.build.card
         digests = {name: entry.digest for name, entry in self.split.parts.items()}
         return {"build_key": card.key, "shards": shards_digest(card), "split": digests}
 
     def pinned(self, config: RunConfig) -> RunConfig:
-        """Return ``config`` with every setting that the data decide: build, split, task, width."""
+        """Return ``config`` with all settings determined by the data: build, split, task, width."""
         card = self.build.card
         folder = folder_of(config.data.dataset)
         config = config.updated(
             "data",
-            # A relative path would name another folder, or none, from another working directory.
+            # A relative path would depend on the working directory.
             dataset=config.data.dataset if folder is None else str(folder),
             parameters=without_none(card.parameters),
             split=without_none(self.split.parameters),
@@ -303,12 +303,12 @@ class RunData(ABC):
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:
-    """Return the column of the targets; raise UsageError where features or targets are missing."""
+    """Return the target column; raise ``UsageError`` if features or targets are missing."""
     return learned_column(build.card, build.path, features=config.data.features != DEGREE_PROFILE)
 
 
 def sent_ahead(batches: Iterable[Any], device: torch.device) -> Iterable[Any]:
-    """Return the batches; for a GPU, copied there during the step before."""
+    """Return the batches; for a GPU, each is copied during the previous step."""
     return SentAhead(batches, device) if device.type == "cuda" else batches
 
 
@@ -319,16 +319,15 @@ def page_locked(wanted: str) -> bool:
 
 @functools.cache
 def _copies(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all passes: the allocator reuses memory of a stream only for that stream."""
+    """Return the stream for all copies, as the allocator reuses memory within a stream alone."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class SentAhead:
-    """Batches on ``device``, a GPU, each copied there ahead of its use.
+    """Batches on a GPU ``device``, each copied ahead of its use.
 
-    The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks
-    are looked up before, on the host, because on the GPU the host waits to learn how many there
-    are.
+    Copies from :func:`page_locked` memory overlap the step. Rows of masks are found on the host
+    first, because on the GPU the host would wait for their number.
     """
 
     def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
@@ -351,14 +350,14 @@ class SentAhead:
         """Begin the copy, and record an event for its end."""
         for part in PARTS:
             mask = getattr(batch, f"{part}_mask", None)
-            # A data set of one graph has the same batch in every epoch.
+            # A dataset of one graph has the same batch in every epoch.
             if mask is not None and ROWS[part] not in batch:
                 batch[ROWS[part]] = mask.nonzero()[:, 0]
         with torch.cuda.stream(self._stream):
             return batch.to(self._device, non_blocking=True), self._stream.record_event()
 
     def _arrived(self, batch: Any, copied: torch.cuda.Event) -> Any:
-        """Let the step wait on the GPU, not on the host, and keep the batch's memory until its end."""
+        """Make the GPU, not the host, wait for the copy, and keep the batch's memory until the step's end."""
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(copied)
         return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(stream))

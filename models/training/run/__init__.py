@@ -1,1 +1,1 @@
-"""A run in its folder: training, checkpoints, records, results and evaluation."""
+"""Runs: training, checkpoints, records, results and evaluation."""

@@ -1,4 +1,4 @@
-"""Published figure that a run aims at."""
+"""Published figure that a run aims to reproduce."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kmip_data.wording import counted
 _K = "model.attention.k"
 _MOST_SHOWN = 3  #: keys that a line names
 _SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
-#: Keys of these sections that no figure depends on, or that a run's path has.
+#: Sections and keys that do not affect a figure, or appear in a run's path.
 _APART = {"data.dataset", "data.sample", "training.seed"}
 
 
 class Aim(NamedTuple):
-    """A figure of the paper, and how a run differs from what the figure is of."""
+    """A figure of the paper, and the differences between a run and its settings."""
 
     figure: PaperResult
     other_keys: list[str]  #: keys with another value
@@ -34,7 +34,7 @@ class Aim(NamedTuple):
 
     @property
     def value(self) -> str:
-        """Figure for people, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
+        """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
         share = is_share(self.figure.metric)
         scale = 0.01 if share else 1
         std = None if self.figure.std is None else scale * self.figure.std
@@ -44,7 +44,7 @@ class Aim(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Line of a log: the figure, its source, and what the run has otherwise."""
+        """Log line: the figure, its source, and the run's differences."""
         line = f"published: {self.value} ({self.figure.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
@@ -60,8 +60,8 @@ class Aim(NamedTuple):
 def aim_of(config: RunConfig) -> Aim | None:
     """Return the published figure of a run's dataset, model and metric; None without one.
 
-    A run with the settings of the paper's experiment on the influence of k aims at the figure of
-    its k, others at that of their preset.
+    Runs with the settings of the paper's experiment on the influence of k aim at the figure of
+    their k, other runs at that of their preset.
     """
     if not config.preset:
         return None

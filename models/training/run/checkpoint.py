@@ -1,6 +1,6 @@
-"""State of a run: optimiser, schedule, averaged weights, random generators; and its files.
+"""State of a run (optimiser, schedule, averaged weights, random generators) and its files.
 
-Files are complete or absent, and reading one executes nothing in it.
+Files are complete or absent, and reading them executes no code.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from kmip_data.models.training.schedules import Span, all_schedules
 LAST = "checkpoints/last.ckpt"
 #: The checkpoint before the last one.
 PREVIOUS = "checkpoints/previous.ckpt"
-#: SHA-256 of the latest checkpoints, and first of the initial weights, a line each, the newest first.
+#: SHA-256 of initial weights and latest checkpoints, one per line, newest first.
 DIGESTS = "checkpoints/digests"
-#: Lines of it: last and previous checkpoint, and one that was not written because of a kill.
+#: Lines of it: last and previous checkpoint, and one whose write was killed.
 _LISTED = 3
 #: Weights of the best epoch so far.
 BEST = "checkpoints/best.safetensors"
@@ -40,7 +40,7 @@ BEST = "checkpoints/best.safetensors"
 INITIAL = "initial.safetensors"
 #: Weights of the best epoch of a finished run.
 WEIGHTS = "model.safetensors"
-#: Buffers that are averaged as parameters are; others (counts, random features) are copied.
+#: Buffers averaged like parameters; others (counts, random features) are copied.
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -62,7 +62,7 @@ def build_schedule(
 ) -> LRScheduler:
     """Return the schedule ``config.kind``.
 
-    ``steps`` of an epoch matter where it moves with each.
+    ``steps`` per epoch matter if it moves with every step.
     """
     moments = steps if config.per == "step" else 1
     span = Span(
@@ -75,7 +75,7 @@ def build_schedule(
 
 
 def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
-    """End an epoch; without an evaluation the last known validation loss counts, as upstream."""
+    """End an epoch; without an evaluation, the last validation loss is used, as upstream."""
     losses = [row["val_loss"] for row in history if "val_loss" in row]
     if not isinstance(schedule, ReduceLROnPlateau):
         schedule.step()
@@ -84,7 +84,7 @@ def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]])
 
 
 class Average:
-    """Exponential moving average of a network's weights: ``decay`` of its last value, the rest new weights.
+    """Exponential moving average of a network's weights, with factor ``decay``.
 
     It begins with the weights after the first step, as :class:`torch.optim.swa_utils.AveragedModel`
     does.
@@ -128,13 +128,13 @@ class Average:
 
 
 def random_state() -> dict[str, Any]:
-    """State of PyTorch's generators on every device, the only global ones that a run draws from."""
+    """Return the state of PyTorch's generators on all devices, the only global ones a run uses."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda}
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
-    """Restore the result of :func:`random_state`; generators of absent GPUs are left out."""
+    """Restore the result of :func:`random_state`, except for missing GPUs."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
         existing = state["cuda"][: torch.cuda.device_count()]
@@ -156,9 +156,9 @@ def restored() -> Iterator[None]:
 
 
 def write_checkpoint(run: Path, state: Mapping[str, Any]) -> None:
-    """Write the last checkpoint of the run folder ``run``, and keep the one before it.
+    """Write the last checkpoint of the run folder ``run``, and keep the previous one.
 
-    The digest comes first, so a kill leaves no checkpoint that is not listed.
+    The digest is written first, so that a kill leaves no unlisted checkpoint.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -205,7 +205,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _listed(run: Path, load: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return ``load`` for files of a run whose digest is in its list, and no others."""
+    """Return ``load`` restricted to files whose digest is in the run's list."""
 
     def checked(data: bytes) -> Any:
         if hashlib.sha256(data).hexdigest() not in _digests(run):
@@ -234,7 +234,7 @@ def _read(path: Path, parse: Callable[[bytes], Any], content: str, *, next: str)
 
 
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Detached copy of the parameters and buffers of ``module`` on the CPU."""
+    """Copy the parameters and buffers of ``module`` to the CPU, detached."""
     return {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
 
 
@@ -245,7 +245,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
-    """Return tensors as a file of safetensors; equal weights give equal bytes."""
+    """Serialise tensors as safetensors; equal weights give equal bytes."""
     from safetensors.torch import save
 
     return save({name: tensor.contiguous() for name, tensor in weights.items()})
@@ -281,13 +281,13 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
 
 
 def initial_files(weights: Mapping[str, Tensor]) -> dict[str, bytes]:
-    """Return the files of the weights that a run begins with: a list of digests, and the weights."""
+    """Return the files of a run's initial weights: list of digests, and weights."""
     data = weights_bytes(weights)
     return {DIGESTS: hashlib.sha256(data).hexdigest().encode(), INITIAL: data}
 
 
 def put_initial(module: nn.Module, run: Path) -> None:
-    """Load the weights that a run begins with, some of the module's, into ``module``.
+    """Load a run's initial weights, possibly for part of the module, into ``module``.
 
     Raises ``DamagedInput`` where their digest is not in the list of checkpoints.
     """
@@ -299,7 +299,7 @@ def put_initial(module: nn.Module, run: Path) -> None:
 def put_weights(module: nn.Module, path: Path, expected: str | None = None) -> None:
     """Load the weights in ``path`` into ``module``.
 
-    Raises ``DamagedInput`` where they are another model's, or as :func:`read_weights`.
+    Raises ``DamagedInput`` for weights of another model, and as :func:`read_weights`.
     """
     weights = read_weights(path, expected)
     try:
@@ -316,7 +316,7 @@ def fitting_weights(
 ) -> dict[str, Tensor]:
     """Return the weights of the run ``source`` that fit ``model`` by name and shape, for fine-tuning.
 
-    Raises as :func:`read_weights`, and ``UsageError`` where no matrix of it fits.
+    Raises like :func:`read_weights`, and ``UsageError`` if no matrix fits.
     """
     weights = read_weights(source / WEIGHTS, expected)
     taken = {}

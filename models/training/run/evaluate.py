@@ -1,4 +1,4 @@
-"""Evaluation of a finished run: its metrics on every part, and the class of each node of one graph."""
+"""Evaluation of a finished run: metrics on every part."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kmip_data.models.training.run.folder import (
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.memory import is_out_of_memory
 
-#: Largest difference from a result, absolute and relative, that another machine may make.
+#: Tolerance between machines, absolute and relative.
 CLOSE = 1e-4
 
 
@@ -45,7 +45,7 @@ class Evaluation:
     """Metrics of a run's weights on a build."""
 
     run: Path
-    #: As in the run's ``result.json``.
+    #: epoch of the run's ``result.json``
     result: RunResult
     build: Build
     split: SplitUsed
@@ -64,7 +64,7 @@ class Evaluation:
         return self.metrics == self.result.metrics
 
     def check(self) -> None:
-        """Raise ``CheckFailed`` where a metric differs by more than :data:`CLOSE` from ``result.json``."""
+        """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`CLOSE`."""
         if self.same is not False:
             return
         differing = []
@@ -82,7 +82,7 @@ class Evaluation:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return values for JSON."""
         return {
             "run": str(self.run),
             **self.build.card.identity,
@@ -96,7 +96,7 @@ class Evaluation:
         }
 
     def table(self) -> str:
-        """Table of parts and metrics, with the data and the epoch."""
+        """Format a table of parts and metrics, with the data and the epoch."""
         card = self.build.card
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
@@ -122,8 +122,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate the best weights of ``run`` on its own data, or on another build.
 
-    On the machine, thread count and versions of the run, a CPU gives the metrics of ``result.json``
-    exactly.
+    On the run's machine, with its thread count and versions, a CPU reproduces the metrics of
+    ``result.json`` exactly.
 
     Parameters
     ----------
@@ -132,16 +132,16 @@ def evaluate(
     target
         Another dataset or build folder with the same features and classes; its default split.
     sample
-        With a ``target`` that is a name: its sample.
+        Use the sample of a ``target`` given by name.
     device
         ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
 
     Raises
     ------
     UsageError
-        There is no such run or finished build, or the data do not fit the weights.
+        Unknown run or build, or data that do not fit the weights.
     DamagedInput
-        The run is unfinished, or one of its files is damaged.
+        Unfinished run, or a damaged file.
     OutOfResources
         A batch does not fit.
     """
@@ -163,7 +163,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A finished run, and the data to apply it to."""
+    """A finished run, with the data to apply it to."""
 
     folder: Path
     config: RunConfig
@@ -173,7 +173,7 @@ class OpenedRun:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[TrainingModule]:
-        """Load the network with the run's best weights; an error for memory names the batch."""
+        """Load the network with the run's best weights; out-of-memory errors name the batch."""
         module = TrainingModule(self.config, self.data)
         put_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
         try:
@@ -185,7 +185,7 @@ class OpenedRun:
 
     @contextlib.contextmanager
     def applied(self, doing: str) -> Iterator[TrainingModule]:
-        """As :meth:`working`, in eval mode, without gradients, in the run's precision."""
+        """Like :meth:`working`, in eval mode, without gradients, in the run's precision."""
         with self.working() as module, torch.inference_mode():
             module.doing = doing
             with autocast(self.config.training.precision, self.device.kind):
@@ -200,7 +200,7 @@ def open_run(
     home: Home | None = None,
     device: str | None = None,
 ) -> OpenedRun:
-    """Open a finished run and its data, or other data that fit it; see :func:`evaluate`."""
+    """Open a finished run with its own or other suitable data; see :func:`evaluate`."""
     home = home or Home.locate()
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)

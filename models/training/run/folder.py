@@ -44,7 +44,7 @@ _OWN = re.compile(
     r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
     r"|(approximation|cumulative-weight)\.(csv|png)"
 )
-RUN = "run"  #: what the marker of a run's folder says
+RUN = "run"  #: marker of a run folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 #: Part -> name -> value.
@@ -52,7 +52,7 @@ Metrics = dict[str, dict[str, float]]
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that is not a file name."""
+    """Raise ``UsageError`` unless ``name`` is a file name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a name for a run.",
@@ -74,8 +74,8 @@ def new_run(
     Unless ``exact``, a name that is taken gets a number.
 
     A folder without a configuration is the rest of a run that was killed early, and is reused.
-    Raises ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link;
-    ``OutOfResources`` without room for a folder.
+    Raises ``UsageError`` if an ``exact`` name exists, or a parent folder is a link;
+    ``OutOfResources`` without disk space.
     """
     parent = home.runs / dataset / model
     folder = parent / name
@@ -101,7 +101,7 @@ def new_run(
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Names of the files of a run in its folder; the configuration, if any, is the last."""
+    """Return the file names of a run in its folder, the configuration last."""
     names = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
@@ -111,7 +111,7 @@ def files_of_run(folder: Path) -> list[str]:
 
 
 def home_option(run: Path) -> str:
-    """Return `` --home DIR`` for a command about a run that is in another home than the default."""
+    """Return the option `` --home DIR`` for a run outside the default home."""
     name = Path(*run.parts[-3:])  # dataset, model, run
     home = Home(Path(*run.parts[:-4]))
     if run != home.runs / name or home == Home.locate():
@@ -122,8 +122,8 @@ def home_option(run: Path) -> str:
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/``.
 
-    The last parts are enough, and the beginning of the name, where only one run has them. Raises
-    ``UsageError`` where no run matches, or several do.
+    The last parts suffice, and the beginning of the name, if they are unique. Raises ``UsageError``
+    if no run matches, or several do.
     """
     text = os.fspath(run)
     path = located(text, "run")
@@ -141,7 +141,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if matches:
         several = "".join(f"\n    {folder}" for folder in matches)
         raise UsageError(f"{len(matches)} runs {fault} {text!r}.", found=several, next="a path")
-    # A suggestion by path, or by its last parts alone: a name is much shorter than its path.
+    # Compare with paths and with their last parts, as a name is much shorter than its path.
     names = []
     by_end = {}
     for folder in runs:
@@ -157,7 +157,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
 
 
 def has_beginning(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """True if the last parts of a run's path are those ``wanted``, of the name the beginning."""
+    """True if a run's path ends with ``wanted``, of whose last part the beginning suffices."""
     if not wanted:
         return False
     *parents, name = parts[-len(wanted) :]
@@ -182,9 +182,9 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def own_choices(config: RunConfig, folder: Path, home: Home) -> RunConfig:
-    """Return the configuration of a run; that of another home runs no command and opens no folder.
+    """Return the configuration of a run; one from another home may not run commands or open folders.
 
-    Raises ``UsageError`` where such a run names a folder as its data.
+    Raises ``UsageError`` if such a run has a folder as its data.
     """
     if folder.resolve().is_relative_to(home.runs.resolve()):
         return config
@@ -197,7 +197,7 @@ def own_choices(config: RunConfig, folder: Path, home: Home) -> RunConfig:
 
 
 class SplitUsed(Strict):
-    """Split of the build that the run was trained on."""
+    """Split that the run was trained on."""
 
     name: str
     rule: str
@@ -216,21 +216,21 @@ class SplitUsed(Strict):
 
 
 class Seconds(Strict):
-    """Wall-clock time."""
+    """Wall-clock times."""
 
     train_epoch: float = Field(description="mean over epochs, evaluation not counted")
     total: float = Field(description="all epochs with their evaluations, over every resumption")
 
 
 class Memory(Strict):
-    """Peaks of the (first) process in bytes."""
+    """Peak memory of the (first) process in bytes."""
 
     device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
     host: int = Field(description="resident set of the whole process")
 
 
 class RunResult(Strict):
-    """One run. Metrics are of the best epoch's weights, by one pass in eval mode over each part."""
+    """Result of a run. Metrics belong to the best epoch's weights, from one pass in eval mode over each part."""
 
     version: Literal[1] = 1
     name: str
@@ -276,13 +276,13 @@ class RunResult(Strict):
     digest: str = Field(default="", description="SHA-256 of all other fields, as on a card")
 
     def to_json(self) -> str:
-        """Stable, readable JSON; ``digest`` is made anew."""
+        """Return stable, readable JSON with a new ``digest``."""
         return sealed_json(self.model_dump(mode="json"))
 
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:
         names = {frozenset(values) for values in self.metrics.values()}
-        # The metric of a plugin is not known here, but its configuration names it.
+        # A plugin's metric is unknown here, but the configuration names it.
         known: set[str | None] = set(all_metrics())
         training = self.config.get("training")
         plugins = self.config.get("plugins") or ()
@@ -298,8 +298,8 @@ class RunResult(Strict):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``UsageError`` if none exists (the run is unfinished); ``DamagedInput`` where it is
-    not a result of version 1.
+    Raises ``UsageError`` if none exists (unfinished run); ``DamagedInput`` if it is not a result of
+    version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
     try:
@@ -317,13 +317,13 @@ def read_result(run: Path) -> RunResult:
 
 
 def is_edited(run: Path) -> bool:
-    """True if the result is not, byte for byte, what its content and its digest give."""
+    """True if the file differs from the serialisation of its content and digest."""
     path = run / RESULT_NAME
     return sealed_json(read_json(path)).encode() != read_small(path)
 
 
 def refuse_edited(run: Path) -> None:
-    """Raise ``DamagedInput`` where the result was edited."""
+    """Raise ``DamagedInput`` if the result was edited."""
     if is_edited(run):
         raise DamagedInput(
             f"{run / RESULT_NAME} was edited: its digest is not that of its content.",
@@ -333,7 +333,7 @@ def refuse_edited(run: Path) -> None:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python, this package and those that a result depends on."""
+    """Return versions of Python, this package and the packages that affect results."""
     versions = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
     for package in ("torch", "torch-geometric", "numpy", "numba", "pykeops"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -344,7 +344,7 @@ def package_versions() -> dict[str, str]:
 def mean_std(runs: Sequence[Metrics], ddof: int = 0) -> tuple[Metrics, Metrics]:
     """Mean and standard deviation of every metric over runs.
 
-    ``ddof`` is 0 as upstream aggregates seeds, 1 as papers aggregate splits.
+    ``ddof`` is 0 over seeds, as upstream, and 1 over splits, as in papers.
     """
     deviation = statistics.stdev if ddof else statistics.pstdev
     mean: Metrics = {}
@@ -368,7 +368,7 @@ def title_of(name: str) -> str:
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
-    """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
+    """Format a metric, or the loss, with its deviation if any; fractions in percent."""
     scale, digits = (100, 2) if is_share(name) else (1, 4)
     text = f"{scale * mean:.{digits}f}"
     if std is None:
@@ -377,13 +377,13 @@ def value_text(name: str, mean: float, std: float | None) -> str:
 
 
 def with_unit(name: str, value: float) -> str:
-    """Write one value of a metric for people, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
+    """Format a metric's value, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
     text = value_text(name, value, None)
     return f"{text} %" if is_share(name) else text
 
 
 def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:
-    """Parts against metrics, shares in percent; mean ± std where there are several runs."""
+    """Format parts against metrics, fractions in percent; mean ± std over several runs."""
     mean, std = mean_std(runs, ddof)
     names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
     rows = [["", *map(title_of, names)]]
@@ -401,19 +401,19 @@ def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of the same configuration with different seeds or folds, and their folders."""
+    """Results of one configuration with different seeds or folds, and their folders."""
 
     runs: list[Path]
     results: list[RunResult]
 
     @property
     def folds(self) -> list[int]:
-        """Fold of each run; empty where all runs have the same."""
+        """Fold of each run; empty if all are equal."""
         folds = [result.split.parameters.get("fold", 0) for result in self.results]
         return folds if len({*folds}) > 1 else []
 
     def to_dict(self) -> dict[str, Any]:
-        """Object that ``train --json`` prints.
+        """Return the object that ``train --json`` prints.
 
         ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several
         runs the mean ``metrics``, their deviation ``std``, and ``runs``, one object each, with its
@@ -431,7 +431,7 @@ class Summary:
         return {"metrics": mean, "std": std, "runs": runs}
 
     def table(self) -> str:
-        """Table of parts and metrics (mean ± std over runs), with the data and the model."""
+        """Format a table of parts and metrics (mean ± std over runs), with the data and the model."""
         first = self.results[0]
         seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)

@@ -2,7 +2,7 @@
 
 ``training.accumulate`` batches make a step: forward, backward, then clip, step, move the average
 and the schedule. After an epoch the network is evaluated, the best weights are saved, and a
-checkpoint is written from which a run continues to the same weights, bit for bit on a CPU.
+checkpoint is written, from which a resumed run reaches the same weights, bitwise on a CPU.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time
 
-#: Seconds of a run whose length is forecast from its first batches.
+#: Shortest run, in seconds, whose duration is forecast from its first batches.
 LONG = 1_800.0
 #: Batches before the forecast; the first two compile and plan.
 FORECAST_AFTER = 3
-#: One epoch: epoch, lr, seconds, train_loss, val_f1 …
+#: Row of an epoch: epoch, lr, seconds, train_loss, val_f1 …
 Row = dict[str, float]
 
 
@@ -56,12 +56,11 @@ class Loop:
     Parameters
     ----------
     folder
-        Folder of the checkpoint, metrics and best weights; ``None``: nothing is written.
+        Folder for checkpoint, metrics and best weights; ``None``: write nothing.
     captured
-        Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA
-        graphs.
+        Called with :meth:`plain_step` and its arguments: the seam for CUDA graphs.
     logger
-        Called with the values of each epoch, and its number.
+        Called with the values and the number of each epoch.
     """
 
     def __init__(
@@ -91,8 +90,7 @@ class Loop:
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
-        # The position of the run: finished epochs, batches of the current one, steps of the
-        # optimiser.
+        # Position of the run: finished epochs, batches of the current epoch, optimiser steps.
         self.epoch = 0
         self.batch = 0
         self.step = 0
@@ -118,7 +116,7 @@ class Loop:
         self.history: list[Row] = []
         #: The best epoch and its weights.
         self.best_weights: dict[int, dict[str, Tensor]] = {}
-        #: True once this process has written a checkpoint, so that the one it resumed was sound.
+        #: True once this process has written a checkpoint, so the one it resumed from was sound.
         self.proven = False
         #: Measurements of a resumed epoch.
         self._unfinished: dict[str, Any] | None = None
@@ -126,11 +124,11 @@ class Loop:
         self._begun = time.perf_counter()
         self._saved_at = self._begun
         self.progress = Progress("train", 0, quiet=True)
-        # Times at which the first batches of this process ended.
+        # End times of the first batches of this process.
         self._ends: list[float] = []
 
     def fit(self) -> None:
-        """Train from the current position to the last epoch, or until patience ends."""
+        """Train from the current position to the last epoch, or until patience runs out."""
         epochs = self.training.last_epoch
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
@@ -138,7 +136,7 @@ class Loop:
                 "train, all epochs", epochs * self.count, unit="batches", initial=done
             )
         if rank() and not self.epoch and not self.batch:
-            # Every process began with the run's seed, for equal weights; its dropout must differ.
+            # All processes begin with the run's seed, for equal weights; dropout must differ.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:
@@ -159,10 +157,10 @@ class Loop:
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
-            self.captured.under(k)  # a number inside every recorded step
+            self.captured.under(k)  # recorded steps contain this number
         self._begun = time.perf_counter()
         meter.begin(self.step - self.batch // accumulate, self.count, self.device)
-        # The first batches of a resumed epoch count.
+        # Include the batches before the resumption.
         if self._unfinished is not None:
             self._begun -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"]["values"])
@@ -172,8 +170,8 @@ class Loop:
             number = self.batch
             last = number + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
-            # A step ends after ``accumulate`` batches, and with the epoch: a short last group
-            # steps, too.
+            # A step ends after ``accumulate`` batches, or with the epoch: a short last group steps,
+            # too.
             first = number % accumulate == 0
             steps = last or (number + 1) % accumulate == 0
             learned = self.learn(batch, self.optimiser, first=first, steps=steps)
@@ -190,14 +188,14 @@ class Loop:
             self.progress.update(1)
             if len(self._ends) < FORECAST_AFTER:
                 self._forecast()
-            # Between the batches of a step there are gradients, which no checkpoint has; the end of
-            # an epoch has a checkpoint of its own.
+            # Checkpoints have no gradients, so none is written within a step; the end of an epoch
+            # writes its own.
             if steps and not last and self._checkpoint_is_due():
-                module.stop_if_diverged()  # a GPU may have a fault that was not read yet
+                module.stop_if_diverged()  # a GPU may have an unread fault
                 self.save()
 
     def _forecast(self) -> None:
-        """Print the time of a long run after the third batch of this process."""
+        """Print the expected time of a long run after this process's third batch."""
         self._ends.append(time.perf_counter())
         if len(self._ends) < FORECAST_AFTER:
             return
@@ -217,7 +215,7 @@ class Loop:
         first: bool,
         steps: bool,
     ) -> Learned:
-        """Learn from one batch; after the last one of a step clip the gradient and step."""
+        """Learn from one batch; after the last batch of a step, clip the gradient and step."""
         module = self.module
         training = self.training
         # Gradients are exchanged once, at the end of a step.
@@ -225,9 +223,9 @@ class Loop:
         with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch)
             if first:
-                # In place for captured steps, which know the addresses of gradients.
+                # In place, because captured steps contain the addresses of gradients.
                 optimiser.zero_grad(set_to_none=self.captured is None)
-            # Each loss is divided by the full number of batches, in a short last group as well.
+            # Divide each loss by the full number of batches, also in a short last group.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
         if steps:
@@ -243,7 +241,7 @@ class Loop:
         return Learned(logits.detach(), target, loss.detach(), norm)
 
     def end_epoch(self) -> None:
-        """Evaluate where it is due, record the epoch, move the schedule, and save."""
+        """Evaluate if due, record the epoch, move the schedule, and save."""
         # 1. Measurements of the epoch.
         epoch = self.epoch
         module = self.module
@@ -299,15 +297,15 @@ class Loop:
         return line
 
     def _seconds_left(self, row: Row) -> float:
-        """Return the estimated seconds of the epochs after ``row``, the last one, which was evaluated."""
+        """Estimate the seconds of the remaining epochs; ``row`` is the last one, with an evaluation."""
         epochs = self.training.last_epoch - self.epoch
-        # The first epoch compiles, so the latest ten decide.
+        # Use the latest ten epochs, as the first one compiles.
         recent = [past["seconds_train"] for past in self.history[-10:]]
         evaluation = row["seconds"] - row["seconds_train"]
         return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
     def evaluate(self) -> Row:
-        """Measure the network, or the average of its weights, and copy the weights if they are the best."""
+        """Measure the network, or its averaged weights, and copy the best weights."""
         row: Row = {}
         model = self.module.model
         average = self.average
@@ -318,14 +316,14 @@ class Loop:
                 evaluate_parts, self.module, self.data, self.data.evaluated, self.device
             )
             measured = measure() if self.captured is None else self.captured.making_room(measure)
-            # The first process's figures decide for all of them which epoch is best and which the
+            # The first process's figures decide for all processes which epoch is best and which the
             # last.
             for part, values in gathered(measured)[0].items():
                 # The column "train" is measured while learning.
                 column = "train_eval" if part == "train" else part
                 row |= {f"{column}_{name}": value for name, value in values.items()}
 
-            # Of equal epochs the first is better.
+            # Ties: the first epoch.
             best = None
             if self.best_epoch is not None:
                 best = self.history[self.best_epoch][f"val_{self.metric}"]
@@ -335,12 +333,12 @@ class Loop:
 
     @property
     def best_epoch(self) -> int | None:
-        """First epoch with the best validation metric; ``None`` before there is one."""
+        """First epoch with the best validation metric; ``None`` before the first evaluation."""
         return next(iter(self.best_weights), None)
 
     @property
     def out_of_patience(self) -> bool:
-        """True if the last ``training.patience`` evaluations were no better than the best before them."""
+        """True if the last ``training.patience`` evaluations did not improve on the best before them."""
         patience = self.training.patience
         if patience is None:
             return False
@@ -388,7 +386,7 @@ class Loop:
             "average": {} if self.average is None else self.average.weights,
             "history": self.history,
             "kept": self.best_weights,
-            # Random numbers and measurements differ from process to process.
+            # Random numbers and measurements differ between processes.
             "processes": gathered({"random": checkpoint.random_state(), "unfinished": unfinished}),
             "data": self.data.identity,
         }
@@ -396,8 +394,8 @@ class Loop:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`.
 
-        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes,
-        and any exception for an impossible history or weights of another network.
+        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of a different number
+        of processes, and any exception for an impossible history or weights of another network.
         """
         # 1. Check everything before anything is loaded: data, position, history, best weights.
         if state["data"] != self.data.identity:
@@ -418,7 +416,7 @@ class Loop:
             raise ValueError("its history is not that of a run")
         for weights in (*state["kept"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
-        # 2. Whatever moves the weights, and their history.
+        # 2. Weights, optimiser, schedule and history.
         self.history = history
         self.best_weights = state["kept"]
         self.optimiser.load_state_dict(state["optimiser"])
@@ -436,7 +434,7 @@ class Loop:
         mine = state["processes"][rank() % len(state["processes"])]
         self._unfinished = mine["unfinished"] if batch else None
         checkpoint.set_random_state(mine["random"])
-        self.write()  # over metrics and weights of an epoch that was not saved
+        self.write()  # overwrite metrics and weights of an unsaved epoch
 
     def write(self, *, best: bool = True) -> None:
         """Write the metrics and, if they are new, the best weights."""

@@ -1,4 +1,4 @@
-"""Network of a run with its loss, its metrics, the measurements of its steps and its evaluation."""
+"""Network of a run with loss, metrics, measurements of steps, and evaluation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kmip_data.runtime.progress import Progress
 
 
 class TrainingModule(nn.Module):
-    """A network for ``data``, with new weights from the global generator, its loss and its metrics.
+    """Network for ``data`` with loss and metrics; weights are drawn from the global generator.
 
     Parameters
     ----------
     config
-        The run. Loss, metric and head are filled in from the task of ``data``.
+        Configuration. Loss, metric and head are filled in by the task of ``data``.
     recompute
         Recompute each layer in the backward pass instead of saving its activations.
     """
@@ -59,27 +59,26 @@ class TrainingModule(nn.Module):
         self.epoch = 0
         #: Size of the current batch, for the error when it does not fit.
         self.size: BatchSize | None = None
-        #: Current work, for errors.
+        #: Current activity, for errors.
         self.doing = "starting"
-        #: False: evaluations print their progress.
+        #: False to print the progress of evaluations.
         self.quiet = True
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
+        """Return predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
-        Raises ``CheckFailed`` where the weights, or the numbers inside the network, are infinite or
-        NaN.
+        Raises ``CheckFailed`` if weights or activations are infinite or NaN.
         """
         self.size = BatchSize.of(batch)
         try:
             # DDP only in training: it would exchange buffers in an evaluation, too.
             network = self.network if self.training else self.model
             logits = network(batch)
-            # Those of a sampled neighbourhood are of its seeds alone.
+            # A sampled neighbourhood has predictions for its seeds alone.
             return logits, self.task.targets(batch)[: len(logits)]
         except NotFinite as error:
-            # Raised by the search: add the step of the run, and a cause. A loss may have been not
-            # finite earlier in the epoch.
+            # Raised by the search: add the step and a cause. An earlier loss of the epoch may have
+            # diverged.
             if self.training:
                 self.stop_if_diverged()
             subject = "The numbers inside the network"
@@ -88,12 +87,11 @@ class TrainingModule(nn.Module):
             raise self.diverged(f"{subject} are not finite numbers", error.what) from error
 
     def learn(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
+        """Return logits, targets and loss of a batch's train rows, and the loss to differentiate.
 
-        The last two differ where several processes share a batch: the reported loss is that of all
-        rows.
+        The losses differ if processes share a batch: the reported one covers all rows.
         """
-        # Rows of a repeated graph do not count.
+        # Ignore rows of a repeated graph.
         share = float("train_mask" not in batch)
         for norm in self._norms:
             norm.share = share
@@ -108,7 +106,7 @@ class TrainingModule(nn.Module):
         return logits, target, loss, backward
 
     def begin_epoch(self, epoch: int) -> int | None:
-        """Set the current epoch, and k where it has a schedule; return that k."""
+        """Set the current epoch, and k if it has a schedule; return that k."""
         self.epoch = epoch
         training = self.config.training
         if not training.k_schedule:
@@ -118,7 +116,7 @@ class TrainingModule(nn.Module):
         return k
 
     def stop_if_diverged(self) -> None:
-        """Raise CheckFailed for the first batch of the epoch whose loss or gradient was not finite.
+        """Raise ``CheckFailed`` for the epoch's first batch with a loss or gradient that is not finite.
 
         This waits for a GPU, so it is called once an epoch, and before a checkpoint within one.
         """
@@ -132,7 +130,7 @@ class TrainingModule(nn.Module):
             raise self.diverged(message)
 
     def diverged(self, message: str, detail: str | None = None) -> CheckFailed:
-        """Return the error for numbers that are no longer finite, with the current work of the run."""
+        """Return the error for a diverged run, with its current activity."""
         return CheckFailed(
             f"{message}, {self.doing}.",
             found=detail,
@@ -141,7 +139,7 @@ class TrainingModule(nn.Module):
 
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of a part: those of its mask where the batch has masks, else all."""
+    """Return the rows of a part: those of its mask, or all rows without masks."""
     # On a GPU: indexing by a mask makes the host wait for the number of rows.
     rows = getattr(batch, ROWS[part], None)
     if rows is not None:
@@ -158,8 +156,8 @@ def evaluate_parts(
 ) -> dict[str, dict[str, float]]:
     """Measure ``parts`` in eval mode: part -> loss and metrics.
 
-    Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so
-    the generators keep their state. Raises ``CheckFailed`` where a loss is not finite.
+    Parts that share a graph are measured in one pass. Nothing random happens in eval mode, so
+    generators keep their state. Raises ``CheckFailed`` if a loss is not finite.
     """
     metrics = measure_parts(module, data, parts, device)
     values = {part: metrics[part].compute() for part in parts}
@@ -202,24 +200,23 @@ def measure_parts(
 
 
 class Meter:
-    """Losses and gradient norms of an epoch's batches, read at its end: no step waits for a GPU."""
+    """Losses and gradient norms of an epoch, read at its end, so that no step waits for a GPU."""
 
     def __init__(self, accumulate: int, *, scaled: bool) -> None:
         #: Batches of a step.
         self.accumulate = accumulate
-        #: True if losses are scaled up (``16-mixed``), so that an infinite gradient only skips its
-        #: step.
+        #: True if losses are scaled (``16-mixed``), where an infinite gradient only skips a step.
         self.scaled = scaled
         self.begin(0, 0, torch.device("cpu"))
 
     def begin(self, step: int, batches: int, device: torch.device) -> None:
-        """Begin an epoch of ``batches`` batches, whose first step is number ``step`` of the run."""
+        """Begin an epoch of ``batches`` batches, with first step ``step`` of the run."""
         self._first_step = step
-        #: Losses, and norms where a batch ends a step.
+        #: Losses, and norms of batches that end a step.
         self.values = torch.zeros(2, batches, device=device)
 
     def note(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
-        """Record the loss of a batch and the norm, before clipping, of the gradient that it completes."""
+        """Record a batch's loss, and the norm of its step's gradient before clipping."""
         self.values[0, batch] = loss
         if norm is not None:
             self.values[1, batch] = norm

@@ -1,4 +1,4 @@
-"""Predictions of one part of a split: by a run, as an ``.npz`` file, and the metrics of any such file."""
+"""Predictions for one part of a split: made by a run, stored as ``.npz``, and measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ARRAYS = ("logits", "pred", "key", "ptr")
 
 
 class About(Strict, extra="ignore"):
-    """Origin of predictions, as their file states it."""
+    """Origin of predictions, as stated in their file."""
 
     dataset: str
     sample: bool
@@ -53,12 +53,12 @@ class About(Strict, extra="ignore"):
     class_names: tuple[str, ...] = ()
     run: str
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
-    metric: str | None = None  #: of the run; some are computed only where they are chosen
+    metric: str | None = None  #: metric of the run, as some are computed on request alone
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions of the records of a part, in its order."""
+    """Predictions for the records of a part, in order."""
 
     #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of
     #: nodes; ``None`` for values. A row is a node, a graph, or a pair of nodes: n² pairs for a
@@ -111,7 +111,7 @@ def predict(
     home: Home | None = None,
     device: str | None = None,
 ) -> Predictions:
-    """Predict a part of the split by the best weights of ``run``, in the batches of ``evaluate``.
+    """Predict a part of the split with the best weights of ``run``, in the batches of ``evaluate``.
 
     Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`;
     ``UsageError`` also where there is no such part.
@@ -167,14 +167,14 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Read such a file, or any ``.npz`` with ``logits`` or ``pred``; nothing in it is executed.
+    """Read such a file, or any ``.npz`` with ``logits`` or ``pred``, without executing code.
 
-    Raises ``DamagedInput`` for any other file; ``OutOfResources`` where it unpacks to more than the
-    free memory.
+    Raises ``DamagedInput`` for other files; ``OutOfResources`` if it unpacks to more than the free
+    memory.
     """
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
-            # A few bytes may unpack to any number.
+            # A small file may unpack to any size.
             with zipfile.ZipFile(stream) as archive:
                 size = sum(member.file_size for member in archive.infolist())
                 free = free_host_memory()
@@ -198,7 +198,7 @@ def read_predictions(path: Path) -> Predictions:
 
 @dataclass(frozen=True)
 class PredictionMetrics:
-    """Metrics of predictions of one part of a build."""
+    """Metrics of predictions for one part of a build."""
 
     build: Build
     split: str
@@ -229,7 +229,7 @@ def evaluate_predictions(
     sample: bool = False,
     home: Home | None = None,
 ) -> PredictionMetrics:
-    """Measure predictions of a part, as ``evaluate`` measures those of a run, without the loss.
+    """Measure predictions for a part, like ``evaluate`` those of a run, without the loss.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def evaluate_predictions(
     config = config_for(target, home=home)
     config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:
-        # The file knows what the targets were learned as; batches decide the order of sums.
+        # The file states the kind of the targets; batches decide the order of sums.
         task = next((name for name, kind in KIND_OF_TASK.items() if kind == about.kind), None)
         loss = USUAL_LOSSES[about.kind]
         known = all_metrics().get(about.metric or "")
@@ -271,7 +271,7 @@ def evaluate_predictions(
             "training", batch_size=about.batch_size, task=task, loss=loss, metric=metric
         )
 
-    # 2. The part, and values that fit it.
+    # 2. The part, and matching values.
     stored_split = None if about is None else about.split
     data = open_data(config, home=home, required=(), build=False, split=stored_split)
     part = split or ("test" if about is None else about.part)

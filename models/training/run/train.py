@@ -1,4 +1,4 @@
-"""Train: one run per fold and seed, resumable, and the mean over them."""
+"""Training: one resumable run per fold and seed, and the mean over them."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ from kmip_data.wording import counted
 class Prepared:
     """A run, ready to be trained."""
 
-    #: With every setting that the data decide written out.
+    #: configuration with all settings determined by the data
     config: RunConfig
     data: RunData
-    #: The run folder; ``None`` in further processes of a distributed run.
+    #: run folder; ``None`` in further processes of a distributed run
     folder: Path | None
     device: Device
     memory: StepMemory
@@ -103,7 +103,7 @@ def train(
         Default: ``config.training.seed`` alone.
     folds
         Published splits by number; default: that of ``config.data.split`` alone. A run of this
-        ``name`` and configuration is continued, or read if it is finished.
+        ``name`` and configuration is continued, or read if finished.
     name
         Name of the run folder (with folds or several seeds, its beginning); a time stamp if
         ``None``.
@@ -113,14 +113,14 @@ def train(
     Raises
     ------
     UsageError
-        The device, precision, search backend or logger is missing, the name is not a file name or
-        is taken, or a part of the split is empty.
+        Missing device, precision, search backend or logger; invalid or existing name; empty part of
+        the split.
     OutOfResources
         A batch does not fit; the message has its size and the flags to try.
     CheckFailed
-        The loss is no longer a finite number.
+        The loss has diverged.
     KeyboardInterrupt
-        Ctrl-C; the last checkpoint is kept, and the command that resumes was printed.
+        Ctrl-C; the last checkpoint stays, and the command to resume was printed.
     """
     if name is not None:
         run_folder.check_name(name)
@@ -132,7 +132,7 @@ def train(
         source = run_folder.find_run(config.training.init_from, home)
         config = config.updated("training", init_from=str(source))
     seeds = tuple(seeds) if seeds else (config.training.seed,)
-    # Refuse a wrong seed before any is trained.
+    # Refuse a wrong seed before training any.
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])
     line = origin(config)
@@ -142,7 +142,7 @@ def train(
     if aim is not None:
         log(aim.line)
 
-    # Refuse a wrong fold before any is trained.
+    # Refuse a wrong fold before training any.
     configs = [config]
     if folds:
         configs = [config.with_fold(fold) for fold in folds]
@@ -172,12 +172,12 @@ def train(
 
 @dataclass(frozen=True)
 class _NewRun:
-    """A run folder that is made, or resumed."""
+    """A new or resumed run folder."""
 
     name: str
     home: Home
-    exact: bool  #: True if no number may be added to a name that is taken
-    resumable: bool  #: True if a run of this name and configuration is continued, or read
+    exact: bool  #: True to refuse an existing name instead of adding a number
+    resumable: bool  #: True to continue or read a run of this name and configuration
 
     def train(
         self,
@@ -229,10 +229,10 @@ class _NewRun:
 
 
 def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
-    """Return the memory of a step; raise the error of a network that cannot learn from the data.
+    """Return the memory of a step; raise the error of a network that does not fit the data.
 
-    Whole numbers without an embedding are looked for in all records, because the first batches may
-    have none. Random generators stay as they are.
+    Integers without an embedding are searched in all records, as early batches may have none.
+    Random generators keep their state.
     """
     encoders = {
         "x": node_encoders()[config.model.node_encoder],
@@ -249,9 +249,9 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
 
 
 def try_encoders(config: RunConfig, data: RunData) -> None:
-    """Build the network and let its encoders, or all of a plugin's, read a record on the CPU.
+    """Build the network and apply its encoders, or a plugin's whole network, to a record on the CPU.
 
-    Disagreements of the data and a configuration show there: kinds and numbers of features.
+    This reveals mismatches between data and configuration: kinds and numbers of features.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model: Any = build_model(config.model, **data.channels).eval()
@@ -275,21 +275,20 @@ def resume(
 ) -> Summary:
     """Continue a run from its last checkpoint; a finished run is returned unchanged.
 
-    A run that was stopped before its first checkpoint begins anew. A finished run whose result
-    cannot be read gets a new one, measured from its checkpoint. On a CPU the weights become the
-    same, bit for bit, as those of a run that never stopped (with the same number of threads and
-    versions). ``devices`` defaults to those of the run, on as many machines; otherwise it counts
-    this machine's, or each of torchrun's. A run that ended at ``training.stop_after`` continues
-    where ``stop_after`` is larger, and gets a new result.
+    A run stopped before its first checkpoint starts over. A finished run with an unreadable result
+    is measured again from its checkpoint. On a CPU the weights are bitwise equal to those of an
+    uninterrupted run (with the same number of threads and versions). ``devices`` per machine
+    defaults to the run's. A run that ended at ``training.stop_after`` continues to a larger
+    ``stop_after``, and gets a new result.
 
     Raises
     ------
     UsageError
-        There is no such run, or another process is working on it.
+        Unknown run, or a run in use by another process.
     DamagedInput
-        Its configuration or checkpoint cannot be read or is damaged, or its result was edited.
+        Damaged configuration or checkpoint, or an edited result.
     CheckFailed
-        The dataset is not the one that the run began with.
+        The dataset differs from the one that the run began with.
     """
     home = home or Home.locate()
     log = partial(say, quiet=quiet or not is_main_process())
@@ -301,12 +300,12 @@ def resume(
     result = _sound_result(folder, log)
     continues = False
     if result is not None:
-        # The configuration gets another number of epochs before a finished run continues.
+        # Update the number of epochs before a finished run continues.
         before = result.config["training"].get("stop_after")
         continues = training.stop_after != before and result.epochs < training.last_epoch
     if result is not None and not continues:
         extent = ""
-        # Without patience it ended at --stop-after.
+        # Without patience, it ended at --stop-after.
         if training.patience is None and result.epochs < training.epochs:
             extent = f" after {result.epochs} of {training.epochs} epochs"
             extent += f"; --stop-after with more than {result.epochs} continues it"
@@ -354,8 +353,8 @@ def fit(run: Prepared) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,
-    unless ``model.checkpoint_layers`` is set or other processes would wait for this one. The global
-    random generators, and the choice of deterministic kernels, are restored afterwards.
+    unless ``model.checkpoint_layers`` is set or there are other processes. The global random
+    generators, and the choice of deterministic kernels, are restored afterwards.
     """
     try:
         return _fit(run)
@@ -376,7 +375,8 @@ def _fit(run: Prepared) -> RunResult:
     folder = run.folder
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
-        # Each process has measured memory. Recomputed norms exchange again, so all recompute or none.
+        # Memory is measured per process. Recomputed norms exchange again, so all processes
+        # recompute or none.
         recompute = any(machine.gathered(run.memory.recompute))
         run = replace(run, memory=replace(run.memory, recompute=recompute))
         torch.manual_seed(config.training.seed)
@@ -399,7 +399,7 @@ def _fit(run: Prepared) -> RunResult:
             data,
             device,
             folder=folder,
-            # The loop alone holds the memory of recorded steps, and drops it after training.
+            # The loop owns the memory of recorded steps, and frees it after training.
             captured=CapturedSteps(CudaGraphs(device), run.log) if plain is None else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
@@ -528,10 +528,10 @@ def _announcement(
 
 
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
-    """Return the error that ends a run with a remedy, or ``error`` itself.
+    """Return an error with a remedy, or ``error`` itself.
 
-    A failure inside torch or the loop, before a resumed run has saved anything, is blamed on its
-    checkpoint ``last``.
+    A failure inside torch or the loop, before a resumed run has saved anything, is attributed to
+    its checkpoint ``last``.
     """
     if is_out_of_memory(error):
         return out_of_memory(error, loop.module, loop.data)
@@ -549,7 +549,7 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
 
 
 def _check_machine(config: RunConfig) -> Device:
-    """Choose the device; raise UsageError for unsupported settings or a missing logger."""
+    """Choose the device; raise ``UsageError`` for unsupported settings or a missing logger."""
     device = machine.choose_device(config.system.device, config.system.devices)
     machine.check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)

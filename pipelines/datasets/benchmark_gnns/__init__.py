@@ -1,4 +1,4 @@
-"""Four sets of benchmarking-gnns: pictures as graphs of superpixels, and graphs of stochastic blocks.
+"""Four datasets of benchmarking-gnns: images as superpixel graphs, and stochastic block graphs.
 
 Raw layout: one file written by ``torch.save``, a list of three lists (train, val, test) of
 dictionaries. ``cifar10`` and ``mnist`` have ``x`` [N, 3] or [N, 1], ``pos`` [N, 2], ``edge_index``
@@ -20,7 +20,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.tensors import forget, mapped, read_torch_file
 from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
-_FORGOTTEN = 1_000  #: graphs after which the pages of the file leave memory
+_FORGOTTEN = 1_000  #: graphs after which pages of the file are dropped from memory
 
 
 class BenchmarkPipeline(GraphsPipeline):

@@ -1,11 +1,11 @@
 """Sample graphs in the layouts of benchmarking-gnns: generated, never the real data.
 
-A picture is a coloured shape before a coloured background, cut into cells around jittered grid
-points; graphs are made of the cells as upstream makes them of superpixels: similarities of centres,
-and eight edges from each cell to similar ones. The class decides colour and shape, with some noise.
+An image is a coloured shape on a coloured background, cut into cells around jittered grid points;
+cells become graphs like upstream's superpixels: similarities of centres, and eight edges from each
+cell to similar ones. The class decides colour and shape, with some noise.
 
 Graphs of stochastic blocks have more edges inside a block than between blocks, as upstream's: in
-``pattern`` one block is to be told from the others, in ``cluster`` one node of each is known.
+``pattern`` the task is to find one block, in ``cluster`` one node of each block is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEGREE = 8
 def write_sample(
     folder: Path, *, manifest: Manifest, limit: int | None = None, seed: int = 0
 ) -> None:
-    """Write the file of train, val and test in the published shares."""
+    """Write the file with train, val and test in the published proportions."""
     name = manifest.file
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
@@ -73,7 +73,7 @@ def _picture(label: int, grey: bool, rng: Generator) -> dict[str, Array]:
     if grey:
         colour = colour[:, :1]
 
-    # The nine most similar cells but for one, as upstream has it.
+    # All but one of the nine most similar cells, as upstream.
     similar = _similarity(pos)
     nearest = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
     left_out = int(rng.integers(DEGREE + 1))

@@ -31,7 +31,7 @@ from kmip_data.pipelines.shared.cities import (
 )
 
 LABELS = "10-chunk_16-hop_node_labels.pt"
-#: The name of the labels while the graphs were directed.
+#: Name of the labels when the graphs were directed.
 DIRECTED_LABELS = "10-chunk_node_labels.pt"
 ECCENTRICITIES = "16-hop_eccentricities.pt"
 CLASSES = 10
@@ -45,7 +45,7 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
     """Pipeline of ``{paris,shanghai,la,london}``."""
 
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
-        """Read the tensors and check them against what is published."""
+        """Read the tensors and check them against the published counts."""
         tensors = read_city_archive(raw.path)
         if not raw.sample:
             check_published(tensors, self.manifest)
@@ -58,11 +58,10 @@ PIPELINE = CityNetworksPipeline
 def read_city_archive(folder: Path) -> CityTensors:
     """Read the tensors of one city, from today's layout or from that of the directed graphs.
 
-    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken
-    where they are there; masks are not read, since the default split is the authors' rule. Its
-    ``facts`` are ``layout`` (``undirected``, or ``directed`` as found), ``edges_found`` and
-    ``self_loops``. Raises ``DamagedInput`` where a file is missing, cannot be read, or does not fit
-    the others.
+    A directed graph is made undirected by the authors' rule. Existing eccentricities and labels are
+    used; masks are not read, since the default split is the authors' rule. Its ``facts`` are
+    ``layout`` (``undirected``, or ``directed`` as found), ``edges_found`` and ``self_loops``.
+    Raises ``DamagedInput`` where a file is missing, cannot be read, or does not fit the others.
     """
     for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
         if not (folder / name).is_file():
@@ -73,7 +72,7 @@ def read_city_archive(folder: Path) -> CityTensors:
     shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
     check_edges(index, n, "edge_indices.pt")
-    # Today's files are symmetric already: symmetrising them again changes nothing.
+    # Today's files are already symmetric.
     both, street = symmetrise(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)
     eccentricity, labels = _published_labels(folder, n)
@@ -105,7 +104,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
         "intersections": (n, expected.avg_nodes),
         "edges": (tensors.edge_index.shape[1], expected.avg_edges),
     }
-    # Chunks of the sorted nodes: all classes have one size but the last.
+    # Chunks of the sorted nodes: all classes but the last have equal sizes.
     for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
         counts[f"class {c}"] = (int(count), min(chunk, n - c * chunk))
     wrong = []
@@ -122,7 +121,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
 
 
 def _published_labels(folder: Path, n: int) -> tuple[F32 | None, I64 | None]:
-    """Return eccentricities and labels where the archive has both."""
+    """Return eccentricities and labels if the archive has both."""
     names = [name for name in (LABELS, DIRECTED_LABELS) if (folder / name).is_file()]
     if not names or not (folder / ECCENTRICITIES).is_file():
         return None, None
@@ -130,7 +129,7 @@ def _published_labels(folder: Path, n: int) -> tuple[F32 | None, I64 | None]:
     labels = read_tensor(folder / names[0], "int64", (n,))
     # Sorted by label, eccentricities must rise: labels are chunks of them.
     order = np.lexsort((eccentricity, labels))
-    in_order = (np.diff(eccentricity[order]) >= 0).all()  # False where one is not a number, too
+    in_order = (np.diff(eccentricity[order]) >= 0).all()  # also False for NaN
     low = labels.min(initial=0)
     high = labels.max(initial=0)
     if low < 0 or high >= CLASSES or not in_order:

@@ -17,7 +17,7 @@ DEFAULT_NODES = 2_000
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
 STEP = 0.001  #: between crossings, degrees
-KEPT = 0.67  #: share of the sides of the grid that are streets
+KEPT = 0.67  #: fraction of grid edges that are streets
 #: Metres of a degree of longitude and latitude there.
 DEGREE = np.array([71_500.0, 111_200.0])
 CATEGORIES = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
@@ -26,7 +26,7 @@ CATEGORIES = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
 
-    Streets are longer in the east, so that labels can be learned from the place. ``limit`` is the
+    Streets are longer in the east, so that labels can be learned from the coordinates. ``limit`` is the
     number of intersections, at least 30 and by default 2,000.
     """
     n = max(30, DEFAULT_NODES if limit is None else limit)

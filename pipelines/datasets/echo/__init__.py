@@ -43,14 +43,14 @@ class EchoPipeline(GraphsPipeline):
         column = _COLUMNS.get(self.manifest.file, 0)
         of_graph = "graph/y" in self.manifest.layout.columns
         for graph in graphs:
-            # Some are float64; the authors' class makes float32 of them.
+            # Some are float64, which the authors' class converts to float32.
             floats = {"edge_index": graph["edge_index"]}
             with np.errstate(over="ignore"):
                 for name in ("x", "y", "edge_attr"):
                     if name in graph:
                         floats[name] = np.asarray(graph[name], np.float32)
             y = floats["y"][:, column, None]
-            # The energy is one number of a molecule; diameters stand at every node.
+            # The energy is one number per molecule; diameters are repeated for every node.
             if len(y) != (1 if of_graph and column == 0 else len(floats["x"])):
                 raise DamagedInput(f"{raw.place}: y has {len(y)} rows: not {self.manifest.title}.")
             yield {**floats, "y": y[0] if of_graph else y}

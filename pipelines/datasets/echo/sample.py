@@ -1,7 +1,7 @@
 """Sample graphs in the raw layout of ECHO: generated, never the real data.
 
-The generated tasks have graphs of this package's ``long-range``, with true targets; molecules are
-trees of atoms, whose charges and energies are made up.
+The generated tasks use graphs of this package's ``long-range``, with true targets; molecules are
+trees of atoms with made-up charges and energies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write_sample(
     limit: int | None = None,
     seed: int = 0,
 ) -> None:
-    """Write the three files; topologies take turns."""
+    """Write the three files, with alternating topologies."""
     rng = Generator(PCG64(seed))
     task = manifest.file.removeprefix("echo-")
     make = _molecule if task in {"charge", "energy"} else _graph

@@ -1,4 +1,4 @@
-"""Six graphs of Geom-GCN: pages and actors that link to each other, a class for each node.
+"""Six graphs of Geom-GCN: linked web pages and actors, with a class per node.
 
 Raw layout: ``out1_node_feature_label.txt``, a header and then lines of number, features and label
 with tabs between; the features are 0 and 1 separated by commas, in ``actor`` the numbers of the

@@ -1,7 +1,7 @@
 """A generated graph in the raw layout of Geom-GCN: never the real data.
 
-The class of a node decides which words it has, and nodes link to other classes more often than to
-their own, as in these graphs.
+The class of a node determines its words, and nodes link to other classes more often than to their
+own, as in the real graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLASSES = 5
 DEFAULT_NODES = 200
 LEAST = 30
 SHARES = (0.48, 0.32)  #: of train and val
-WORDS = 12  #: of a node; half of them its class decides
+WORDS = 12  #: words of a node, half of them determined by its class
 
 
 def write_sample(
@@ -35,7 +35,7 @@ def write_sample(
         own = rng.choice(40, WORDS // 2, replace=False) * CLASSES + label[node]
         words = np.unique([*own, *rng.integers(0, columns, WORDS // 2)])
         if node == 0:
-            words[-1] = columns - 1  # the width of x is the largest number
+            words[-1] = columns - 1  # the largest number determines the width of x
         if manifest.file != "actor":
             row = np.zeros(columns, np.int64)
             row[words] = 1

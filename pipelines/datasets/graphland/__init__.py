@@ -1,4 +1,4 @@
-"""GraphLand: streets of two cities whose speed is predicted, from the published tables.
+"""GraphLand: speed prediction for the streets of two cities, from the published tables.
 
 Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and
 ``targets.csv`` have a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and
@@ -50,7 +50,7 @@ KINDS = ("numerical", "fraction", "categorical")
 QUANTILES = 1_000
 MOST_CATEGORIES = 4_096  #: of one column, each a column of x
 MOST_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
-NEAR = 1e-7  #: values this near to the least and largest one are these
+NEAR = 1e-7  #: tolerance to the smallest and largest value
 _FILE = "streets.npz"
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
 
@@ -70,8 +70,8 @@ class GraphLandParams(Params):
         description="standardise the target by mean and deviation of the train streets of this split; "
         "none: as published",
     )
-    #: Names of the columns of x, read from the raw files. They follow from the digests of these,
-    #: which are in the build key, so they are no parameter of their own.
+    #: Names of the columns of x, read from the raw files. They follow from the digests in the build
+    #: key, so they are not part of it.
     _names: tuple[str, ...] = PrivateAttr(default=())
 
 
@@ -93,13 +93,13 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     SplitParams = GraphLandSplitParams
 
     def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
-        """Return the parameters with the names of the columns of x, which depend on the categories."""
+        """Return the parameters with the column names of x, which depend on the categories."""
         resolved = params.model_copy()
         resolved._names = read_features(raw.path).names  # noqa: SLF001
         return resolved
 
     def schema(self, params: GraphLandParams) -> Schema:
-        """Features by name, their kinds as upstream's masks, and the target."""
+        """Return named features, their kinds as upstream's masks, and the target."""
         names = params._names  # noqa: SLF001
         target = Column(
             key="node/y", attribute="y", stored="float32", presented="float32", finite=False,
@@ -178,7 +178,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         )
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
-        """Counts, and mean and deviation that turn predictions back into the units of the table."""
+        """Return counts, and the mean and deviation that convert predictions to the table's unit."""
         return About({"roads": dict(prepared.plan)})
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
@@ -191,7 +191,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         return Split(params.split, params.split, {}, note=note, node_code=code)
 
     def name_parts(self, params: GraphLandParams) -> list[str]:
-        """The scaling of the target, where it is not the default."""
+        """Return the scaling of the target if it is not the default."""
         return [] if params.target_scaling == "RL" else [f"target-{params.target_scaling}"]
 
 
@@ -210,14 +210,13 @@ class Features(NamedTuple):
 def read_features(folder: Path) -> Features:
     """Read features by the kinds that ``info.yaml`` gives them, and transform them by upstream's defaults.
 
-    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are left as
-    they are; in both the most frequent value stands for missing ones. Categories become one-hot
-    columns in the order of their numbers, one column where there are two. Raises ``DamagedInput``
-    where the tables are something else.
+    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are unchanged;
+    in both, missing values become the most frequent one. Categories become one-hot columns in
+    numerical order, or one column if there are two. Raises ``DamagedInput`` for any other tables.
     """
     info = read_info(folder / "info.yaml")
     listed = {kind: info[f"{kind}_features_names"] for kind in KINDS}
-    # Fractions are listed among the numerical ones, too.
+    # Fractions are also listed as numerical.
     listed["numerical"] = [name for name in listed["numerical"] if name not in listed["fraction"]]
     table = read_table(folder / "features.csv")
     columns = []
@@ -245,7 +244,7 @@ def read_features(folder: Path) -> Features:
 
 
 def _categories(values: F32, name: str, columns: int) -> F32:
-    """Return the categories of a column that get one of x.
+    """Return the categories of a column that become columns of x.
 
     ``columns`` are those of x before them.
     """
@@ -260,24 +259,24 @@ def _categories(values: F32, name: str, columns: int) -> F32:
 
 
 def filled(values: F32) -> F32:
-    """Return a column (N,) with its most frequent value, the least of several, for NaN."""
+    """Replace NaN in a column (N,) by its most frequent value, the smallest among ties."""
     missing = np.isnan(values)
     distinct, count = np.unique(values[~missing], return_counts=True)
     return np.where(missing, distinct[count.argmax()], values)
 
 
 def to_normal(values: F32) -> F32:
-    """Map a column (N,) to a normal distribution by its quantiles, which NaN has no part in.
+    """Map a column (N,) to a normal distribution by its quantiles, ignoring NaN.
 
-    As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9,
-    fitted before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the
-    ends.
+    Equal to ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn
+    1.9, fitted before missing values are filled: 1,000 quantiles, linear interpolation, and ±5.2 at
+    the ends.
     """
     # Quantiles of the known values; missing ones are filled afterwards, as upstream does.
     shares = np.linspace(0, 1, min(QUANTILES, len(values)))
     marks = np.nanpercentile(values, 100 * shares)
     values = filled(values)
-    # From below and from above: equal values get the middle of the shares that they take.
+    # From below and above, so that equal values get the midpoint of their quantiles.
     upwards = np.interp(values, marks, shares)
     downwards = np.interp(-values, -marks[::-1], -shares[::-1])
     share = (0.5 * (upwards - downwards)).astype(np.float32)
@@ -293,7 +292,7 @@ def read_info(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        # Scalars stay text, and no key is merged: a stranger's file makes nothing else.
+        # Scalars stay text and merge keys are ignored, as the file is untrusted.
         info = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
@@ -316,7 +315,7 @@ def read_info(path: Path) -> dict[str, Any]:
 
 
 def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
-    """Read a table with a header, whose first column is the number of the row."""
+    """Read a table with a header and row numbers in the first column."""
     import pandas as pd
 
     try:
@@ -353,7 +352,7 @@ def read_edges(path: Path, nodes: int) -> I64:
 
 
 def read_masks(folder: Path, rule: str, nodes: int) -> U8:
-    """Return the part of each node by a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
+    """Return the part of each node in a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
     masks = [_column(table, part, name) for part in PARTS]

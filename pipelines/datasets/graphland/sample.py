@@ -26,7 +26,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
     ``limit`` is the number of streets, from 30.
 
-    The speed depends on the limit and surface of a street, and on the lengths of its neighbours.
+    The speed depends on a street's limit and surface, and on the lengths of its neighbours.
     """
     n = max(30, DEFAULT_STREETS if limit is None else limit)
     rng = Generator(PCG64(seed))
@@ -40,7 +40,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     degree = np.maximum(np.bincount(edges[0], minlength=n), 1)
     around = np.bincount(edges[0], length[edges[1]], n) / degree
     noise = rng.normal(0, 2, n)
-    # A target that features and neighbours tell, so that it can be learned.
+    # A target that can be learned from features and neighbours.
     speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + noise
     paved = rng.beta(2, 2, n)
     for column in (length, paved, speed):
@@ -70,7 +70,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         "targets": {"sample_speed": speed},
     }
     for rule, (train, val) in SPLITS.items():
-        # A draw below the share of train trains; below that of both it validates.
+        # Draws below the fraction of train are train, below that of both val.
         draw = rng.permutation(n) / n
         part = (draw >= train).astype(int) + (draw >= train + val)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
@@ -87,7 +87,7 @@ def _write(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None
 
 
 def _text(value: Any) -> str:
-    """Return six digits of a number; nothing where it is not known."""
+    """Format six digits of a number; empty for NaN."""
     if isinstance(value, float):
         return f"{value:.6g}".replace("nan", "")
     return str(value)

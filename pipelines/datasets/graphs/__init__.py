@@ -1,6 +1,6 @@
-"""Graphs of your own in the formats that they are kept in; a file of this folder reads each.
+"""Your own graphs in common formats, each read by one module of this folder.
 
-Files are read graph by graph: once for the columns of all, and again for each shard, up to its last
+Files are read graph by graph: once to collect the columns, and again for each shard, up to its last
 graph. Facts: ``docs/own-data.md``.
 """
 
@@ -57,10 +57,11 @@ from kmip_data.pipelines.shared.records import units_of_rows
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)
 KEY_LENGTH = 160
-_BYTES_OF_NODE = 32  #: memory besides the columns: row pointers, counts of edges, codes of a split
+#: memory per row beyond the columns: row pointers, counts of edges, codes of a split
+_BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
-_MOST_EXPANDED = 128  #: bytes of arrays that a byte of an honest file is: a SMILES is about 100
-BYTES_OF_MOLECULE = 2_048  #: about, so that 30,000 are a shard
+_MOST_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
+BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 
 
@@ -90,7 +91,7 @@ class GraphSplitParams(OwnSplitParams):
 
 
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
-    """Pipeline of ``graphs``, whatever name a dataset has."""
+    """Pipeline of ``graphs``, for datasets of any name."""
 
     version = 2
     Params = GraphParams
@@ -98,21 +99,21 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     SplitParams = GraphSplitParams
 
     def schema(self, params: GraphParams) -> Schema:
-        """Columns as the files have them."""
+        """Return the columns found in the files."""
         return params._read[0]  # noqa: SLF001
 
     def class_names(self, params: GraphParams) -> tuple[str, ...]:
-        """Those that were given, or the texts that are labels."""
+        """Return the given class names, or the texts of labels."""
         return params.class_name or params._read[1]  # noqa: SLF001
 
     def bring(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
     ) -> tuple[RawFolder, bool]:
-        """Copy the files, out of an archive too, into the home folder."""
+        """Copy the files, possibly out of an archive, into the home folder."""
         if source.path is None:
             raise UsageError("--archive is missing.", next="a file, folder or zip of graphs")
         path = source.path.expanduser().absolute()
-        # Tensors and arrays are zips themselves.
+        # Files of tensors and arrays are zips themselves.
         first = first_member(archives.head_of(path)) if path.is_file() else b""
         bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
         return store_own(
@@ -184,18 +185,18 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         return About({"files": summary}, summary["warnings"])
 
     def prepare(self, raw: RawFolder, params: GraphParams, workdir: Path) -> Prepared:
-        """Nothing is written: workers read the files up to their graphs."""
+        """Write nothing: workers read the files up to their graphs."""
         return Prepared(raw.path, {"members": list(raw.members)})
 
     def units(self, prepared: Prepared, params: GraphParams) -> list[Unit]:
-        """Deal the graphs to shards of about 64 MiB."""
+        """Assign the graphs to shards of about 64 MiB."""
         _, _, total, per_unit, _ = params._read  # noqa: SLF001
         return units_of_rows(params.choose(total), per_unit, "graphs")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: GraphParams
     ) -> Iterator[GraphRecord | Skipped]:
-        """Yield the graphs of one unit; molecules are made of their SMILES here."""
+        """Yield the graphs of one unit; molecules are made from SMILES here."""
         schema, classes, *_ = params._read  # noqa: SLF001
         target = schema.labels
         _, graphs = read_graphs(prepared.path, prepared.plan["members"], params)
@@ -219,7 +220,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             yield replace(record, key=key, columns=columns)
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Apply a column of parts, or deal graphs, or the nodes of a single graph, at random."""
+        """Apply a column of parts, or divide graphs, or the nodes of a single graph, at random."""
         given = {column.attribute: column for column in records.columns if column.doc == PART_DOC}
         rule = params.split
         if rule == "given":
@@ -292,9 +293,9 @@ class _Survey:
     unfinished: set[str] = field(default_factory=set)  #: columns with values that are not finite
 
     def claim(self, graph: GraphRecord, facts: Facts) -> None:
-        """Claim the memory of a graph: its values and checks of them, and the labels of all."""
+        """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
         values = sum(array.nbytes for array in graph.columns.values())
-        # A tensor may repeat one number of its file: 180 kB can mean 160 GB of shards.
+        # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
         repeated = self.size - _MOST_EXPANDED * self.bytes_of_files
         facts.claim(repeated, "A copy of the values that the files repeat", "more than")
         sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
@@ -304,12 +305,12 @@ class _Survey:
         )
 
     def add(self, graph: GraphRecord, facts: Facts) -> None:
-        """Count a graph; refuse it if its columns are not those of the graphs before it."""
+        """Count a graph; refuse it if its columns differ from those of previous graphs."""
         self.graphs += 1
         self.most_nodes = max(self.most_nodes, graph.num_nodes)
         self.longest_key = max(self.longest_key, len(ascii_key(graph.key, KEY_LENGTH)))
 
-        # Targets of all graphs are looked at together; a molecule has its columns later.
+        # Targets of all graphs are examined together; molecules get their columns later.
         values = dict(graph.columns)
         target = f"{facts.level}/y"
         has_target = "y" in facts.names and target in values
@@ -336,7 +337,7 @@ class _Survey:
                 self.unfinished.add(key)
 
     def columns(self, facts: Facts) -> list[Column]:
-        """Return the columns of the schema but the targets."""
+        """Return the columns of the schema except the targets."""
         columns = []
         for key, (dtype, shape) in self.kinds.items():
             if dtype == "label":
@@ -359,7 +360,7 @@ class _Survey:
 
 
 def _given_splits(schema: Schema) -> list[str]:
-    """Return the columns of parts, and how many folds one has."""
+    """Return the columns of parts, and their number of folds."""
     splits = []
     for column in schema.columns:
         if column.doc == PART_DOC:
@@ -371,10 +372,10 @@ def _given_splits(schema: Schema) -> list[str]:
 def read_graphs(
     folder: Path, members: Sequence[str], params: GraphParams, memory: int | None = None
 ) -> tuple[Facts, Iterator[GraphRecord]]:
-    """Return what the columns of raw files turn out to be, and their graphs.
+    """Return the columns found in raw files, and their graphs.
 
-    Raises ``DamagedInput`` where the format is none that is known; ``OutOfResources`` where the
-    files need more than ``memory`` bytes.
+    Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
+    ``memory`` bytes.
     """
     heads = {name: head_of(folder / name) for name in members}
     facts = Facts(params, memory=memory)
@@ -390,7 +391,7 @@ def read_graphs(
 
 
 def _both_ways(graph: GraphRecord, params: GraphParams) -> GraphRecord:
-    """Return a graph, where ``undirected`` says so with each edge in the other direction, too."""
+    """Return a graph; if ``undirected``, with each edge in both directions."""
     if not params.undirected or graph.edge_index is None:
         return graph
     columns = dict(graph.columns)

@@ -16,11 +16,12 @@ from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
 WANTS = "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels"
-#: What begins the names of a matrix's arrays, or is its name where it is dense.
+#: Prefixes of the names of a sparse matrix's arrays, or name of a dense matrix.
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
 _LABELS = ("labels", "label", "y", "node_labels")
-#: Name of the edges -> axis of the two ends: (2, E) of PyTorch Geometric, (E, 2) of Platonov et al.
+#: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
+#: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
 _MOST_FEATURES = 2**31  #: of a node in a shard
@@ -28,7 +29,7 @@ _MOST_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True where all files are zips of arrays."""
+    """True if all files are zips of arrays."""
     return all(first_member(head).endswith(b".npy") for head in heads.values())
 
 
@@ -39,7 +40,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             yield _graph(NpzFile(folder / file), file, facts)
         except UsageError:
             raise
-        # Of scipy, about arrays that are no matrix, and of values beyond float32.
+        # Errors of scipy about invalid matrices, and of values beyond float32.
         except (ValueError, TypeError, ArithmeticError) as error:
             raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
 
@@ -55,7 +56,7 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         if edges.ndim != 2 or 2 not in edges.shape:
             raise ValueError(f"{listed[0]} has the shape {edges.shape}")
         axis = _EDGES[listed[0]]
-        # Where only the other axis can be that of the ends, it is.
+        # Use the other axis if it alone can be that of the endpoints.
         if edges.shape[axis] != 2:
             axis = 1 - axis
         edges = edges.T if axis else edges
@@ -70,7 +71,7 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         if (matrix.data != 1).any():
             columns["edge/edge_attr"] = matrix.data.astype(np.float32)[:, None]
 
-    # A sparse matrix declares any shape in a few bytes: it is checked before it is made dense.
+    # A small sparse matrix may declare any shape: check before making it dense.
     features = _matrix(file, _FEATURES)
     if features is not None:
         rows, *axes = features.shape

@@ -1,4 +1,4 @@
-"""Eight files ``ind.NAME.…`` of Planetoid, in which Cora, CiteSeer and PubMed are published."""
+"""The eight files ``ind.NAME.…`` of Planetoid, as published for Cora, CiteSeer and PubMed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PARTS = ("train", "val", "test")
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True where a file has the name of one of the eight."""
+    """True if a file has one of the eight names."""
     return any(map(_dataset, heads))
 
 
 def _dataset(file: str) -> str:
-    """Return NAME of ``ind.NAME.…``, nothing for another file."""
+    """Return NAME of ``ind.NAME.…``; empty for other files."""
     first, _, rest = Path(file).name.partition(".")
     name, _, end = rest.partition(".")
     return name if first == "ind" and end in _ENDS else ""

@@ -21,7 +21,7 @@ LEVELS = {"graphs": "graph", "nodes": "node", "edges": "edge"}
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for one text, or where a table is called so."""
+    """True for a single text file, or tables of these names."""
     if len(heads) == 1:
         return all(b"\0" not in head and not head.startswith(b"<") for head in heads.values())
     return "edges" in map(_stem, heads)
@@ -45,8 +45,8 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
 
 def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]:
-    """Yield the graphs of tables by level: rows of a graph may lie anywhere."""
-    # 1. What the columns are, and which rows a graph has.
+    """Yield the graphs of tables by level; rows of a graph may be in any order."""
+    # 1. Kinds of columns, and rows of each graph.
     params = facts.params
     edges = tables["edge"]
     facts.require([*tables.values()])
@@ -69,7 +69,7 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
             for key, array in by_key.items():
                 values[key] = array[rows]
                 if key.startswith("graph/"):
-                    # Labels and parts of edges are those of their graph.
+                    # Labels and parts of edges belong to their graph.
                     if not len(rows):
                         raise DamagedInput(
                             f"The graph {name!r} has no edge that says its {key[6:]}."
@@ -83,7 +83,7 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
 
 
 def _texts(ids: Array) -> Array:
-    """Return ids as texts: objects, since in an array of texts each is as long as the longest."""
+    """Return ids as texts, in an object array: fixed-width texts would all be as long as the longest."""
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 

@@ -1,4 +1,4 @@
-"""Directions, self-loops and isolated nodes of your own graphs."""
+"""Directed edges, self-loops and isolated nodes of your own graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.graphs.tables import GraphParams
 
-#: Edges of a graph whose reverse is looked for; a larger graph is sampled by pairs of nodes.
+#: Most edges of a graph checked for reverse edges; larger graphs are sampled by pairs of nodes.
 _MOST_PAIRS = 2**22
 _ONE = np.uint64(1)
 _MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
@@ -17,14 +17,14 @@ _MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
 
 @dataclass
 class Links:
-    """Counts of the edges of all graphs, as the files have them."""
+    """Edge counts of all graphs, as found in the files."""
 
     params: GraphParams
     edges: int = 0
     loops: int = 0
     isolated: int = 0  #: nodes without an edge to another
-    looked_for: int = 0  #: different edges between two nodes whose reverse was looked for
-    reversed: int = 0  #: those that have one
+    looked_for: int = 0  #: distinct edges between two nodes that were checked for a reverse edge
+    reversed: int = 0  #: those with a reverse edge
 
     def add(self, edge_index: Array, nodes: int) -> None:
         """Count the edges of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
@@ -36,15 +36,15 @@ class Links:
         self.loops += int(is_loop.sum())
         self.isolated += nodes - int(has_edge.sum())
 
-        # 1. Of a large graph, some pairs of nodes with all edges between the two.
+        # 1. Sample pairs of nodes of a large graph, with all edges between them.
         chosen = ~is_loop
         if len(is_loop) > _MOST_PAIRS:
             both = edge_index.astype(np.uint64)
             pairs = (both.min(axis=0) * _MIXED + both.max(axis=0)) * _MIXED
             chosen &= (pairs >> np.uint64(40)) % (len(is_loop) // _MOST_PAIRS + 1) == 0
 
-        # 2. Each edge as a number: its pair of nodes, and in the last bit its direction. Of a pair with
-        # both directions the second follows the first.
+        # 2. Encode each edge as its pair of nodes, with the direction in the last bit, so that
+        # sorting puts opposite edges next to each other.
         source, target = edge_index[:, chosen].astype(np.uint64)
         last = np.maximum(source, target)
         pairs = last * (last - _ONE) // np.uint64(2) + np.minimum(source, target)
@@ -57,7 +57,7 @@ class Links:
 
     @property
     def directed(self) -> str:
-        """Return yes or no: if the edges of the build have a direction, and why."""
+        """Return whether the build's edges are directed, with the reason."""
         added = self.params.undirected
         if not self.looked_for:
             return "no: there is no edge between two nodes"
@@ -71,7 +71,7 @@ class Links:
 
     @property
     def warning(self) -> str:
-        """Return the likely fault in the directions; empty if there is none."""
+        """Return the likely fault in edge directions; empty if there is none."""
         if not self.looked_for:
             return ""
         if self.params.undirected and self.reversed:

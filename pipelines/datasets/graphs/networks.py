@@ -1,7 +1,6 @@
-"""GraphML, GEXF, GML and JSON by networkx: attributes are columns of nodes, edges and graphs.
+"""GraphML, GEXF, GML and JSON, read by networkx; attributes become columns of nodes, edges and graphs.
 
-Document types of XML are refused: all they are good for is entities that expand to gigabytes (expat
-stops these, too).
+XML document types are refused, as they serve entities that expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from kmip_data.pipelines.datasets.graphs.edges import assemble
 from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, head_of
 
 WANTS = "GraphML, GEXF, GML or JSON of networkx"
-_MEMORY = 60  #: times the size of a file: networkx takes 55 times that of a file of edges
-_HEAD = 1 << 16  #: bytes in which a document type is looked for
+_MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times a file of edges
+_HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
-#: Key of a JSON object -> the function of networkx that wrote it, and the one that reads it.
+#: Key of a JSON object -> networkx functions that write and read it.
 _JSON = {
     "adjacency": ("adjacency_data", "adjacency_graph"),
     "elements": ("cytoscape_data", "cytoscape_graph"),
@@ -34,12 +33,12 @@ _JSON = {
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True where a file is XML, GML or JSON."""
+    """True if a file is XML, GML or JSON."""
     return any(_format_of(head) for head in heads.values())
 
 
 def _format_of(head: bytes) -> str:
-    """Return the name of a file's format by its beginning, nothing for another file."""
+    """Return the name of a file's format by its beginning; empty for other files."""
     text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
     if text.startswith(b"<"):
         return "GEXF" if b"<gexf" in text else "GraphML"
@@ -49,7 +48,7 @@ def _format_of(head: bytes) -> str:
 
 
 def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
-    """Yield the graphs of all files, which are in memory; undirected edges go both ways."""
+    """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
     import networkx as nx
 
     params = facts.params
@@ -79,7 +78,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
                 name += f"/{number}"
             if form in {"GEXF", "GML"}:
                 _drop_names(graph, facts)
-            # Defaults of keys are stored at the graph, too.
+            # Key defaults are also stored on the graph.
             data = {
                 key: value for key, value in graph.graph.items() if not key.endswith("_default")
             }
@@ -120,7 +119,7 @@ def _refuse_document_type(path: Path) -> None:
 
 
 def _gml(path: Path) -> list[Any]:
-    """Return the graph of a file; one that repeats edges may leave ``multigraph 1`` out."""
+    """Return the graph of a file; with repeated edges, ``multigraph 1`` may be missing."""
     import networkx as nx
 
     text = path.read_text("utf-8-sig", "replace")
@@ -177,7 +176,7 @@ def _drop_names(graph: Any, facts: Facts) -> None:
 
 
 def _of_scalars(frame: Any, facts: Facts) -> Any:
-    """Return a table with a column for each entry of lists of numbers, without other lists and objects."""
+    """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]
         if values.dtype != object:

@@ -1,4 +1,4 @@
-"""A table of molecules: SMILES, targets and parts, with the features of the Open Graph Benchmark."""
+"""Tables of molecules: SMILES, targets and parts, with the features of the Open Graph Benchmark."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, read_
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
-LONGEST = 10_000  #: letters of a SMILES; RDKit takes minutes for 10⁶ atoms
-SMILES = "smiles"  #: of a record without its atoms: the text and where it is from
+LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
+SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin
 
 
 def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
-    """True for one table with such a column, or where the parameters name it."""
+    """True for a single table with a SMILES column, possibly named by the parameters."""
     first = next(iter(heads.values())).partition(b"\n")[0].decode("utf-8", "replace").lower()
     names = re.split('[\t,; "\r\ufeff]', first)
     return len(heads) == 1 and (params.smiles != SMILES or SMILES in names)
 
 
 def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
-    """Yield the molecules in the order of the rows, each a SMILES as yet without its atoms."""
+    """Yield the molecules in row order, as SMILES without atoms yet."""
     table = read_table(folder / files[0], facts)
     facts.require([table])
     column = facts.params.smiles
@@ -45,7 +45,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
 
 def finished(graph: GraphRecord) -> GraphRecord:
-    """Return a molecule with its atoms and bonds; ``DamagedInput`` where RDKit makes none."""
+    """Return a molecule with atoms and bonds; raise ``DamagedInput`` if RDKit refuses it."""
     columns = dict(graph.columns)
     if SMILES not in columns:
         return graph

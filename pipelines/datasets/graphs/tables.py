@@ -1,4 +1,4 @@
-"""Parameters of your own graphs, tables of text, and what their columns are."""
+"""Parameters of your own graphs, text tables, and the kinds of their columns."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kmip_data.format.splits import NO_PART, NODE_PARTS, PARTS, part_name
 from kmip_data.pipelines.shared.own import OwnParams
 from kmip_data.pipelines.shared.records import codes_of_masks
 
-PART = "split"  #: column that has parts and nothing else
+PART = "split"  #: column of parts
 USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
 MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
 _MOST_CLASSES = 65_536
 _MOST_FOLDS = 200  #: splits by masks
-_LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
+_LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
 _BLOCK = 2**20  #: bytes of text
 _BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
-#: Beginnings of whole numbers that a parser reads as others: 001, +1, -0.
+#: Beginnings of integers that would change when parsed: 001, +1, -0.
 _ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
 
 
@@ -66,18 +66,18 @@ class GraphParams(OwnParams):
 
 @dataclass
 class Facts:
-    """Parameters, and what a reader finds of the columns of all graphs."""
+    """Parameters, and findings of a reader about the columns of all graphs."""
 
     params: GraphParams
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: attribute -> its columns
     level: str = "graph"  #: of the targets
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
-    #: Names of arrays, columns and files that are not read; a dict keeps their order.
+    #: Ordered names of unread arrays, columns and files.
     ignored: dict[str, None] = field(default_factory=dict)
-    memory: int | None = None  #: bytes that reading may take; ``None``: no limit
+    memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
 
     def claim(self, needed: int, what: str, about: str = "about") -> None:
-        """Raise ``OutOfResources`` where reading would take more memory than is allowed."""
+        """Raise ``OutOfResources`` if reading would exceed the memory limit."""
         if self.memory is not None and needed > self.memory:
             raise OutOfResources(
                 f"{what} needs {about} {human_bytes(needed)} of memory,"
@@ -86,7 +86,7 @@ class Facts:
             )
 
     def require(self, tables: Sequence[Table]) -> None:
-        """Refuse names of parameters that no table has."""
+        """Refuse column names in parameters that no table has."""
         for name in (*self.params.label, *self.params.feature):
             if name == "none" or any(name in table.names for table in tables):
                 continue
@@ -98,7 +98,7 @@ class Facts:
             )
 
     def label_of(self, names: Iterable[str], usual: Sequence[str], where: str) -> str:
-        """Return the name of the array of targets, nothing if none."""
+        """Return the name of the target array; empty if there is none."""
         given = self.params.label
         if len(given) > 1 or self.params.feature:
             raise UsageError(
@@ -131,7 +131,7 @@ class Facts:
         return {f"{level}/y": y}
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
-        """Return the parts of nodes by key, (N,) or (N, folds), of masks called ``train_mask`` and so on."""
+        """Return the parts of nodes by key, (N,) or (N, folds), from ``train_mask`` and the other masks."""
         if not arrays:
             return {}
         self.claim(8 * nodes, where)
@@ -153,7 +153,7 @@ class Facts:
         return {"node/masks": codes[0] if len(codes) == 1 else np.stack(codes, axis=1)}
 
     def target(self, targets: Sequence[Array]) -> tuple[Column, tuple[str, ...]]:
-        """Return the column of the targets of all graphs, and the texts that are classes."""
+        """Return the target column of all graphs, and the texts of the classes."""
         names = self.names["y"]
         if len({y.shape[1:] for y in targets}) > 1:
             raise DamagedInput(f"Graphs have other numbers of labels {', '.join(names)}.")
@@ -196,7 +196,7 @@ class Facts:
         if task != "classification":
             return Column(**column, finite=complete), ()
 
-        # Nodes of one graph may be without a class: they are in no part.
+        # Nodes of a single graph may lack a class: they are in no part.
         if y.ndim > 1 or (not complete and (self.level, len(targets)) != ("node", 1)):
             row = int(np.isnan(y).argmax())
             raise DamagedInput(
@@ -210,7 +210,7 @@ class Facts:
 
 
 def numbers(targets: Array, classes: Sequence[str]) -> Array:
-    """Return targets as numbers, those of ``classes`` for texts, NaN if none."""
+    """Return targets as numbers, by position in ``classes`` for texts, NaN if missing."""
     if targets.dtype == object and targets.ndim == 1:
         codes = {name: number for number, name in enumerate(classes)}
         return np.array([codes.get(str(text), np.nan) for text in targets], np.float64)
@@ -222,10 +222,10 @@ def numbers(targets: Array, classes: Sequence[str]) -> Array:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a file."""
+    """Table of a file."""
 
     name: str
-    frame: Any  #: of pandas
+    frame: Any  #: pandas table
     first: int = 0  #: line of the first row
     row: str = "line"
 
@@ -239,7 +239,7 @@ class Table:
         return DamagedInput(f"{self.name}, {self.row} {self.first + row}: {what}.", next=hint)
 
     def missing(self, name: str) -> DamagedInput:
-        """Return the error for a column that is not there."""
+        """Return the error for a missing column."""
         return DamagedInput(
             f"{self.name} has no column {name!r}.",
             found=", ".join(self.names)[:500],
@@ -247,7 +247,7 @@ class Table:
         )
 
     def ids(self, name: str) -> Array:
-        """Return a column of names or numbers, none of which may be empty."""
+        """Return a column of names or numbers without empty cells."""
         if name not in self.names:
             raise self.missing(name)
         empty = self.frame[name].isna()
@@ -256,7 +256,7 @@ class Table:
         return self.column(name)
 
     def column(self, name: str) -> Array:
-        """Return a column: numbers, or texts as objects, empty if none."""
+        """Return a column: numbers, or texts as objects, empty if missing."""
         values: pd.Series[Any] = self.frame[name]
         if values.dtype.kind in "iufb":
             return values.to_numpy()
@@ -277,7 +277,7 @@ class Table:
         return np.concatenate(columns, axis=1)
 
     def columns(self, level: str, ids: set[str], facts: Facts) -> dict[str, Array]:
-        """Return targets, parts and features by key, (R, …) each; what is none is a feature."""
+        """Return targets, parts and features by key, (R, …) each; remaining columns are features."""
         values = {}
         labels = [name for name in facts.params.label or USUAL_LABELS if name in self.names]
         if "y" not in facts.names and labels:
@@ -308,7 +308,7 @@ class Table:
         return values
 
     def _parts(self, name: str) -> Array | None:
-        """Return the codes of a column of parts, ``None`` for another column."""
+        """Return the codes of a column of parts, ``None`` for other columns."""
         texts = self.column(name)
         codes = [_code(text) for text in texts[:_LOOKED_AT]]
         if name != PART and not set(codes) & set(NODE_PARTS.values()):
@@ -337,7 +337,7 @@ def head_of(path: Path, most: int = 4_096) -> bytes:
 
 
 def first_member(head: bytes) -> bytes:
-    """Return the name of the first file of a zip, nothing for other files."""
+    """Return the name of the first file of a zip; empty for other files."""
     if not head.startswith(b"PK\3\4") or len(head) < 30:
         return b""
     (length,) = struct.unpack_from("<H", head, 26)
@@ -350,7 +350,7 @@ def _is_gzip(path: Path) -> bool:
 
 
 def is_odd(path: Path, mark: str, facts: Facts) -> bool:
-    """True if a text may have whole numbers such as 001, which are names; its memory is claimed."""
+    """True if a text may contain integers such as 001, which are names; reserves its memory."""
     opened = gzip.open if _is_gzip(path) else open
     size = 0
     fields = 0
@@ -361,14 +361,14 @@ def is_odd(path: Path, mark: str, facts: Facts) -> bool:
             size += len(block)
             fields += block.count(mark.encode()) + block.count(b"\n")
             facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name, "more than")
-            # Before the first character that is searched stands one: 100 may be cut after the 1.
+            # Include the previous character: a piece may begin inside 100.
             odd = odd or _ODD.search(end + block, 1) is not None
             end = block[-4:]
     return odd
 
 
 def _as_written(texts: pd.Series[Any]) -> pd.Series[Any]:
-    """Return ids as numbers where each is written as a number is, else as the texts that they are."""
+    """Return ids as integers if all are written canonically, else as texts."""
     texts = texts.str.strip()
     try:
         whole = texts.astype("int64")
@@ -380,9 +380,9 @@ def _as_written(texts: pd.Series[Any]) -> pd.Series[Any]:
 def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
     """Return a table; columns without names are 0, 1 and so on.
 
-    Ids are int64 where all are written so, and else texts: 001 is not 1, and 2⁶³ not 2⁶³ + 1. A
-    table that has no ``names`` has no ids. Raises ``DamagedInput`` where it is cut off, or a row
-    has more fields than the others; ``OutOfResources`` where it needs more memory than is allowed.
+    Ids are int64 if all are written canonically, else texts: 001 is not 1, and 2⁶³ is not 2⁶³ + 1.
+    A table without ``names`` has no ids. Raises ``DamagedInput`` for a truncated file, or a row
+    with too many fields; ``OutOfResources`` if the memory limit does not suffice.
     """
     params = facts.params
     ids = {params.source, params.target, params.graph, params.node} if names else set()
@@ -421,7 +421,7 @@ def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
         frame.columns = [str(name).strip() for name in frame]
         return Table(path.name, frame, comments + names + 1)
     except (OSError, ValueError, EOFError, zlib.error) as error:
-        if "out of memory" in str(error):  # pandas says so in an error of its parser
+        if "out of memory" in str(error):  # pandas reports it as a parser error
             raise MemoryError(f"{path.name}: {error}") from error
         raise DamagedInput(
             f"{path.name} cannot be read as a table.",

@@ -31,7 +31,7 @@ _ROWS_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True where a file is a zip with a pickle, or a pickle, which its reader refuses."""
+    """True if a file is a zip with a pickle, or a bare pickle, which its reader refuses."""
     return any(
         first_member(head).endswith(b"data.pkl") or head.startswith(b"\x80")
         for head in heads.values()
@@ -39,11 +39,11 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
 
 
 def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
-    """Yield the graphs of all files; arrays are views of a file until the next graph is asked for.
+    """Yield the graphs of all files; arrays are views of a file until the next graph is requested.
 
-    Files called train, val and test are the parts.
+    Files called train, val and test are parts.
     """
-    # The levels of attributes are known once all graphs are.
+    # Levels of attributes are known once all graphs have been seen.
     levels: dict[str, list[str]] = {}
     columns = facts.params._read[0].columns  # noqa: SLF001
     for column in columns:
@@ -95,7 +95,7 @@ def _items(value: Any, file: str) -> Iterator[dict[str, Any]]:
 
 
 def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[str, Any]]:
-    """Yield the graphs of a collated one, whose rows follow each other."""
+    """Yield the graphs of a collated pair, whose rows are concatenated."""
     bounds: dict[str, Array] = {}
     for name, ends in slices.items():
         rows = data.get(name) if isinstance(data, dict) else None
@@ -140,7 +140,7 @@ def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[st
 
 
 def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRecord:
-    """Return the arrays of an item; texts, which nothing is computed from, are left out."""
+    """Return the arrays of an item, without texts, from which nothing is computed."""
     item = dict(item)
     label = facts.label_of(item, ("y",), where)
     if label:
@@ -171,7 +171,7 @@ def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRe
 
 
 def _fitting(graph: GraphRecord) -> dict[str, list[str]]:
-    """Return the levels that each attribute has rows for, the likeliest first."""
+    """Return the levels that fit the rows of each attribute, the likeliest first."""
     fitting = {}
     for attribute, array in graph.columns.items():
         rows = array.shape[:1]

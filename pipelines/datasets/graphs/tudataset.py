@@ -1,4 +1,4 @@
-"""The text files of TUDataset: ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and what lies next to them.
+"""Text files of TUDataset: ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and optional others.
 
 Features and edges are those of PyTorch Geometric's class with attributes: attributes, then a column
 for each label; each pair of nodes once, no loops.
@@ -24,7 +24,7 @@ _MOST_LABELS = 10_000  #: each a column
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True where there are the two files that every such dataset has."""
+    """True if the two mandatory files exist."""
     return all(any(name.endswith(end) for name in heads) for end in _ENDS)
 
 
@@ -85,7 +85,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     if targets:
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
-            # Classes in order, whatever their numbers.
+            # Classes in the order of their numbers.
             values = values.rank(method="dense").astype(int) - 1
         names = [f"label {name}" for name in values]
         graphs[names] = values
@@ -98,7 +98,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
 
 def _joined(edges: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """Return the edges sorted, without self-loops, those of the same two nodes as one."""
+    """Return the sorted edges without self-loops and duplicates."""
     ends = [facts.params.source, facts.params.target]
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
     dropped = len(edges) - len(joined)
@@ -108,7 +108,7 @@ def _joined(edges: pd.DataFrame, facts: Facts) -> pd.DataFrame:
 
 
 def _last_graph(indicator: Table) -> int:
-    """Return the number of the last graph; they must be numbered in order, from 1."""
+    """Return the number of the last graph; numbers must increase from 1."""
     graph = indicator.frame["0"]
     if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
         raise indicator.fault(int((graph.diff() < 0).argmax()), "graphs are not numbered in order")
@@ -116,7 +116,7 @@ def _last_graph(indicator: Table) -> int:
 
 
 def _check_ends(listed: Table, graphs: Array) -> None:
-    """Refuse edges of nodes that are not there, and of two graphs."""
+    """Refuse edges of missing nodes, and edges between graphs."""
     ends = listed.frame.to_numpy()
     if len(listed.names) != 2 or ends.dtype.kind != "i":
         raise listed.fault(0, "not two numbers of nodes")

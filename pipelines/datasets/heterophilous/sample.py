@@ -25,7 +25,7 @@ def write_sample(
     rng = np.random.Generator(np.random.PCG64(seed))
     y = rng.permutation(np.arange(n) % classes)
 
-    # The class raises a feature of its own; values are those that the column may hold.
+    # Each class raises its own feature; values stay within the column's bounds.
     x = rng.random((n, *features.shape), dtype=np.float32)
     x[np.arange(n), y % features.shape[0]] += 1
     if features.stored == "uint8":

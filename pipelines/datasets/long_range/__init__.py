@@ -1,4 +1,4 @@
-"""Long-range: generated graphs whose targets lie many edges away, without a source to download.
+"""Long-range: generated graphs with targets that lie many edges away.
 
 Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a
 pure function of the seed and ``i``; nothing is read. Topologies and the tasks ``sssp``, ``ecc`` and
@@ -30,8 +30,8 @@ from kmip_data.pipelines.shared.records import (
 )
 
 Rng = np.random.Generator
-VALUES = 8  #: values that a node can hold; a guess is right once in eight
-KEY_BITS = 16  #: of the key that two nodes of a graph share
+VALUES = 8  #: number of possible node values; a guess is right once in eight
+KEY_BITS = 16  #: bits of the key shared by two nodes
 RECORDS_PER_UNIT = 2_000
 SHARES = (8, 1, 1)  #: of train, val and test, in tenths
 
@@ -70,9 +70,9 @@ def line(nodes: int, _rng: Rng) -> I64:
 
 
 def grid(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
-    """Return the edges of a grid of ``rows`` rows, by default as many as columns.
+    """Return the edges of a grid of ``rows`` rows, square by default.
 
-    The last row may be cut.
+    The last row may be incomplete.
     """
     columns = -(-nodes // (rows or int(np.sqrt(nodes))))
     node = np.arange(nodes)
@@ -84,19 +84,19 @@ def grid(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
 
 
 def tree(nodes: int, rng: Rng) -> I64:
-    """Return the edges of a deep random tree: each node hangs on one of the four before it."""
+    """Return the edges of a deep random tree, where each node's parent is one of the previous four."""
     child = np.arange(1, nodes)
     parent = rng.integers(np.maximum(child - 4, 0), child)
     return np.stack([parent, child])
 
 
 def caterpillar(nodes: int, rng: Rng) -> I64:
-    """Return the edges of a path through half of the nodes, with the others hanging on it."""
+    """Return the edges of a path through half of the nodes, with the others attached to it."""
     return _hang(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
 
 
 def lobster(nodes: int, rng: Rng) -> I64:
-    """Return the edges of a caterpillar of two thirds of the nodes, whose legs the others hang on."""
+    """Return the edges of a caterpillar of two thirds of the nodes, with the others attached to its legs."""
     spine = nodes // 3
     legs = 2 * nodes // 3
     edges = _hang(line(spine, rng), spine, 0, legs, rng)
@@ -110,7 +110,7 @@ def _hang(
     last: int,
     rng: Rng,
 ) -> I64:
-    """Add nodes ``first`` to ``last - 1``, each on a random one of ``low`` to ``first - 1``."""
+    """Attach nodes ``first`` to ``last - 1``, each to a random one of ``low`` to ``first - 1``."""
     child = np.arange(first, last)
     parent = rng.integers(low, first, len(child))
     return np.concatenate([edges, np.stack([parent, child])], axis=1)
@@ -133,7 +133,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     Params = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:
-        """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
+        """Return features by task, the target, and for node tasks the distance to the answer."""
         fields = FIELDS.get(params.task, ("constant",))
         columns = [
             feature_column(
@@ -145,7 +145,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         ]
         target = class_column("node/y", VALUES, "value of the other node with this key")
         if params.task != "retrieval":
-            # A target that is stored as a real number is one of regression.
+            # Targets stored as real numbers are for regression.
             target = Column(
                 key="graph/y" if params.task == "diam" else "node/y", attribute="y", stored="float32",
                 presented="float32", shape=(1,), unit="edges", doc="target",
@@ -178,12 +178,12 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
             yield make_record(row, params)
 
     def about(self, prepared: Prepared, params: LongRangeParams) -> About:
-        """Note that the graphs are generated, and are all there is."""
+        """Note that the graphs are generated and complete."""
         note = f"Generated from seed {params.seed}: the dataset itself, not a sample of another."
         return About(notes=[note])
 
     def name_parts(self, params: LongRangeParams) -> list[str]:
-        """The task, and the largest graph where it is not the default."""
+        """Return the task, and the largest graph if it is not the default."""
         return [params.task, *([f"n{params.nodes}"] if params.nodes != 64 else [])]
 
 
@@ -202,9 +202,9 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     names = list(TOPOLOGIES)
     name = names[row % len(names)]
     rng = np.random.default_rng([params.seed, row])
-    # An even number of nodes: a key is shared by two.
+    # An even number of nodes, as keys are shared by pairs.
     nodes = 2 * int(rng.integers(params.nodes // 4, params.nodes // 2, endpoint=True))
-    # Numbers of nodes say nothing about where they are.
+    # Shuffle node numbers, so that they do not reveal positions.
     number = rng.permutation(nodes)
     edges = number[TOPOLOGIES[name](nodes, rng)]
     both = both_ways(edges)
@@ -212,7 +212,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
 
     distance = hops_between(edge_index, nodes).astype(np.uint16)
 
-    # Of ten rounds through the topologies eight train, one validates and one tests.
+    # Of ten rounds through the topologies, eight are train, one val and one test.
     train, val, _ = SHARES
     tenth = row // len(names) % sum(SHARES)
     part = "test"
@@ -256,9 +256,9 @@ def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Arr
 
 
 def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
-    """Deal the nodes to pairs; each pair has a key of its own, each node a value."""
+    """Pair the nodes; each pair has its own key, each node a value."""
     nodes = len(distance)
-    # Neighbours in a random order are partners, wherever they lie in the graph.
+    # Pair consecutive nodes of a random order, anywhere in the graph.
     order = rng.permutation(nodes)
     partner = np.empty(nodes, np.int64)
     partner[order[0::2]] = order[1::2]

@@ -1,4 +1,4 @@
-"""MalNet-Tiny: function call graphs of Android apps, without features, in five types.
+"""MalNet-Tiny: function call graphs of five types of Android apps, without features.
 
 Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per
 line; and ``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
@@ -68,7 +68,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     Params = MalNetTinyParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:
-        """Directed edges, and the type of the app."""
+        """Return directed edges, and the type of the app."""
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
         return Schema(
@@ -83,7 +83,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists name every graph and no other."""
-        # Lists and files must name the same graphs: a part of an archive would pass for all.
+        # Lists and files must name the same graphs, or part of an archive would pass as complete.
         listed: set[str] = set()
         for names in read_split_lists(raw.path).values():
             listed.update(f"{name}.edgelist" for name in names)
@@ -99,7 +99,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
-        """Deal the listed graphs (train, val, test) by the size of their files."""
+        """Assign the listed graphs (train, val, test) by file size."""
         names = list(itertools.chain(*read_split_lists(prepared.path).values()))
         sizes = {}
         for position in params.choose(len(names)):
@@ -154,7 +154,7 @@ def read_graph(data: bytes, name: str) -> I32:
     header, edges = parse_edges(data, name=name)
     if not edges.size:
         raise DamagedInput(f"{name} has no edges.")
-    # A file that was cut at a line break is well-formed: only its own counts show it.
+    # A file cut at a line break is well-formed: only its counts reveal it.
     declared = next(filter(_COUNTS.fullmatch, header), None)
     if declared is None:
         raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
@@ -171,11 +171,11 @@ _COUNTS = re.compile(r"# Nodes: \d{1,9}, Edges: \d{1,9}\s*")
 
 
 def drop_isolated(edges: I32) -> tuple[int, I32]:
-    """Keep nodes with an edge to another node, and number them anew in their order.
+    """Keep nodes with an edge to another node, renumbered in order.
 
-    Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch
-    Geometric's ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returns the
-    number of nodes and int32 (2, E').
+    Self-loops of remaining nodes move to the end, in node order, as in PyTorch Geometric's
+    ``remove_isolated_nodes``, which GraphGPS applies to these graphs. Returns the number of nodes
+    and int32 (2, E').
     """
     loop = edges[0] == edges[1]
     between = edges[:, ~loop]
@@ -183,7 +183,7 @@ def drop_isolated(edges: I32) -> tuple[int, I32]:
     linked = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
     linked[between.reshape(-1)] = True
     number = np.cumsum(linked, dtype=np.int32) - 1
-    # Self loops leave their place and come back at the end, as upstream's code has them.
+    # Self-loops move to the end, as upstream.
     looped = np.unique(edges[0, loop])
     loops = number[looped[linked[looped]]]
     renumbered = np.concatenate([number[between], np.stack([loops, loops])], axis=1)
@@ -197,7 +197,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     for part in PARTS:
         file = f"type/{part}.txt"
         path = folder / file
-        # A part of the set may have no graph in a part of the split.
+        # A subset may have no graph in some part of the split.
         lists[part] = [] if path.is_file() and not path.stat().st_size else read_lines(path)
         for number, line in enumerate(lists[part], 1):
             match = _GRAPH.fullmatch(line)

@@ -1,9 +1,8 @@
 """Sample call graphs in the layout of MalNet-Tiny: generated, never the real data.
 
-Functions are numbered as they are met; calls go mostly to a few popular functions, and how many,
-how popular and how deep differs by the type of the app, so that types can be learned. As in the
-published graphs, some numbers are missing, some functions call themselves, and some do nothing
-else.
+Most calls go to a few popular functions; number, popularity and depth depend on the type of the
+app, so that types can be learned. As in the published graphs, some numbers are missing, some
+functions call themselves, and some call nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KINDS = {
 
 
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write the graphs, as many of each type as can be, and the split lists."""
+    """Write the graphs, balanced over types, and the split lists."""
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
     names: dict[str, list[str]] = {kind: [] for kind in KINDS}
@@ -50,8 +49,7 @@ def _edges(kind: str, rng: Generator) -> I64:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
     _, low, high, calls, unevenness, leaves = KINDS[kind]
     functions = int(rng.integers(low, high + 1))
-    # Some numbers are missing, and the last one is that of a function that calls itself and nothing
-    # else.
+    # Some numbers are missing, and the last function calls only itself.
     lonely = functions + functions // 12 + 1
     numbers = np.sort(rng.permutation(lonely)[:functions])
 
@@ -63,7 +61,7 @@ def _edges(kind: str, rng: Generator) -> I64:
     source = np.repeat(np.arange(functions), np.where(is_caller, degree, 0))
     target = rng.choice(functions, len(source), p=popularity)
 
-    # Each calls one near it, too: the graph hangs together.
+    # Each also calls a nearby function, so that the graph is connected.
     near = np.arange(1, functions)
     steps_back = rng.integers(0, np.minimum(near, 8))
     before = near - 1 - steps_back

@@ -1,4 +1,4 @@
-"""Open Graph Benchmark: molecules, graphs whose nodes have classes, and PCQM4Mv2, from the published tables.
+"""Open Graph Benchmark: molecules, node classification graphs, and PCQM4Mv2, from the published tables.
 
 Raw layout: a folder ``raw`` of gzip-compressed tables of numbers without a header, all graphs one
 after the other, and ``split/RULE/{train,valid,test}.csv.gz`` with the numbers of graphs or nodes.
@@ -14,7 +14,7 @@ from kmip_data.pipelines.datasets.ogb.nodes import OGBNodesPipeline
 from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 
-#: Sets that are not tables of molecules.
+#: Datasets that are not tables of molecules.
 _OTHERS: dict[str, type[AnyPipeline]] = {
     "ogbn-arxiv": OGBNodesPipeline,
     "ogbn-papers100m": PapersPipeline,
@@ -25,6 +25,6 @@ _OTHERS: dict[str, type[AnyPipeline]] = {
 
 
 def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
-    """Return the pipeline of the set that the manifest names."""
+    """Return the pipeline of the manifest's dataset."""
     pipeline = _OTHERS.get(manifest.file, OGBGraphsPipeline)
     return pipeline(manifest)

@@ -1,4 +1,4 @@
-"""Many molecules: the reader of ``ogbg-molhiv``, ``ogbg-molpcba`` and others of that layout."""
+"""Molecules: ``ogbg-molhiv``, ``ogbg-molpcba`` and others in that layout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HIGHS = {
 
 
 class OGBGraphsPipeline(PiecesPipeline):
-    """Molecules with one label, which is always known, or several, which may be unknown."""
+    """Molecules with one known label, or several possibly unknown ones."""
 
     parts: ClassVar[Sequence[str]] = ("graphs",)
     key = "{number:06d}"
@@ -54,13 +54,13 @@ class OGBGraphsPipeline(PiecesPipeline):
         )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
-        """Write the tables as arrays that workers map; check the split."""
+        """Write the tables as memory-mapped arrays; check the split."""
         nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _HIGHS)
         read_split(raw.path, rule_of(self.manifest), len(nodes))
         return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "numbers": {"graphs": None}})
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Apply the published lists: molecules of a scaffold are in one part."""
+        """Apply the published lists, which keep molecules of a scaffold in one part."""
         lists = read_split(raw_lists(self.manifest, raw), rule_of(self.manifest), None)
         rows = [int(key) for key in records.keys]
         return split_by_lists(

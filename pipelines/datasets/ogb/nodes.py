@@ -1,4 +1,4 @@
-"""One graph whose nodes have classes: the reader of ``ogbn-arxiv`` and ``ogbn-products``."""
+"""Node classification graphs: ``ogbn-arxiv`` and ``ogbn-products``."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     Params = OGBNodesParams
 
     def schema(self, params: OGBNodesParams) -> Schema:
-        """The columns of the layout."""
+        """Return the columns of the layout."""
         schema = schema_of(self.manifest)
         return replace(schema, directed=schema.directed and params.edges == "published")
 
     def prepare(self, raw: RawFolder, params: OGBNodesParams, workdir: Path) -> Prepared:
-        """Write the tables as arrays that are mapped; check the split."""
+        """Write the tables as memory-mapped arrays; check the split."""
         nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
         if len(nodes) != 1:
             raise DamagedInput(f"raw/num-node-list.csv.gz is of {len(nodes):,} graphs, not of one.")
@@ -82,5 +82,5 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         return Split("upstream", "upstream", {}, note=note, node_code=codes)
 
     def name_parts(self, params: OGBNodesParams) -> list[str]:
-        """The edges, where they are not the default."""
+        """Return the kind of edges if it is not the default."""
         return [] if params.edges == "published" else [params.edges]

@@ -94,7 +94,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         )
 
     def prepare(self, raw: RawFolder, params: PapersParams, workdir: Path) -> Prepared:
-        """First pass: check every array's header and the split; partition the edges by target."""
+        """First pass: check array headers and the split; partition the edges by target."""
         data = NpzFile(raw.path / _DATA)
         nodes = data.number("num_nodes_list")
         edges = data.number("num_edges_list")
@@ -133,7 +133,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
     def records(
         self, prepared: Prepared, unit: Unit, params: PapersParams
     ) -> Iterator[GraphRecord]:
-        """Yield the graph; its features are read where they are written."""
+        """Yield the graph; features are read as they are written."""
         plan = prepared.plan
         folder = prepared.path
         nodes = plan["nodes"]
@@ -163,14 +163,14 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         return Split("upstream", "upstream", {}, note=note, node_code=codes)
 
     def name_parts(self, params: PapersParams) -> list[str]:
-        """Edges and features, where they are not the default."""
+        """Return the kind of edges and features if not the default."""
         usual = type(params)()
         values = (params.edges, params.features)
         return [value for value in values if value not in {usual.edges, usual.features}]
 
 
 class FeatureRows:
-    """Rows of ``node_feat``, inflated ahead of the writer, which asks for them in order."""
+    """Rows of ``node_feat``, inflated ahead of the writer, which requests them in order."""
 
     def __init__(self, raw: Path, nodes: int, dtype: np.dtype[np.floating]) -> None:
         self.dtype = dtype
@@ -180,7 +180,7 @@ class FeatureRows:
         self._blocks: Iterator[Array] = iter(())
 
     def __call__(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop`` as stored; ``DamagedInput`` for one that cannot be."""
+        """Return stored rows ``start:stop``; raise ``DamagedInput`` if they cannot be read."""
         if (start, stop) != self._next:
             self._begin(start, stop - start)
         rows = next(self._blocks)
@@ -236,8 +236,8 @@ def _by_rows(stream: ArrayStream) -> ArrayStream:
 def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
     """Yield sources and targets of the edges in order, int64, all below ``nodes``.
 
-    All sources come before all targets: the array is inflated twice, at two positions. Stored by
-    columns, each source comes before its target.
+    In row-major arrays all sources precede all targets, so the array is inflated twice, at two
+    positions; in column-major ones they alternate.
     """
     streams = [data.array("edge_index", "iu", (2, edges)) for _ in range(2)]
     name = streams[0].name
@@ -266,7 +266,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
 
 
 def _convert(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
-    """Write whole numbers from ``low`` to ``high`` as int16; ``UNKNOWN`` where there is NaN."""
+    """Write integers from ``low`` to ``high`` as int16, and NaN as ``UNKNOWN``."""
     with path.open("wb") as file:
         for start in range(0, nodes, _ROWS):
             values = stream.take(min(_ROWS, nodes - start))

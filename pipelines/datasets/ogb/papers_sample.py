@@ -1,7 +1,7 @@
 """A graph of papers of any size in the layout of ogbn-papers100M: generated block by block, never real data.
 
-In-degrees follow a power law; features and most citations follow a paper's class, which few papers
-tell. Nothing as large as the graph is in memory.
+In-degrees follow a power law; features and most citations follow a paper's class, known for few
+papers. Memory stays far below the size of the graph.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.tables import FILES
 from kmip_data.pipelines.shared.sample_files import gzipped, lines_bytes
 
-CITATIONS = 14.548  #: edges a node of the published graph
+CITATIONS = 14.548  #: edges per node of the published graph
 LABELLED = 0.3  #: share of labels in a small sample, 0.0139 of the published nodes
 ALIKE = 0.7  #: share of citations inside a class
 _POWER = 3  #: in-degree of rank r falls as r^(1/3 - 1): an exponent of 2.5
@@ -49,7 +49,7 @@ class Papers:
             yield generator.integers(1990, 2021, count)
 
     def labels(self) -> Iterator[F32]:
-        """Yield the class of each node, NaN where it is not known."""
+        """Yield the class of each node, NaN if unknown."""
         for generator, count, first in self._blocks(1, self.nodes, _BLOCK):
             label = (np.arange(first, first + count) % self.classes).astype(np.float32)
             label[generator.random(count) >= self.labelled] = np.nan
@@ -94,7 +94,7 @@ class Papers:
         return {name: np.concatenate(rows) for name, rows in parts.items()}
 
     def _blocks(self, stream: int, total: int, step: int) -> Iterator[tuple[Generator, int, int]]:
-        """Yield a generator of its own, number of rows and first row of each block of an array."""
+        """Yield random generator, number of rows and first row of each block of an array."""
         for first in range(0, total, step):
             generator = Generator(PCG64([self.seed, stream, first]))
             yield generator, min(step, total - first), first
@@ -105,7 +105,7 @@ Opener = Callable[[str], IO[bytes]]
 
 
 def write_folder(papers: Papers, folder: Path) -> None:
-    """Write the raw files, whose arrays are stored, not deflated: the same bytes with every zlib."""
+    """Write the raw files with uncompressed arrays, so that bytes do not depend on zlib."""
 
     def opened(name: str) -> IO[bytes]:
         path = folder / name

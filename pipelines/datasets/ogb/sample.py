@@ -1,7 +1,7 @@
 """Samples in the layout of the Open Graph Benchmark: generated, never the real data.
 
 Molecules are trees of a few atoms, some with a ring; labels follow from the elements, with some
-noise, so that they can be learned. In a single graph nodes of a class have similar features and
+noise, so that they can be learned. In single graphs, nodes of a class have similar features and
 most edges among each other.
 """
 
@@ -80,7 +80,7 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
 
 
 def dealt(rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Deal rows to the four published parts; the first two have some where there are enough."""
+    """Divide rows among the four published parts, the first two nonempty if possible."""
     eighth = len(rows) // 8
     sizes = [len(rows) - 3 * eighth, eighth, eighth, eighth]
     ends = np.cumsum(sizes)[:-1]
@@ -130,7 +130,7 @@ def write_graph(
 
 
 def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) -> None:
-    """Write molecules, each with as many labels."""
+    """Write molecules with their labels."""
     nodes = rng.integers(SIZES[0], SIZES[1] + 1, count)
     bonds = [_bonds(int(size), rng) for size in nodes]
     elements = rng.choice(ELEMENTS, nodes.sum(), p=[0.7, 0.1, 0.1, 0.04, 0.03, 0.03])
@@ -180,7 +180,7 @@ def write_table(path: Path, values: Array) -> None:
 
 
 def _bonds(size: int, rng: Generator) -> NDArray[np.int64]:
-    """Bonds of a tree, (B, 2), each atom to one of the three before it; now and then a ring."""
+    """Draw bonds of a tree, (B, 2), each atom bound to one of the previous three; occasionally a ring."""
     atom = np.arange(1, size)
     before = np.maximum(0, atom - rng.integers(1, 4, size - 1))
     pairs = np.stack([before, atom], axis=1)
@@ -196,7 +196,7 @@ def _labels(
     labels: int,
     rng: Generator,
 ) -> Array:
-    """Label i holds where element i outweighs what it is in the mean, with some noise."""
+    """Label i is 1 if element i exceeds its mean, with some noise."""
     share = np.stack(
         [
             np.bincount(molecule, elements == element, minlength=len(nodes)) / nodes

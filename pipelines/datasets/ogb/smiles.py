@@ -65,7 +65,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
-        """Read the table once: SMILES that can be sought, gaps as an array; check the split."""
+        """Read the table once: seekable SMILES, gaps as an array; check the split."""
         gaps = array("d")
         rows = write_rows(workdir, _smiles(raw.path / TABLE, gaps))
         y = np.frombuffer(gaps, np.float64)
@@ -84,7 +84,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         return Prepared(workdir, {"rows": rows})
 
     def units(self, prepared: Prepared, params: MoleculeParams) -> list[Unit]:
-        """Deal the rows; those of the subset are listed."""
+        """Assign the rows; those of the subset are listed."""
         chosen = prepared.path / "chosen.npy"
         if not chosen.is_file():
             return super().units(prepared, params)
@@ -93,7 +93,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         return units_of_rows(rows[positions].tolist(), self.records_per_unit)
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Read the SMILES; the gap is there already."""
+        """Read the SMILES; the gap is already stored."""
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
         return lambda row, key, smiles: read_smiles(smiles).record(
             key, **{"graph/y": np.array(y[row])}

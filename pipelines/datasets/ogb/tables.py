@@ -1,4 +1,4 @@
-"""Graphs in OGB's tables: numbers of nodes and edges, a table for each column, and lists of the split."""
+"""OGB's tables of graphs: numbers of nodes and edges, one table per column, and split lists."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def store_graphs(
 ) -> I64:
     """Write the tables as ``Pieces``, checked line by line; return the number of nodes of each graph.
 
-    Edges of an undirected schema get their reverse next to them. ``highs`` are upper bounds of the
+    With an undirected schema, each edge is followed by its reverse. ``highs`` are upper bounds of the
     components of a column, where they differ.
     """
     nodes = raw_table(raw, "num-node-list", 1, low=1, high=schema.max_nodes).column()
@@ -58,7 +58,7 @@ def store_graphs(
     edge_ends = np.cumsum(edges)
 
     def check_ends(ends: F64, first: int) -> None:
-        """Refuse an edge that leads out of its graph."""
+        """Refuse an edge out of its graph."""
         # Nodes are numbered in their graph: an edge must stay below its number of nodes.
         graph = np.searchsorted(edge_ends, np.arange(first, first + len(ends)), side="right")
         leads_out = (ends >= nodes[graph, None]).any(axis=1)

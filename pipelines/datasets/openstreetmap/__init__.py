@@ -24,7 +24,7 @@ from kmip_data.pipelines.shared.cities import CityPipeline, check_tensors, chunk
 
 
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
-    """The pipeline of Helsinki and of the recipe ``city``, whatever name a city has."""
+    """Pipeline of Helsinki, and of the recipe ``city`` for any name."""
 
     Params = OpenStreetMapParams
     node_ids = True
@@ -39,7 +39,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         offline: bool,
         quiet: bool,
     ) -> tuple[RawFolder, bool]:
-        """Copy or download what a city is built from; return the copy and whether it is new."""
+        """Copy or download the source of a city; return the copy, and True if it is new."""
         from kmip_data.pipelines.datasets.openstreetmap.sources import obtain_city
 
         check_source(source, params.model_dump(include=params.model_fields_set))
@@ -70,7 +70,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
 
         tensors = read_city(raw, params, workdir)
         check_tensors(tensors, self.manifest.name)
-        # Refused now, before any work: the labels will be chunks of this many nodes.
+        # Refuse early: labels are chunks of this many nodes.
         chunk_labels(np.zeros(len(tensors.features), np.float32), params.classes)
         if len(tensors.features) > self.manifest.max_nodes:
             raise DamagedInput(
@@ -80,7 +80,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         return store_city(tensors, workdir)
 
     def advice(self) -> None:
-        """None: the errors say what to give instead."""
+        """Return None, as errors state their next step."""
 
     def name_parts(self, params: OpenStreetMapParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""

@@ -104,7 +104,7 @@ class Extract(NamedTuple):
 def file_format(path: Path) -> str:
     """Return the format by content, not by name: ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``."""
     with path.open("rb") as file:
-        # libosmium would go by the name, which says little about a file that was renamed.
+        # libosmium judges by the file name, which may be wrong.
         head = file.read(64)
     if b"OSMHeader" in head[:20]:
         return "osm.pbf"
@@ -131,7 +131,7 @@ def read_extract(
 ) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
-    ``workdir`` takes temporary files; of a file with elements that come twice also a sorted copy.
+    ``workdir`` holds temporary files, and a sorted copy of a file with repeated elements.
     Elements that were never uploaded, which editors number from -1 downwards, are refused.
     """
     name = name or path.name
@@ -177,7 +177,7 @@ def _converted(path: Path, folder: Path, name: str) -> Path:
     copy = folder / "copy.osm.pbf"
     target = osmium.io.File(str(copy), "pbf,pbf_compression=none,add_metadata=false")
     kinds = osmium.osm.NODE | osmium.osm.WAY | osmium.osm.RELATION
-    # By default libosmium leaves two cores idle, or takes one where there are two.
+    # By default libosmium leaves two cores idle, or uses one of two.
     pool = osmium.io.ThreadPool(num_threads())
     with (
         osmium.SimpleWriter(target, overwrite=True, thread_pool=pool) as writer,
@@ -275,7 +275,7 @@ class _Map:
             self._add_areas(block, kind, position, owner)
 
             street = several & np.frombuffer(self.street, np.bool_)[kind]
-            # Only references of streets, and none that repeats the one before in its way.
+            # Keep references of streets, without consecutive repetitions.
             new = street[owner]
             new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
             node = position[new]
@@ -304,8 +304,7 @@ class _Map:
         y = mapped(self.y[used], self.folder)
         self._check_places(node_id, x, y)
 
-        # 4. Code the tags: each distinct combination is looked at once, whatever the number of its
-        #    ways.
+        # 4. Encode the tags, examining each distinct combination once.
         distinct, combination = np.unique(kind, return_inverse=True)
         combinations = [*self.kinds]
         tags = [dict(combinations[number]) for number in distinct.tolist()]
@@ -412,7 +411,7 @@ class _Map:
             self.member_lines |= zip(block.number[member].tolist(), parts, strict=True)
 
     def _lines(self, position: I32) -> F64:
-        """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
+        """Return longitude and latitude of nodes, (n, 2); NaN for missing nodes."""
         inside = position >= 0
         line = np.full((len(position), 2), np.nan)
         line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE
@@ -430,7 +429,7 @@ def coded(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn what libosmium raises into the error of a damaged file."""
+    """Convert errors of libosmium to ``DamagedInput``."""
     import osmium
 
     try:

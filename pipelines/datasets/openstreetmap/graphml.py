@@ -1,8 +1,7 @@
 """Read a street graph from GraphML as ``osmnx.save_graphml`` writes it, by networkx.
 
 Values are the text that OSMnx wrote; lists (``"['2', '3']"``) are read as literals, never
-evaluated. Document types are refused: all they are good for is entities that expand to gigabytes
-(expat stops these, too).
+evaluated. Document types are refused, as they serve entities that expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kmip_data.pipelines.datasets.openstreetmap.network import (
 _FLAGS = {"False": 0, "True": 1, "0": 0, "1": 1}
 _LONGEST_LIST = 10_000  #: characters of a list that is read as a literal
 _NEXT = "write it with osmnx.save_graphml, unprojected"
-_HEAD = 1 << 16  #: bytes in which a document type is looked for
+_HEAD = 1 << 16  #: bytes searched for a document type
 
 
 def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
@@ -75,7 +74,7 @@ def _street_graph(graph: Any) -> StreetGraph:
         i = int(outside.argmax())
         raise ValueError(f"node {ids[i]} is not on the map: {lon[i]}, {lat[i]} degrees")
     street_count = None
-    # OSMnx writes the counts of simplified graphs; without one of them all are counted again.
+    # OSMnx writes the counts of simplified graphs; if any is missing, count again.
     counts = [str(data.get("street_count", "")) for _, data in nodes]
     if all(map(str.isdecimal, counts)):
         street_count = np.array([int(text) for text in counts])
@@ -115,7 +114,7 @@ def _real(data: Mapping[str, Any], key: str, where: str) -> float:
 
 
 def _values(value: object) -> Values:
-    """Return the values that a tag has, sorted: none, one, or those of a list."""
+    """Return the sorted values of a tag: none, one, or those of a list."""
     text = str(value)
     if text in {"", "nan", "None"}:
         return ()

@@ -66,7 +66,7 @@ def assemble(
         if not np.isnan(ring).any():
             value.append(use)
             rings.append(ring)
-    # All at once: an object of Python takes five times as long as its polygon.
+    # All at once: a Python object takes five times as long as its polygon.
     points = np.concatenate([np.empty((0, 2)), *rings])
     ring_of = np.repeat(np.arange(len(rings)), list(map(len, rings)))
     polygons = [*shapely.polygons(shapely.linearrings(points, indices=ring_of))]
@@ -97,8 +97,7 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """Return the position of the area nearest to each point, (N,) int64.
 
     Distances are those of degrees on paper, without a limit, and 0 inside an area: upstream's
-    ``sjoin_nearest`` in EPSG:4326. Of areas equally near the first one in OpenStreetMap's order
-    counts.
+    ``sjoin_nearest`` in EPSG:4326. Ties go to the first area in OpenStreetMap's order.
     """
     import shapely
 
@@ -146,7 +145,7 @@ def read_geojson(
 ) -> T:
     """Return what ``parse`` makes of a GeoJSON file of at most ``most`` bytes.
 
-    Whatever a file of another layout provokes becomes the error that ``refusal`` makes of it.
+    Any error of a file in another layout is converted by ``refusal``.
     """
     import shapely
 

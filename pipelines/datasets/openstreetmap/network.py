@@ -5,9 +5,8 @@ Built step by step as ``osmnx.graph_from_xml`` and ``graph_from_polygon`` do, an
 of the file: several values of a tag on one street are kept sorted, and all is ordered by
 OpenStreetMap's numbers.
 
-A country has 10^8 directed parts of ways. They are never all there at once: :func:`parts` makes
-them anew for each pass, a million references at a time, and what a pass keeps is arrays of a few
-bytes per node.
+A country has 10^8 directed parts of ways. They are never in memory at once: :func:`parts` generates
+them for each pass, a million references at a time, and a pass keeps arrays of a few bytes per node.
 """
 
 from __future__ import annotations
@@ -93,11 +92,10 @@ Network = TypeVar("Network", Ways, StreetGraph)
 
 
 def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
-    """Yield all directed edges, in their order; of ways each part between two nodes is one.
+    """Yield all directed edges in order; each part of a way between two nodes is one.
 
-    Where it may be, a part has one back. As OSMnx adds them: way by way, first all parts in one
-    direction, then all in the other. A part with a node that is not there is left out: there the
-    way is cut.
+    Two-way parts also have a reverse. Order as in OSMnx: way by way, first all parts in one
+    direction, then all in the other. Parts with a missing node are left out, which cuts the way.
     """
     if isinstance(graph, StreetGraph):
         yield graph.source, graph.target, 2 * np.arange(graph.num_edges, dtype=np.int32)
@@ -180,7 +178,7 @@ def components(graph: Ways | StreetGraph) -> I32:
 
 @njit_nogil()
 def _unite(least: I32, source: I32, target: I32) -> None:
-    """Join sets of nodes, each a tree whose root is its least node."""
+    """Unite sets of nodes, stored as trees rooted at their smallest node."""
     for i in range(len(source)):
         a = source[i]
         b = target[i]
@@ -202,7 +200,7 @@ def inside(graph: Network, polygon: Geometry) -> Network:
 
 
 def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
-    """Return the graph with its large arrays mapped: a country has a gigabyte, and each stage reads some."""
+    """Return the graph with large arrays memory-mapped: each stage reads a part of a country's gigabyte."""
     large: dict[str, Any] = {}
     for field in fields(graph):
         values = getattr(graph, field.name)
@@ -239,7 +237,7 @@ def count_streets(graph: StreetGraph) -> I64:
 def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     """Join the edges between intersections and dead ends to one street each: ``osmnx.simplify_graph``.
 
-    Nodes in between and components that are one ring without an intersection are gone afterwards.
+    Removes nodes in between, and components that are a ring without intersections.
     """
     near, onward, endpoint, linked = neighbours(graph)
 
@@ -279,10 +277,10 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     del streets
     joined = {}
     for key in (*_EDGE_ARRAYS, *VALUES):
-        # A piece gives each array away as it is joined: two copies of one array, never of all.
+        # Free the arrays of pieces as they are joined, so that only one array exists twice.
         joined[key] = np.concatenate([piece.pop(key) for piece in pieces])
 
-    # 4. Number the nodes that are left anew.
+    # 4. Renumber the remaining nodes.
     lasting = linked & ~passed
     both_ends = lasting[joined["source"]] & lasting[joined["target"]]
     number = np.cumsum(lasting, dtype=np.int32) - 1
@@ -299,7 +297,7 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     if not both_ends.all():
         simple = simple.edges(np.flatnonzero(both_ends))
 
-    # 5. A component without an endpoint is a ring: it goes.
+    # 5. Drop components without an endpoint, which are rings.
     component = components(simple)
     crossing = np.zeros(simple.num_nodes, np.bool_)
     crossing[component[neighbours(simple)[2]]] = True
@@ -310,7 +308,7 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
 
 
 def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
-    """Return of each node what following streets takes: ``near, onward, endpoint, linked``.
+    """Return arrays by node for following streets: ``near, onward, endpoint, linked``.
 
     ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly
     two neighbours, other than itself, and either two or four edges, of which at least one comes in

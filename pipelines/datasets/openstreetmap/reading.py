@@ -1,4 +1,4 @@
-"""From the raw members of a city to its tensors, for any of the four sources."""
+"""Convert the raw members of a city to tensors, for all four sources."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def read_polygon(path: Path) -> Geometry:
 
 
 def with_margin(area: Geometry) -> Geometry:
-    """Return the area with :data:`MARGIN` around it, measured in its UTM zone."""
+    """Return the area extended by :data:`MARGIN`, measured in its UTM zone."""
     import pyproj
     import shapely
 
@@ -123,7 +123,7 @@ def _polygons(content: Any) -> list[dict[str, Any]]:
 
 
 def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:
-    """Return the tensors of the city in ``raw``; an error where the area has no streets."""
+    """Return the tensors of the city in ``raw``; raises an error for an area without streets."""
     extract = next((name for name in raw.members if ".osm" in name), None)
     if extract is None and GRAPHML not in raw.members:
         from kmip_data.pipelines.datasets.city_networks import read_city_archive
@@ -159,7 +159,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
 
 
 def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
-    """Return the part of the map that is meant, ``None`` for all of it."""
+    """Return the chosen part of the map, ``None`` for all of it."""
     import shapely
 
     parts = []
@@ -201,8 +201,7 @@ def _from_extract(
     ways = largest_component(ways)
     graph = on_disk(simplify(ways), workdir)
     del ways  # of a country a gigabyte of mapped files
-    # Streets are counted before the margin goes: a street over the border still meets its
-    # intersection.
+    # Count streets before removing the margin, so that streets across the border count.
     graph = replace(graph, street_count=count_streets(graph))
     if everything is not None and area is not None:
         graph = _part(graph, area, everything)

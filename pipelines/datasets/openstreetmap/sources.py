@@ -1,4 +1,4 @@
-"""Bring in the source of a city: a map, a street graph, tensors, or a place that OSMnx downloads."""
+"""Obtain the source of a city: a map, a street graph, tensors, or a place downloaded by OSMnx."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def obtain_city(
     offline: bool,
     quiet: bool,
 ) -> tuple[RawFolder, bool]:
-    """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
+    """Return the raw copy of a city, obtained if missing, and True if it is new."""
     folder = home.raw / manifest.name
     origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
     vocabulary = None
     if source.vocabulary is not None:
         vocabulary = _vocabulary(source.vocabulary, home)
 
-    # A place that was downloaded before is not downloaded again.
+    # Do not download a place twice.
     if source.place is not None and source.polygon is None and vocabulary is None:
         for copy in list_copies(folder):
             origins = {receipt.origin for receipt in copy.receipts}
@@ -119,12 +119,12 @@ def download(
     dataset: str,
     offline: bool,
 ) -> list[Path]:
-    """Write the simplified street graph of a place and its land use, where it has any, into ``folder``."""
+    """Write the simplified street graph of a place, and its land use if any, to ``folder``."""
     if offline:
         raise _unavailable(place, dataset, "offline nothing is downloaded")
     import osmnx
 
-    # OSMnx has no type for every way; its filter is given in its own words.
+    # OSMnx has no network type for all ways, so pass its filter string.
     any_way = None
     if network_type == "any":
         any_way = '["highway"]'
@@ -148,7 +148,7 @@ def download(
             ) from error
         areas = _land_use(outline)
 
-    # Written only when both answers are whole: no copy has streets of one day, areas of none.
+    # Write only when both answers are complete.
     written = [folder / GRAPHML]
     with writing(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
@@ -167,7 +167,7 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
         areas = osmnx.features_from_polygon(outline, tags={"landuse": True})
     except ValueError:  # there is none
         return []
-    # Points and lines that are tagged landuse are no areas.
+    # Ignore points and lines tagged landuse.
     areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
     rows = zip(areas.index, areas["landuse"], areas.geometry, strict=True)
     features = []
@@ -184,10 +184,10 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
 
 @contextmanager
 def _asking(place: str, dataset: str) -> Iterator[None]:
-    """Let OSMnx ask its servers, each answer looked at first.
+    """Run OSMnx with a check of each server answer.
 
-    OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of
-    the city. Its cache in the working folder stays unused.
+    OSMnx accepts an incomplete answer with an error in its ``remark``, and returns part of the
+    city. Its cache in the working folder is disabled.
     """
     import osmnx
     from requests.exceptions import RequestException
@@ -196,7 +196,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
     def look(response: Any, **_: Any) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
-            return  # OSMnx waits and asks again
+            return  # OSMnx waits and retries
         fault = _fault_of(response)
         if fault:
             raise _unavailable(place, dataset, f"{response.url} {fault}")
@@ -216,7 +216,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
 
 def _fault_of(response: Any) -> str:
-    """Return why an answer of a server is not to be used, or nothing."""
+    """Return why a server's answer cannot be used; empty if it can."""
     if not response.ok:
         return f"answers {response.status_code}"
     data = response.content

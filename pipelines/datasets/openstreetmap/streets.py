@@ -60,7 +60,7 @@ def direction(tags: Mapping[str, str], network_type: str) -> int:
 KM_A_MILE = 1.60934  #: as OSMnx has it
 _NUMBER = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
-#: km/h that are meant where only a rule is given (``maxspeed=FI:urban``).
+#: km/h of implicit limits (``maxspeed=FI:urban``).
 IMPLICIT = {
     f"{country}:{zone}": float(speed)
     for zone, groups in _RULES["zones"].items()

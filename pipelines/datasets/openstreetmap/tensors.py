@@ -1,4 +1,4 @@
-"""From a street graph to the tensors of a city: the authors' 37 columns, and their categories."""
+"""Convert a street graph to the tensors of a city: the authors' 37 columns, and their categories."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class Vocabulary(Strict):
 def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
     """Return upstream's choice: the eight most frequent categories and ``others`` for the rest.
 
-    ``others`` has its place by frequency like the rest. Equally frequent ones are ordered as text
-    (upstream: as they come).
+    ``others`` is also ordered by frequency; ties are ordered as text (upstream: by occurrence).
     """
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
     frequent = ranked[: WIDTH - 1]
@@ -61,7 +60,7 @@ def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def lanes_by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the same with streets that lack the tag in the first column, as in the published cities."""
+    """Return the same with untagged streets in the first column, as in the published cities."""
     chosen = by_frequency({**counts, MISSING: sum(counts.values()) + 1})
     return (MISSING, *(name for name in chosen if name != MISSING))
 
@@ -81,12 +80,12 @@ class Coded(NamedTuple):
     names: list[str]
 
     def counts(self) -> dict[str, int]:
-        """Return how often each category occurs, of those that do."""
+        """Return the counts of existing categories."""
         counts = np.bincount(self.code).tolist()
         return {self.names[i]: count for i, count in enumerate(counts) if count}
 
     def column_of(self, vocabulary: tuple[str, ...]) -> I8:
-        """Return the number of each one's category in the vocabulary, -1 without it (nor ``others``)."""
+        """Return the position of each category in the vocabulary, -1 if neither it nor ``others`` is there."""
         position = {name: number for number, name in enumerate(vocabulary)}
         rest = position.get(OTHERS, -1)
         column = np.array([position.get(name, rest) for name in self.names], np.int8)
@@ -106,12 +105,12 @@ def city_tensors(
 
     Its vocabulary and counts are added to ``facts``.
 
-    Without ``uses`` their nine columns stay zero, with a warning. The ``vocabulary`` is another
-    build's; by default the city's own, by frequency. The features are written into ``workdir``.
-    Raises ``OutOfResources`` where memory is forecast not to be enough.
+    Without ``uses`` their nine columns are zero, with a warning. ``vocabulary`` defaults to the
+    city's own, by frequency. The features are written into ``workdir``. Raises ``OutOfResources``
+    if the estimated memory exceeds the free memory.
     """
     n = graph.num_nodes
-    # Refuse before the work, and only where it matters: small cities are not asked.
+    # Refuse before the work; small cities are not checked.
     needed = graph.num_edges * EDGE_BYTES
     if needed > 2**28:
         require_memory(

@@ -1,4 +1,4 @@
-"""PCQM-Contact (LRGB): molecules with all hydrogens, and which far atoms touch in space.
+"""PCQM-Contact (LRGB): molecules with all hydrogens, and contacts in space between distant atoms.
 
 Raw layout: a gzip-compressed table with a column ``cxsmiles``, whose atoms have a property
 ``contact``, numbers of contacts separated by semicolons; every sixth row is used, and of these the
@@ -55,7 +55,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     lists = LISTS
 
     def target(self) -> Column:
-        """The contacts as a matrix of bits, a row for each atom (``ADR 0171``)."""
+        """Return contacts as a bit matrix, a row per atom (``ADR 0171``)."""
         return Column(
             key="node/contact", attribute="contact", stored="uint8", presented="uint8",
             shape=(self.manifest.max_nodes // 8,),
@@ -63,7 +63,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
-        """Take the rows used out of the table; check the split lists."""
+        """Extract the used rows from the table; check the split lists."""
         rows = write_rows(workdir, used_rows(raw.path / TABLE))
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)
@@ -95,9 +95,9 @@ def used_rows(path: Path) -> Iterator[str]:
 def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     """Return the record of an extended SMILES.
 
-    Atoms are those of the text, hydrogens among them, and nothing is perceived anew: as upstream
-    reads them, without sanitising. Raises :class:`RefusedSmilesError` where RDKit refuses it, it
-    has more than ``max_nodes`` atoms, or a contact is not between two atoms.
+    Atoms are those of the text, including hydrogens, without sanitisation, as upstream. Raises
+    :class:`RefusedSmilesError` if RDKit refuses it, it has more than ``max_nodes`` atoms, or a
+    contact is not between two atoms.
     """
     from rdkit import Chem, rdBase
 
@@ -133,7 +133,7 @@ def _contacts(mol: Any) -> I64:
                         f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}"
                     )
                 ends.setdefault(int(word), []).append(i)
-    # A contact has a number that exactly two atoms carry.
+    # The number of a contact appears on exactly two atoms.
     for number, atoms in ends.items():
         if len(atoms) != 2:
             raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")

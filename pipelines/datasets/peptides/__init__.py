@@ -37,7 +37,7 @@ P = TypeVar("P", bound=MoleculeParams)
 
 
 class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
-    """Base of both sets, which differ in the columns of the CSV and in ``y``."""
+    """Base of both datasets, which differ in the CSV's columns and in ``y``."""
 
     records_per_unit = 1024  #: about 3.5 MB per shard, so that several workers have work
     table: ClassVar[str]  #: name of the CSV
@@ -54,7 +54,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         return targets.astype(self.target().stored), {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Read the table once: SMILES that can be sought, ``y`` as an array.
+        """Read the table once: seekable SMILES, ``y`` as an array.
 
         Check the split lists.
         """
@@ -76,7 +76,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         return Prepared(workdir, {"rows": len(smiles), **facts})
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Read the SMILES; ``y`` is there already."""
+        """Read the SMILES; ``y`` is already stored."""
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
         return lambda row, key, smiles: read_smiles(smiles).record(
             key, **{"graph/y": np.array(y[row])}
@@ -91,7 +91,7 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
     columns = ("labels",)
 
     def target(self) -> Column:
-        """Ten labels, several of which may hold."""
+        """Return ten labels, of which several may be 1."""
         names = self.manifest.class_names
         return Column(
             key="graph/y", attribute="y", stored="uint8", presented="float32",
@@ -161,7 +161,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         if params.target_scaling == "none":
             if (
                 len(targets) == self.manifest.expected.graphs
-            ):  # others would pass for the published targets
+            ):  # other targets would pass as the published ones
                 mean = targets.mean(axis=0)
                 deviation = targets.std(axis=0, ddof=1)
                 if np.abs([mean, deviation - 1]).max() > 1e-6:
@@ -183,7 +183,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return scaled, {"target_scaling": {"mean": mean.tolist(), "deviation": deviation.tolist()}}
 
     def about(self, prepared: Prepared, params: PeptidesStructParams) -> About:
-        """Keep mean and deviation, which turn predictions back into the units of the table."""
+        """Return mean and deviation, which convert predictions to the table's units."""
         facts = prepared.plan.get("target_scaling")
         if facts is None:
             return About()
@@ -198,7 +198,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
 
 def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it
-    """Return the pipeline of the set that the manifest names."""
+    """Return the pipeline of the manifest's dataset."""
     pipeline = (
         PeptidesStructPipeline if manifest.file == "peptides-struct" else PeptidesFuncPipeline
     )

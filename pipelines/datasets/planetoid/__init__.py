@@ -1,9 +1,9 @@
 """Citation graphs of Planetoid (Yang et al. 2016): Cora, CiteSeer and PubMed.
 
-Raw layout: eight files ``ind.NAME.…``. Pickles of Python 2: sparse features of the nodes that train
-(``x``), of all that are not tested (``allx``) and of those that are (``tx``), their one-hot labels
-(``y``, ``ally``, ``ty``), and the neighbours of each node (``graph``). Text: the numbers of the
-tested nodes (``test.index``), in the order of ``tx``.
+Raw layout: eight files ``ind.NAME.…``. Pickles of Python 2: sparse features of train nodes (``x``),
+of all nodes except test (``allx``) and of test nodes (``tx``), their one-hot labels (``y``,
+``ally``, ``ty``), and the neighbours of each node (``graph``). Text: the numbers of test nodes
+(``test.index``), in the order of ``tx``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
 
 VAL, TEST = 500, 1_000  #: nodes
-A_CLASS = 20  #: nodes of a class that train, where they are drawn
+A_CLASS = 20  #: train nodes per class of a drawn split
 _MOST_VALUES = 2**27  #: of a matrix that is made dense: 512 MiB
 
 
@@ -46,7 +46,7 @@ class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
     SplitParams = PlanetoidSplitParams
 
     def split(self, records: Records, params: PlanetoidSplitParams, raw: Path | None) -> Split:
-        """The public split, or nodes drawn by class."""
+        """Return the public split, or nodes drawn by class."""
         if params.split != "per-class":
             return super().split(records, params, raw)
         if params.fold:
@@ -62,7 +62,7 @@ class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
 
     def read(self, raw: Raw) -> dict[str, Array]:
         """Read the graph as PyTorch Geometric's ``Planetoid`` does."""
-        # 1. Tested nodes come last. In CiteSeer some numbers between theirs have no row: zeros.
+        # 1. Test nodes come last. In CiteSeer some of their numbers have no row: zeros.
         tested = _tested(raw)
         first = int(tested.min())
         missing = int(tested.max()) + 1 - first - len(tested)
@@ -96,7 +96,7 @@ class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
         }
 
     def masks(self, raw: Raw, fold: int) -> list[Bools]:
-        """Return the public split: the nodes of ``x`` train, the next 500 are val."""
+        """Return the public split: nodes of ``x`` are train, the next 500 val."""
         tested = _tested(raw)
         train = len(_matrix(raw, "y"))
         nodes = np.arange(int(tested.max()) + 1)
@@ -158,7 +158,7 @@ class _Sparse(Pending):
         if not inside or (counts < 0).any() or not ((indices >= 0) & (indices < columns)).all():
             raise ValueError("a sparse matrix whose parts do not fit")
         dense = np.zeros((rows, columns), values.dtype)
-        # Entries of one cell add up.
+        # Repeated entries of a cell add up.
         np.add.at(dense, (np.repeat(np.arange(rows), counts), indices), values)
         self.value = dense
 

@@ -51,9 +51,9 @@ class PointSource(Strict):
     )
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy.
+        """Return the files to copy, by their names in the raw copy.
 
-        Raises ``UsageError`` if none exists, ``MissingExtra`` where a package for them is.
+        Raises ``UsageError`` if there are none, ``MissingExtra`` for a missing package.
         """
         files = files_below(self.path, "--archive", READERS)
         if any(name.lower().endswith(LIDAR) for name in files):
@@ -134,7 +134,7 @@ def _scaled(feature: str) -> tuple[str, float]:
 
 
 class OwnPointPipeline(OwnPipeline[OwnPointParams]):
-    """Pipeline of ``points``, whatever name a dataset has."""
+    """Pipeline of ``points``, for datasets of any name."""
 
     version = 1
     Params = OwnPointParams
@@ -162,7 +162,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         )
 
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
-        """Return the parameters with the number of classes, read from the files where it was not given."""
+        """Return the parameters with the number of classes, read from the files unless given."""
         if params.label_column is None or params.classes is not None:
             return params
         # The number of classes sets the type of the labels, so all files are read once for it.
@@ -175,7 +175,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return params.model_copy(update={"classes": max(largest + 1, 1)})
 
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
-        """One cloud per unit; nothing is read before."""
+        """Do nothing: each unit reads its cloud."""
         if params.block is not None and params.k >= params.block_points:
             raise UsageError(
                 f"--k {params.k} is too large for blocks of {params.block_points} points."
@@ -183,7 +183,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return Prepared(raw.path, {"clouds": sorted(raw.members)})
 
     def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
-        """Each cloud is a shard; a limit counts clouds."""
+        """Make each cloud a shard; a limit counts clouds."""
         clouds = prepared.plan["clouds"]
         chosen = params.choose(len(clouds))
         return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(chosen)]
@@ -215,7 +215,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             yield self._record(key, x, cloud.y, params)
             return
 
-        # Blocks are drawn by the key of the cloud: another file changes none of them.
+        # Seed blocks by the cloud's key, so that other files do not affect them.
         blocks = block_rows(
             cloud.xyz[:, :2],
             size=size,
@@ -253,9 +253,9 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return record
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Deal clouds at random, each with all of its blocks, which overlap.
+        """Divide clouds at random, each with all of its overlapping blocks.
 
-        The blocks of a single cloud are dealt as records.
+        Blocks of a single cloud are divided as records.
         """
         split = super().split(records, params, raw)
         # Blocks of one cloud overlap by half: in two parts they would leak into the test.
@@ -286,7 +286,7 @@ PIPELINE = OwnPointPipeline
 
 
 class Cloud(NamedTuple):
-    """The columns of a cloud of N points that are used."""
+    """The used columns of a cloud of N points."""
 
     xyz: F64  #: (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32
     features: F64  #: (N, F)
@@ -294,9 +294,9 @@ class Cloud(NamedTuple):
 
 
 def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
-    """Read the columns that the parameters name.
+    """Read the columns named by the parameters.
 
-    Raises ``DamagedInput`` where one is not there or not finite.
+    Raises ``DamagedInput`` for a missing or non-finite column.
     """
     columns = read_points(path, name)
 

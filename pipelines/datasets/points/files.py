@@ -1,8 +1,8 @@
 """Point clouds of your own as named columns: NumPy, PLY, PCD, LAS and LAZ, text.
 
 PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order, PCD as the Point
-Cloud Library's page on version 0.7 does; our own readers, because all that is wanted are the
-scalar properties of one table (ADR 0241). LAS and LAZ are read by laspy.
+Cloud Library's page on version 0.7 does; with our own readers, as only the scalar properties of one
+table are needed (ADR 0241). LAS and LAZ are read by laspy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_points(path: Path, name: str) -> Columns:
     """Return the columns of a cloud, (N,) each, in file order.
 
     Columns without names are called x, y, z, and then by their place from 0: ``3``, ``4``, … Raises
-    ``DamagedInput`` where the file is damaged or holds no points.
+    ``DamagedInput`` for a damaged or empty file.
     """
     try:
         columns = READERS[path.suffix.lower()](path)
@@ -126,7 +126,7 @@ def _ply(path: Path) -> Columns:
     Raises ``ValueError`` where lists come before or in it.
     """
     with path.open("rb") as file:
-        # Elements follow each other without an index: those before the vertices are read, too.
+        # Elements have no index: read those before the vertices, too.
         order, elements = _ply_header(file)
         for element, count, properties in elements:
             if any(kind is None for _, kind in properties):
@@ -250,12 +250,12 @@ def _las(path: Path) -> Columns:
     require_extra("lidar", "A LAS or LAZ file")
     import laspy
 
-    # It logs what it raises, and a second line would come before our error.
+    # Silence its log, which would repeat the error.
     logging.getLogger("laspy").addHandler(logging.NullHandler())
     size = path.stat().st_size
     with path.open("rb") as file:
         records = int.from_bytes(file.read(104)[100:], "little")
-    # laspy makes as many records as the header declares, also behind the end of the file.
+    # laspy allocates as many records as the header declares, even beyond the end of the file.
     if records * _VLR > size:
         raise ValueError(f"{records:,} records are declared, and the file ends before")
 
@@ -283,7 +283,7 @@ def _las_columns(reader: Any, size: int) -> Columns:
     names = [*"xyz", *header.point_format.dimension_names]
     columns: dict[str, Array] = {}
     row = 0
-    # A chunk at a time, straight into the columns: the points as laspy has them are never all there.
+    # A chunk at a time, straight into the columns, to limit memory.
     for points in reader.chunk_iterator(_CHUNK):
         for name in names:
             values = np.asarray(points[name])

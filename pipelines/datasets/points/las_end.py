@@ -1,6 +1,6 @@
-"""Find points of a LAS or LAZ file behind those that its header declares.
+"""Detect points of a LAS or LAZ file beyond those declared in its header.
 
-Readers stop at the declared number, so a header that says 1,000 of 2,000 points loses half of them
+Readers stop at the declared number, so a header with 1,000 of 2,000 points would lose half of them
 without an error. Only the last chunk of a LAZ file is decoded here.
 """
 
@@ -23,7 +23,7 @@ def check_end(header: Any, path: Path) -> None:
         _check_chunks(header, path, hidden)
         return
 
-    # Behind uncompressed points lie only records and waveforms, whose places the header has.
+    # Only records and waveforms, located by the header, follow uncompressed points.
     behind = (header.start_of_first_evlr, header.start_of_waveform_data_packet_record)
     end = min([path.stat().st_size, *filter(None, behind)])
     room = end - header.offset_to_point_data - count * header.point_format.size
@@ -91,7 +91,7 @@ def _has_unread_end(data: bytes, points: int, record: Any, vlr: Any) -> bool:
 
 
 def _decoded(data: bytes, points: int, record: Any, vlr: Any) -> bytes | None:
-    """Return the bytes of a chunk's points, ``None`` where they cannot be decoded."""
+    """Return the bytes of a chunk's points, ``None`` if they cannot be decoded."""
     import lazrs
 
     table = [(points, len(data))]

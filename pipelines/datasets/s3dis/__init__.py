@@ -93,7 +93,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     stratified_parts = ("train", "val")  #: not the test area
 
     def schema(self, params: S3DISParams) -> Schema:
-        """Nine features in file order, ``pos`` as a view of the first three, and the class."""
+        """Return nine features in file order, ``pos`` as a view of the first three, and the class."""
         doc = "position centred on the block, colour, position in the room; in file order"
         features = feature_column("node/x", FIELDS, doc)
         label = class_column("node/y", NUM_CLASSES, "semantic class")
@@ -125,7 +125,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
-        """Deal the blocks of each file in whole storage chunks, so that none is inflated twice."""
+        """Assign the blocks of each file by whole storage chunks, so that none is inflated twice."""
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
         files = prepared.plan["files"]
@@ -185,7 +185,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Split(name, params.split, params.model_dump(exclude={"split"}), parts, note)
 
     def name_parts(self, params: S3DISParams) -> list[str]:
-        """``k32`` and what deviates from the defaults."""
+        """Return ``k32`` and deviations from the defaults."""
         return params.edge_name_parts
 
 
@@ -251,9 +251,9 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array
     """Return ``dataset[rows]`` for ascending rows; only chunks that hold one of them are inflated.
 
     HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small
-    the chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). Here each
-    chunk is inflated by us, to exactly the declared size. Raises ``DamagedInput`` where a chunk is
-    missing, damaged or of another size, or there are filters besides gzip.
+    the chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). So chunks
+    are inflated here, to exactly the declared size. Raises ``DamagedInput`` for a missing or
+    damaged chunk, one of another size, or filters other than gzip.
     """
     if dataset.chunks is None:
         stored: Array = dataset[list(rows)]
@@ -265,7 +265,7 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array
             f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}"
         )
 
-    # Rows are looked up in chunks: each chunk is inflated once, whole.
+    # Look rows up by chunk: each chunk is inflated once.
     wanted = np.asarray(rows)
     step, *steps = dataset.chunks
     shape = dataset.shape[1:]

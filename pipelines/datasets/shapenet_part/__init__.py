@@ -77,7 +77,7 @@ class ShapeNetPartParams(PointParams):
     @field_validator("category")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Bring the names into the order of the categories; all 16 are the same as none."""
+        """Sort the names by category; all 16 are equivalent to none."""
         known = [category.name for category in CATEGORIES]
         lower = {name.lower() for name in known}
         for name in names:
@@ -97,7 +97,7 @@ class ShapeNetPartParams(PointParams):
 
     @property
     def categories(self) -> tuple[Category, ...]:
-        """The categories to build, in their order."""
+        """Categories to build, in order."""
         return tuple(c for c in CATEGORIES if not self.category or c.name in self.category)
 
 
@@ -150,7 +150,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
-        """Deal the listed shapes (train, val, test) by the size of their files."""
+        """Assign the listed shapes (train, val, test) by file size."""
         synsets = {category.synset for category in params.categories}
         keys = []
         for listed in read_split_lists(prepared.path).values():
@@ -191,7 +191,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         )
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
-        """``k8``, the categories and what deviates from the defaults."""
+        """Return ``k8``, the categories and deviations from the defaults."""
         parts = list(params.edge_name_parts)
         if len(params.category) > 2:
             parts.append(f"{len(params.category)}-categories")
@@ -223,7 +223,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
 
         shapes = {}
         for entry in entries:
-            # An entry becomes a path below: only names of this form are let through.
+            # Entries become paths, so accept names of this form alone.
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             shape = f"{match[1]}/{match[2]}" if match else ""
             if match is None or match[1] not in BY_SYNSET or shape in shapes:

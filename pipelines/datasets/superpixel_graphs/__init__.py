@@ -1,4 +1,4 @@
-"""PascalVOC-SP and COCO-SP (LRGB): pictures as graphs of about 480 superpixels, a class for each superpixel.
+"""PascalVOC-SP and COCO-SP (LRGB): images as graphs of about 480 superpixels, with a class per superpixel.
 
 Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of tuples ``(x,
 edge_attr, edge_index, y)``: float16 [N, 14], [E, 2] and int64 [2, E] as torch tensors, [N] as a
@@ -58,7 +58,7 @@ class SuperpixelPipeline(GraphsPipeline):
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 
     def schema(self, params: Params) -> Schema:
-        """Colour and place of each superpixel, strength and length of each boundary, and the class."""
+        """Return colour and position of superpixels, strength and length of boundaries, and the class."""
         doc = "colour of the superpixel over its pixels, then its centre"
         features = feature_column("node/x", FIELDS, doc, stored="float16")
         doc = "the boundary of two superpixels; strength by the Sobel filter"
@@ -74,7 +74,7 @@ class SuperpixelPipeline(GraphsPipeline):
         )
 
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
-        """Read the graphs of each file, which is mapped: the largest are 9 GB."""
+        """Read the graphs of each memory-mapped file, of up to 9 GB."""
         existing_files = sorted(path.name for path in raw.folder.glob("*") if path.stem in PARTS)
         ending = ".pickle" if "train.pickle" in existing_files else ".pt"
         names = {part: f"{part}{ending}" for part in PARTS}
@@ -101,11 +101,11 @@ class SuperpixelPipeline(GraphsPipeline):
             }
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
-        """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
+        """Return val and test of PascalVOC-SP in the order before LRGB's rule drew them with seed 0.
 
         The published files have them in the order of the draw, so it can be undone, and the rule
-        with seed 0 gives the published parts again. Where it cannot (a part of the data, other
-        data), the source order.
+        with seed 0 gives the published parts again. If it cannot (partial or other data), return
+        the source order.
         """
         if self.is_coco:
             return in_order(parts, labels)
@@ -144,7 +144,7 @@ def _pickled(path: Path) -> Iterator[Sequence[Array]]:
 
 
 def _joined(path: Path) -> Iterator[Sequence[Array]]:
-    """Yield the graphs of ``(Data, slices)`` of PyTorch Geometric, or of what newer versions write."""
+    """Yield the graphs of PyTorch Geometric's ``(Data, slices)``, or its newer form."""
     mapping = mapped(path)
     content = read_torch_file(path, PYG, mapping=mapping)
     data, slices = content[:2] if isinstance(content, tuple) else (None, None)

@@ -1,4 +1,4 @@
-"""Your own pictures and masks as graphs of superpixels, by the construction of LRGB.
+"""Your own images and masks as superpixel graphs, constructed as in LRGB.
 
 Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix. Facts and
 deviations: ``docs/own-data.md``.
@@ -29,7 +29,7 @@ from kmip_data.pipelines.shared.records import class_column, feature_column, uni
 IMAGES = "images"
 MASKS = "masks"
 LARGEST_UNIT = 256  #: pictures in a shard
-#: At least as many where there are as many pictures, so that processes can share them.
+#: Fewest shards, if there are enough images, so that processes can share them.
 UNITS = 32
 
 
@@ -42,9 +42,9 @@ class SuperpixelSource(Strict):
     )
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy.
+        """Return the files to copy, by their names in the raw copy.
 
-        Raises ``UsageError`` if none exists.
+        Raises ``UsageError`` if there are none.
         """
         files = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
@@ -93,7 +93,7 @@ class OwnSuperpixelParams(OwnParams):
 
 
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
-    """Pipeline of ``superpixels``, whatever name a dataset has."""
+    """Pipeline of ``superpixels``, for datasets of any name."""
 
     version = 3
     extra = "images"
@@ -120,14 +120,14 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         )
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
-        """Pair pictures with masks; without ``on_error`` each picture must have one."""
+        """Pair images with masks; without ``on_error`` each image must have one."""
         if params.class_name and len(params.class_name) != params.classes:
             names = len(params.class_name)
             raise UsageError(
                 f"class_name has {names} names for {params.classes} classes.",
                 next=f"--set classes={names}",
             )
-        # Pictures without a mask end the build before its first picture is cut.
+        # Images without a mask end the build before any is segmented.
         pairs = pair(raw.members)
         for picture, mask in pairs:
             if mask is None:
@@ -135,7 +135,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return Prepared(raw.path, {"pairs": pairs})
 
     def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
-        """Deal pictures in the order of their names."""
+        """Assign images in the order of their names."""
         chosen = params.choose(len(prepared.plan["pairs"]))
         # Small shards of few pictures, so that every process has work; large ones of many.
         size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
@@ -159,9 +159,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         mask: str | None,
         params: OwnSuperpixelParams,
     ) -> GraphRecord:
-        """Return the graph of one picture.
+        """Return the graph of one image.
 
-        Raises ``DamagedInput`` where it or its mask is unusable.
+        Raises ``DamagedInput`` if it or its mask is unusable.
         """
         if mask is None:
             raise _no_mask(picture)
@@ -179,7 +179,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         # Centroids are stored as float16: a larger picture would lose them.
         if max(size) > np.finfo(np.float16).max:
             raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
-        # Cut, join, describe, label: the steps of LRGB's own script.
+        # Segment, connect, describe, label: the steps of LRGB's script.
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         x = graph.features(pixels, segments)
@@ -198,7 +198,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, U8 | None]:
         """Return each picture with the borders of its superpixels."""
         pictures: dict[str, U8 | None] = dict.fromkeys(keys)
-        # The copy that the build was made from may be gone; another would show other pictures.
+        # The build's raw copy may be gone; another one would show other images.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
             names = {key_of(picture): picture for picture, _ in pair(copy.members)}

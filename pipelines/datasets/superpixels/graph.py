@@ -31,10 +31,10 @@ _DEEP = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
 
 
 def read_picture(path: Path, name: str) -> U8:
-    """Return a picture as (H, W, 3) red, green, blue.
+    """Return an image as (H, W, 3) red, green, blue.
 
-    Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its
-    colours are those that lie under it.
+    Grey becomes three equal channels, of 16 bits the upper 8 are used, and an alpha channel is
+    ignored.
     """
     with _decoded(path, name) as image:
         if image.mode not in _DEEP:
@@ -123,14 +123,14 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(path, formats=FORMATS)
-            # Nothing is decoded of a picture that only says it is huge.
+            # Do not decode an image that declares a huge size.
             if math.prod(image.size) > MAX_PIXELS:
                 fault = f"{image.size} pixels are too many"
             else:
                 image.load()
     except MemoryError:
         raise
-    except Exception as error:  # decoders raise what they like on damaged files
+    except Exception as error:  # decoders raise arbitrary errors on damaged files
         fault = f"{type(error).__name__}: {error}"
         if isinstance(error, UnidentifiedImageError):
             fault = f"not a picture in {', '.join(FORMATS)}"
@@ -155,9 +155,9 @@ def superpixels(picture: U8, most: int) -> I64:
     """Return the superpixel of each pixel, (H, W), numbered from 0.
 
     LRGB's loop: SLIC is asked for ``most + 50`` segments, then for one less, until it gives at most
-    ``most``. SLIC knows the number only by the grid of its first centres, and many numbers make the
-    same grid: it runs once for each grid, which gives what the loop gives. ``picture`` is (H, W, 3)
-    8-bit RGB.
+    ``most``. SLIC depends on the number through the grid of its first centres alone, and many
+    numbers give the same grid: it runs once per grid, with the same result. ``picture`` is (H, W,
+    3) 8-bit RGB.
     """
     from skimage.segmentation import slic
     from skimage.util import regular_grid
@@ -180,7 +180,7 @@ def superpixels(picture: U8, most: int) -> I64:
         names, numbers = np.unique(segments, return_inverse=True)
         if len(names) <= most:
             return numbers.reshape(segments.shape).astype(np.int64)
-    # Small pieces are merged into others, so one segment is the answer to a request for one.
+    # Small pieces are merged, so a request for one segment returns one.
     raise AssertionError("SLIC gave more than one segment where one was asked for")
 
 
@@ -296,7 +296,7 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
 
 
 def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
-    """From each of the k nearest centroids (or all others): edges and distances in pixels."""
+    """Return edges and distances in pixels from the k nearest centroids (or all others)."""
     from kmip_data.graphs.knn import knn_edges
 
     centres = centroids(segments)

@@ -1,4 +1,4 @@
-"""ZINC as the Hugging Face hub has it (graphs-datasets/ZINC): a graph a row, JSON lines or Parquet."""
+"""ZINC on the Hugging Face hub (graphs-datasets/ZINC): one graph per row of JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = 1_000  #: of Parquet, read at a time
 
 
 def json_rows(path: Path) -> Iterator[Any]:
-    """Yield the objects of a file, one a line."""
+    """Yield the objects of a file, one per line."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(_LONGEST):

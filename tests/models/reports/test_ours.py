@@ -15,6 +15,7 @@ from support.published import (
     difference,
     leaderboard,
     our_standing,
+    published_table,
     results_table,
 )
 from support.runs.reports import write_run
@@ -22,7 +23,7 @@ from support.runs.reports import write_run
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest
 from kmip_data.models.reports import ours
-from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_rows
+from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_rows, row_of_result
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.run.folder import Summary, read_result
 
@@ -164,6 +165,35 @@ def test_a_partial_row_says_of_how_many_epochs(monkeypatch) -> None:
     assert "|40 of 150|" in results_table("malnet-tiny")
 
 
+def test_a_row_of_published_splits_goes_by_folds(tmp_path) -> None:
+    row = a_row(seeds=[0, 0, 0], folds=[4, 5, 6])
+    assert row.std == statistics.stdev(TEST)
+    summary = a_summary(tmp_path, *TEST)
+    results = []
+    for fold, result in zip((6, 4, 5), summary.results, strict=True):
+        split = result.split.model_copy(update={"parameters": {"fold": fold}})
+        results.append(result.model_copy(update={"seed": 0, "split": split}))
+    data, text = check_reproduced(row, Summary(summary.runs, results))
+    assert [(run["fold"], run["row"]) for run in data["seeds"]] == [(6, 0.94), (4, 0.9), (5, 0.92)]
+    assert "fold 6: test 90.00 %, row 94.00 %" in text
+
+
+def test_next_to_the_figure_of_the_source_of_its_settings(monkeypatch) -> None:
+    row = a_row(published=[0.9, 0.01], name="gcn", model="gcn")
+    monkeypatch.setattr("support.published.our_rows", lambda: {"malnet-tiny/gcn": row})
+    assert "|92.00 ± 2.00|90.00 ± 1.00|+2.0|" in published_table()
+
+
+def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypatch) -> None:
+    result = read_result(write_run(tmp_path, 0.9))
+    own = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
+    monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": own})
+    assert row_of_result(result) is None
+    plain = own.model_copy(update={"set": ()})
+    monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": plain})
+    assert row_of_result(result) == plain
+
+
 def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)})
     for seed in (0, 1):
@@ -201,6 +231,11 @@ def test_tables_of_the_docs_are_those_of_the_rows() -> None:
         written = re.sub(
             r"(?s)(<!-- attention -->\n).*?(?=\n\n|\Z)",
             lambda found: found[1] + attention_table(),
+            written,
+        )
+        written = re.sub(
+            r"(?s)(<!-- published -->\n).*?(?=\n\n|\Z)",
+            lambda found: found[1] + published_table(),
             written,
         )
         check_page(page, written)
