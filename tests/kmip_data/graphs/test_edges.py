@@ -6,13 +6,13 @@ import bisect
 import importlib.util
 import inspect
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
 from sklearn.neighbors import NearestNeighbors
-from support.cases import Cases
 from support.oracles.knn_oracle import squared_distances
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -65,31 +65,24 @@ DTYPES = (torch.float32, torch.float64, torch.int64, torch.bfloat16)
 BATCH = torch.tensor([0] * 30 + [2] * 1 + [3] * 40 + [7] * 19)  # graphs 1 and 4 to 6 have no points
 
 
+RADII = ((0.0, 32), (0.3, 4), (1.0, 32), (1.0, None), (9.0, None))  #: and most neighbours
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 20])
-def test_equal_to_brute_force_in_the_order_that_is_defined(columns):
-    with Cases() as cases:
-        for name in ("random", "ties", "coincident", "zeros"):
-            for dtype in DTYPES:
-                x, exact = cloud(name, columns).to(dtype), cloud(name, columns).to(dtype)
-                exact = exact.float() if dtype == torch.bfloat16 else exact
-                kind = squares(exact, 0).dtype.type
-                for batch in (None, BATCH):
-                    rows = ordered(exact, None if batch is None else batch.tolist())
-                    for loop in (False, True):
-                        with cases((name, dtype, loop, batch is not None)):
-                            for k in (1, 6, 200):
-                                found = knn_graph(x, k, batch, loop)
-                                assert torch.equal(found, brute(rows, k=k, loop=loop)), k
-                            for r, most in (
-                                (0.0, 32),
-                                (0.3, 4),
-                                (1.0, 32),
-                                (1.0, None),
-                                (9.0, None),
-                            ):
-                                found = radius_graph(x, r, batch, loop and r > 0, most)
-                                wanted = brute(rows, kind, r=r, most=most, loop=loop and r > 0)
-                                assert torch.equal(found, wanted), (r, most)
+@pytest.mark.parametrize("name", ["random", "ties", "coincident", "zeros"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_to_brute_force_in_the_order_that_is_defined(columns, name, dtype):
+    x = cloud(name, columns).to(dtype)
+    exact = x.float() if dtype == torch.bfloat16 else x
+    kind = squares(exact, 0).dtype.type
+    for batch in (None, BATCH):
+        rows = ordered(exact, None if batch is None else batch.tolist())
+        for loop, k in product((False, True), (1, 6, 200)):
+            assert torch.equal(knn_graph(x, k, batch, loop), brute(rows, k=k, loop=loop)), k
+        for loop, (r, most) in product((False, True), RADII):
+            found = radius_graph(x, r, batch, loop and r > 0, most)
+            wanted = brute(rows, kind, r=r, most=most, loop=loop and r > 0)
+            assert torch.equal(found, wanted), (r, most)
 
 
 def test_equal_to_scikit_learn():

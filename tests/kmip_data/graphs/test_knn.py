@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases
 from support.oracles.knn_oracle import exact_table, order_of, torch_cluster_edges
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -50,20 +49,16 @@ CLOUDS = {name: cloud.astype(np.float32) for name, cloud in _clouds().items()}
 
 
 @pytest.mark.parametrize("k", [1, 8, 32])
-def test_both_rules_equal_brute_force(k):
-    with Cases() as cases:
-        for name, cloud in CLOUDS.items():
-            with cases(name):
-                table, edges, wanted = (
-                    knn_table(cloud, k),
-                    knn_edges(cloud, k),
-                    exact_table(cloud, k),
-                )
-                assert (table.dtype, edges.dtype) == (np.int32, np.int64)
-                assert np.array_equal(table, wanted)
-                assert np.array_equal(edges, [wanted.ravel(), np.repeat(np.arange(len(cloud)), k)])
-                other = knn_edges(cloud, k, rule="torch-cluster")
-                assert np.array_equal(other, torch_cluster_edges(cloud, k))
+@pytest.mark.parametrize("cloud", CLOUDS.values(), ids=CLOUDS)
+def test_both_rules_equal_brute_force(k, cloud):
+    table = knn_table(cloud, k)
+    edges = knn_edges(cloud, k)
+    wanted = exact_table(cloud, k)
+    assert (table.dtype, edges.dtype) == (np.int32, np.int64)
+    assert np.array_equal(table, wanted)
+    assert np.array_equal(edges, [wanted.ravel(), np.repeat(np.arange(len(cloud)), k)])
+    other = knn_edges(cloud, k, rule="torch-cluster")
+    assert np.array_equal(other, torch_cluster_edges(cloud, k))
 
 
 @settings(max_examples=150, deadline=None)
@@ -131,15 +126,10 @@ def test_edges_of_short_graphs():
 def test_what_cannot_be_done_is_an_error():
     zeros, nowhere = np.zeros((5, 3), np.float32), np.zeros((9, 3), np.float32)
     nowhere[7, 1] = np.nan
-    cases = [
-        (zeros.astype(float), 2),
-        (zeros[:, :2], 2),
-        (zeros.ravel(), 2),
-        (zeros, 0),
-        (zeros, 5),
-        (zeros[:1], 1),
-    ]
-    for cloud, k in cases:
+    for cloud, k in (
+        *((cloud, 2) for cloud in (zeros.astype(float), zeros[:, :2], zeros.ravel())),
+        *((zeros, 0), (zeros, 5), (zeros[:1], 1)),
+    ):
         with pytest.raises(UsageError):
             knn_table(cloud, k)
     for function in (knn_table, knn_edges):
