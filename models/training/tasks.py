@@ -71,6 +71,7 @@ class Task:
     outputs: int  #: columns of the network's output
     log10: bool = False  #: True if targets are decimal logarithms, whose metrics are of the numbers themselves
     stored: Kind | None = None  #: kind of the targets in the build, where ``kind`` is another
+    metric: str | None = None  #: of the dataset's manifest; None: the usual one
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
