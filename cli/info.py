@@ -105,7 +105,7 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
         ("presets", ", ".join(presets)),
         ("class", opened),
         ("homepage", manifest.homepage),
-        ("license", f"{license_.name}\n{license_.url}\n{license_.notice}"),
+        ("license", "\n".join(filter(None, (license_.name, license_.url, license_.notice)))),
     ]
 
     # 2. Where its raw files come from.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kmip_data.builds.home import Home
+    from kmip_data.models.reports.ours import Ours
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.run.folder import Summary
 
@@ -149,11 +150,7 @@ def command(
             dataset = row.dataset
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None
-            chosen |= {"model": row.model, "variant": row.variant, "epochs": row.schedule_epochs}
-            chosen["overrides"] = row.set
-            # A row may have stopped before the end of its schedule: so does its repetition.
-            last = min(chosen["stop_after"] or row.epochs, row.epochs)
-            chosen["stop_after"] = last if last < row.schedule_epochs else None
+            chosen |= _settings_of(row, chosen["stop_after"])
         _refuse_second_model(file, chosen["preset"])
         chosen |= {"home": home, "file": file, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
@@ -186,6 +183,19 @@ def command(
         data["reproduced"], compared = check_reproduced(row, summary)
         text = f"{compared}\n\n{text}"
     show(data, text, as_json=as_json)
+
+
+def _settings_of(row: Ours, stop_after: int | None) -> dict[str, Any]:
+    """Return the options that train a row of our results again."""
+    # A row may have stopped before the end of its schedule: so does its repetition.
+    last = min(stop_after or row.epochs, row.epochs)
+    return {
+        "model": row.model,
+        "variant": row.variant,
+        "epochs": row.schedule_epochs,
+        "overrides": row.set,
+        "stop_after": last if last < row.schedule_epochs else None,
+    }
 
 
 def _evaluation(summary: Summary) -> str:

@@ -214,7 +214,10 @@ def fitted_column(
     for array, count in zip(values, rows, strict=True):
         shape = column.shape if of_graph else (count, *column.shape)
         if array.shape != shape or array.dtype.kind not in "biuf":
-            raise DamagedInput(f"{name} is {array.dtype} {array.shape}, not numbers {shape}.")
+            raise DamagedInput(
+                f"{name} is {array.dtype} {array.shape}, not numbers {shape}.",
+                expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
+            )
     every = np.stack(values) if of_graph else np.concatenate(values)
     if fault := column.fault(every):
         raise DamagedInput(f"{name} {fault}.")

@@ -75,7 +75,16 @@ def find(target: str, home: Home) -> Belonging:
         ):
             matches.append(item)
 
-    # 2. One is meant; of several none is guessed.
+    # 2. Else the beginning of a build's name, such as its dataset, where only one build has it.
+    if not matches:
+        starting = [
+            item
+            for item in known
+            if "build" in item.kind and item.path.name.startswith(f"{target}-")
+        ]
+        matches = starting if len(starting) == 1 else []
+
+    # 3. One is meant; of several none is guessed.
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -86,14 +95,11 @@ def find(target: str, home: Home) -> Belonging:
     if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
         raise _outside(full, home)
 
-    # 3. Nothing: suggest the nearest name. Raw files only where raw/ is written.
+    # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
     suggested = [
         item.name for item in known if item.kind != "raw files" or target.startswith("raw")
     ]
-    of_dataset = [name for name in suggested if Path(name).name.startswith(f"{target}-")]
     close = nearest(target, suggested)
-    if len(of_dataset) == 1:
-        close = of_dataset[0]
     step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
     raise UsageError(
         f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step

@@ -142,6 +142,10 @@ PUBLISHED = "the published files"
 COUNTED = "complete by counts, bytes not pinned"
 
 
+#: Line below results on a sample.
+OF_SAMPLE = "A sample is generated: its figures say nothing about the model or the dataset."
+
+
 def remark(sample: bool, complete: bool | None) -> str:
     """Return the remark that follows the name of a sample or of an incomplete dataset."""
     if sample:

@@ -126,7 +126,7 @@ class GraphLoader(DataLoader[Any]):
         num_workers: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        # Long, because every argument is checked, and kept as an attribute.
+        # Long: every argument is checked, and kept as an attribute.
         graphs = _sharded_dataset(dataset)
         _check_numbers(1, batch_size=batch_size)
         _check_numbers(0, prefetch=prefetch, seed=seed)

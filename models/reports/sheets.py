@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kmip_data.drawing.style import STYLES
 from kmip_data.files.templates import asset, template
+from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, short_name
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics, is_share
@@ -171,6 +172,8 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
         notes.append(f"{EDITED}: a result.json was edited after it was written.")
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard is of the complete published data, and these rows are not.")
+    if "sample" in first["share"]:
+        notes.append(OF_SAMPLE)
     pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
     if pairs:
         count = " or ".join(map(str, pairs))

@@ -72,6 +72,7 @@ class Task:
     #: True if targets are decimal logarithms; metrics are of the original numbers
     log10: bool = False
     stored: Kind | None = None  #: kind of the stored targets, if different from ``kind``
+    metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""

@@ -124,12 +124,22 @@ def test_removal_is_confirmed_first(make_build, monkeypatch) -> None:
     assert not build.path.exists()
 
 
+def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw) -> None:
+    build, other = make_build(), make_build("s3dis-k8")
+    refused("remove", "s3dis", "--yes")
+    assert build.path.is_dir()
+    assert other.path.is_dir()
+    done("remove", "s3dis-k8", "--yes")
+    (entry,) = done("remove", "s3dis", "--yes", "--json").json["removed"]
+    assert (entry["name"], entry["kind"]) == ("built/s3dis-k4", "build")
+    assert not build.path.exists()
+    assert raw.is_dir()
+
+
 def test_unknown_and_ambiguous_names(make_build, raw, home) -> None:
     cases = {"s3di": "next: kmip-data list lists", "raw/s3di": "next: kmip-data remove raw/s3dis\n"}
     for target, word in cases.items():  # raw files are no slip for a build
         assert word in refused("remove", target, "--yes")
-    make_build()
-    assert "next: kmip-data remove built/s3dis-k4\n" in refused("remove", "s3dis", "--yes")
     for model in ("gcn", "gps-kmip"):
         (home / "runs/s3dis" / model / "one").mkdir(parents=True)
     message = refused("remove", "one", "--yes")

@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Layout, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.engine.finish import build_key
-from kmip_data.pipelines.short import Raw, fitted, fitted_batches, schema_of
+from kmip_data.pipelines.short import Raw, fitted, fitted_batches, fitted_column, schema_of
 
 MANIFEST = load_manifest("zinc")
 SCHEMA = schema_of(MANIFEST)
@@ -122,3 +122,12 @@ def test_columns_are_in_the_key_of_a_dataset_but_of_those_that_a_digest_pins() -
         pipeline.manifest = pipeline.manifest.model_copy(update={"layout": layout})
         assert (build_key(pipeline, params, raw) != before) == keyed
     assert Layout().keyed
+
+
+def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:
+    column = next(column for column in SCHEMA.columns if column.key == "node/x")
+    column = replace(column, shape=(7,))
+    with pytest.raises(DamagedInput) as error:
+        fitted_column([np.zeros((3, 6))], column, [3], "file")
+    expected = error.value.parts["expected"]
+    assert expected == "layout.columns.node/x.shape = [7] of the manifest"

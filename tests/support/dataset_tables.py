@@ -27,7 +27,9 @@ def datasets_table() -> str:
     for manifest in manifests():
         count = manifest.expected.graphs
         graphs = "–" if count is None else f"{count:,}"
-        terms = f"[{manifest.license.name}]({manifest.license.url})"
+        terms = manifest.license.name
+        if manifest.license.url:
+            terms = f"[{terms}]({manifest.license.url})"
         number = len(manifest.sources)
         pinned = f"{len(manifest.pinned_sources)} of {number}" if number else "–"
         made = "–" if manifest.recipe else f"`{manifest.dataset_class}`"

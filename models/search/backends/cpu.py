@@ -216,7 +216,7 @@ def _search_exactly(
     )
 
 
-# Long, because it shows the order of the passes, one call each.
+# Long: it shows the order of the passes, one call each.
 def _search_large(
     queries: F32,
     keys: F32,

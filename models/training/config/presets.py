@@ -18,6 +18,7 @@ from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import (
     Strict,
     dataset_names,
+    load_manifest,
     read_shipped,
     shipped_datasets,
     shipped_names,
@@ -479,6 +480,8 @@ def config_for(
         if card is not None and labels is not None and card.counts["graphs"] == 1:
             config = load_preset(ONE_GRAPH, model, as_, target=dataset)
             config, _ = fitted(config, card.schema_, dataset)
+            if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
+                config = config.updated("training", metric=None)
             return config.updated("data", **changes)
         if as_ not in {None, "code"}:
             raise unknown_name(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import COUNTED
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import USUAL_METRICS, Kind, kind_of, learned_column
+from kmip_data.format.targets import USUAL_METRICS, Kind, eval_metric, kind_of, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.tables import all_heads
@@ -100,7 +101,7 @@ def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Tas
 def with_task(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head filled in by the task."""
     loss = USUAL_LOSSES[task.kind]
-    metric = USUAL_METRICS[task.kind]
+    metric = task.metric or USUAL_METRICS[task.kind]
     if task.kind == "single-label" and task.level == "node":
         loss = "weighted_cross_entropy"
     config = config.updated(
@@ -158,6 +159,10 @@ class RunData(ABC):
                     next="use another split, a build without --limit, or save(…, split=…) with this part",
                 )
         self.task = task_of(column, config, self._kinds(column, config))
+        # A manifest may name another metric than the usual one of its targets.
+        if self.task.stored is None:
+            metric = eval_metric(build.card.schema_, build.card.manifest)
+            self.task = replace(self.task, metric=metric)
         self.config = with_task(config, self.task)
 
     @abstractmethod

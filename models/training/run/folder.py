@@ -24,7 +24,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, located, writing
 from kmip_data.files.changes import begin_folder, build_lock, refuse_link, refuse_links_below
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
-from kmip_data.format.card import remark
+from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Plugin, Strict
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -443,7 +443,8 @@ class Summary:
             folds = (
                 f" fold {numbers}: mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
             )
-        return (
+        text = (
             f"{table}\n{dataset}, {first.model},{folds} seed {seeds}; weights of epoch {best} "
             f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
+        return f"{text}\n{OF_SAMPLE}" if first.sample else text

@@ -24,8 +24,12 @@ from support.shared import ROOT
 from kmip_data.builds.home import Home
 from kmip_data.errors import GPU_EXTRAS, CheckFailed, OutOfResources, UsageError
 from kmip_data.files.changes import MARKER
+from kmip_data.format import targets
+from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.layers.gated_gcn import _fused
 from kmip_data.models.network import build_model
+from kmip_data.models.reports.sheets import sheet_of
+from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.losses import weighted_cross_entropy
@@ -59,6 +63,16 @@ def done(build, home):
     return train(config, home=home, seeds=[0, 1, 2], name="three", quiet=True)
 
 
+def test_the_metric_of_a_manifest_is_that_of_its_datasets(tmp_path, monkeypatch) -> None:
+    build = learnable_build(tmp_path / "build")
+    monkeypatch.setattr(targets, "dataset_names", lambda: [build.card.manifest])
+    metrics = SimpleNamespace(metrics={"single-label": "f1"})
+    monkeypatch.setattr(targets, "load_manifest", lambda name: metrics)
+    config = tiny_config(build, training={"epochs": 1, "metric": None})
+    summary = train(config, home=Home(tmp_path), quiet=True)
+    assert summary.results[0].metric == "f1"
+
+
 def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     """In result, table and report, none of which had a word for it; its width is its budget's."""
     build = learnable_build(tmp_path / "build", complete=False)
@@ -69,6 +83,7 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     result, said = summary.results[0], capsys.readouterr().err
     assert "data: clouds (part of the published set), " in said
     assert "clouds (part of the published set), gps-kmip" in summary.table()
+    assert OF_SAMPLE not in summary.table()
     assert (summary.to_dict()["complete"], read_result(summary.runs[0]).complete) == (False, False)
     found = evaluate(summary.runs[0], home=Home(tmp_path))
     assert "clouds (part of the published set), split" in found.table()
@@ -253,7 +268,10 @@ def test_names_of_runs(done, build, home, tmp_path):
 @pytest.mark.whole_run
 def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
-    train(config, home=Home(tmp_path))
+    summary = train(config, home=Home(tmp_path))
+    assert summary.table().endswith(f"\n{OF_SAMPLE}")
+    tables, _ = tables_of(read_runs(summary.runs)[0])
+    assert OF_SAMPLE in sheet_of(tables[0]).notes
     out, err = capfd.readouterr()
     assert out == ""
     lines = err.splitlines()
