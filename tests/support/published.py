@@ -24,8 +24,9 @@ from kmip_data.format.splits import PARTS
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.ours import Ours, leaderboards, our_rows
-from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.reports.tables import Run, read_runs, tables_of
 from kmip_data.models.sweeps.running import folders_of
+from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.checkpoint import WEIGHTS
@@ -82,7 +83,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "nodes": nodes_of(cards[first.build_key]),
                 "torch": first.versions["torch"],
                 "commit": commit[:10],
-                "set": [change.partition(" (")[0] for change in runs[0].changes] + drawn(first),
+                "set": settings_of(runs[0]),
                 "seeds": [result.seed for result in results],
                 "folds": [result.split.parameters["fold"] for result in results if several],
                 "splits": [json_digest(result.split.digests)[:12] for result in results],
@@ -126,14 +127,18 @@ def first_epochs(run: Path, count: int = 2) -> dict[str, list[float]]:
     }
 
 
-def drawn(result: RunResult) -> list[str]:
-    """Return the keys of a split that is drawn, not published."""
-    split = result.config["data"]["split"]
-    return [
-        f"data.split.{key}={value}"
-        for key, value in split.items()
-        if key != "fold" and value != "upstream"
-    ]
+def settings_of(run: Run) -> list[str]:
+    """Return the keys besides the preset, as of ``--set``: those changed, and of a split that is drawn."""
+    settings = []
+    for change in run.changes:
+        setting, _, _ = change.partition(" (")
+        # A change also names keys of the preset's kinds, which those of the run may lack.
+        if key_value(run.config, setting.partition("=")[0]) is not None:
+            settings.append(setting)
+    for key, value in run.config.data.split.items():
+        if key != "fold" and value != "upstream":
+            settings.append(f"data.split.{key}={value}")
+    return settings
 
 
 def planned_epochs(result: RunResult) -> dict[str, int]:

@@ -25,6 +25,8 @@ from kmip_data.files.reading import json_digest
 from kmip_data.models.reports import ours
 from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_rows, row_of_result
 from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.training.config.overrides import apply_overrides, key_value
+from kmip_data.models.training.config.presets import family_of, load_preset
 from kmip_data.models.training.run.folder import Summary, read_result
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -214,6 +216,12 @@ def test_shipped_rows() -> None:
     rows = our_rows()
     assert {name.partition("/")[0] for name in rows} >= {"long-range", "helsinki"}
     assert all(name.endswith(f"/{row.name}") for name, row in rows.items())
+    for row in rows.values():
+        preset = load_preset(family_of(row.dataset) or "city", row.model, row.variant)
+        config = apply_overrides(preset, row.set)
+        for item in row.set:
+            key, _, value = item.partition("=")
+            assert str(key_value(config, key)) == value or key.startswith("data.split.")
     with pytest.raises(UsageError, match="Did you mean 'long-range/gps-kmip'"):
         our_row("long-range/gps-kmipp")
     with pytest.raises(ValueError, match="one value for each seed"):
@@ -228,16 +236,12 @@ def test_tables_of_the_docs_are_those_of_the_rows() -> None:
             lambda found: found[1] + results_table(found[2]),
             text,
         )
-        written = re.sub(
-            r"(?s)(<!-- attention -->\n).*?(?=\n\n|\Z)",
-            lambda found: found[1] + attention_table(),
-            written,
-        )
-        written = re.sub(
-            r"(?s)(<!-- published -->\n).*?(?=\n\n|\Z)",
-            lambda found: found[1] + published_table(),
-            written,
-        )
+        for mark, table in (("attention", attention_table), ("published", published_table)):
+            written = re.sub(
+                rf"(?s)(<!-- {mark} -->\n).*?(?=\n\n|\Z)",
+                lambda found, table=table: found[1] + table(),
+                written,
+            )
         check_page(page, written)
         assert "<!-- rows: " in text
 
