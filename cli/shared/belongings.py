@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from kmip_data.builds.columns import files_of_build
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
@@ -75,16 +75,12 @@ def find(target: str, home: Home) -> Belonging:
         ):
             matches.append(item)
 
-    # 2. Else the beginning of a build's name, such as its dataset, where only one build has it.
+    # 2. Else the builds of a dataset of this name.
     if not matches:
-        starting = [
-            item
-            for item in known
-            if "build" in item.kind and item.path.name.startswith(f"{target}-")
-        ]
-        matches = starting if len(starting) == 1 else []
+        of_dataset = {build.path for build in list_builds(home) if build.card.dataset == target}
+        matches = [item for item in known if item.path in of_dataset]
 
-    # 3. One is meant; of several none is guessed.
+    # 3. The match must be unique: never guess among several.
     if len(matches) == 1:
         return matches[0]
     if matches:

@@ -150,7 +150,7 @@ def _springs(joined: Any) -> F64:
     return np.asarray(pos / max(width, 1e-6), np.float64)
 
 
-@njit_nogil(fastmath=True)  # float32 suffices for drawing
+@njit_nogil(fastmath=True)  # last bits of positions are invisible
 def _forces(
     pos: F32,
     start: Array,

@@ -58,7 +58,7 @@ def draw_study(
             linestyle=style,
         )
         if std.any():
-            # Clip the band: mean ± deviation may leave [0, 1], which no value can.
+            # Clip the band: mean ± deviation may leave the range of the values.
             low, high = np.clip([mean - std, mean + std], 0, most)
             axes.fill_between(
                 study.ks,

@@ -98,15 +98,16 @@ class Ours(Strict):
 
     @property
     def runs(self) -> tuple[int, ...]:
-        """Number by which the row tells its runs apart: fold, or seed."""
+        """Number that identifies each run: fold, or seed."""
         return self.folds or self.seeds
 
     def _deviation(self, values: tuple[float, ...]) -> float | None:
         if len(values) == 1:
             return None
-        # ddof 1 over splits, and next to figures of papers that take it; over seeds 0, as the paper.
-        sample = self.folds or self.published
-        return statistics.stdev(values) if sample else statistics.pstdev(values)
+        # ddof 1 over splits, and next to published figures that use it; over seeds 0, as the paper.
+        if self.folds or self.published:
+            return statistics.stdev(values)
+        return statistics.pstdev(values)
 
     def text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""
@@ -142,8 +143,8 @@ def row_of_result(result: RunResult) -> Ours | None:
     wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
     for row in our_rows().values():
         length = (row.epochs, row.schedule_epochs)
-        found = (row.build, row.model, row.variant, row.metric, *length)
-        if found == wanted and not row.set:
+        settings = (row.build, row.model, row.variant, row.metric, *length)
+        if settings == wanted and not row.set:
             return row
     return None
 

@@ -40,9 +40,11 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     count
         ``(C,)`` number of labels per class, if the batch has more than these rows.
 
-    Notes ----- Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which
-    the paper's code uses. Weights depend on the batch, hence on how graphs are batched; for one
-    graph with masks, they are counted over the nodes of the mask.
+    Notes
+    -----
+    Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which the paper's
+    code uses. Weights depend on the batch, hence on how graphs are batched; for one graph with
+    masks, they are counted over the nodes of the mask.
     """
     from torch.nn.functional import log_softmax, nll_loss
 

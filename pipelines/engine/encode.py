@@ -64,7 +64,7 @@ class EncodeTask:
 
     @property
     def name(self) -> str:
-        """Name for messages: encoding and shard."""
+        """Identity of the file's content: encoding, shard and build key."""
         return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
 
     @property

@@ -377,7 +377,10 @@ class InProcess(Executor):
         return 1
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        """Call the function and return a finished future; restore the thread limit afterwards."""
+        """Call the function and return a finished future; its exceptions are raised here.
+
+        The thread limit is restored afterwards.
+        """
         future: Future[R] = Future()
         with threads.limit_restored():
             future.set_result(function(*arguments))

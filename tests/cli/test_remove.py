@@ -126,7 +126,8 @@ def test_removal_is_confirmed_first(make_build, monkeypatch) -> None:
 
 def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw) -> None:
     build, other = make_build(), make_build("s3dis-k8")
-    refused("remove", "s3dis", "--yes")
+    assert "2 folders" in refused("remove", "s3dis", "--yes")
+    refused("remove", "s3", "--yes")
     assert build.path.is_dir()
     assert other.path.is_dir()
     done("remove", "s3dis-k8", "--yes")

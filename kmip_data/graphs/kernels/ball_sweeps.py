@@ -335,11 +335,11 @@ def _sweep(
             e = pointer[u]
             end = pointer[u + 1]
             while e < end:
-                # The last one twice where it is missing.
+                last = min(e + 1, end - 1)  # an odd last neighbour is relaxed twice
                 row_a = np.uint64(neighbor[e]) * width
-                row_b = np.uint64(neighbor[min(e + 1, end - 1)]) * width
+                row_b = np.uint64(neighbor[last]) * width
                 length_a = length[e]
-                length_b = length[min(e + 1, end - 1)]
+                length_b = length[last]
                 for lane in range(width):
                     old = value[row + lane]
                     new = old

@@ -480,6 +480,7 @@ def config_for(
         if card is not None and labels is not None and card.counts["graphs"] == 1:
             config = load_preset(ONE_GRAPH, model, as_, target=dataset)
             config, _ = fitted(config, card.schema_, dataset)
+            # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
                 config = config.updated("training", metric=None)
             return config.updated("data", **changes)
