@@ -1,4 +1,4 @@
-"""Commands with examples in their help and hints for old spellings, and the options that several share.
+"""Commands with examples in their help, and the options that several share.
 
 A name that means nothing ends the command in a fraction of a second, before anything heavy is
 imported. ``--home`` is read first, as names are looked up there.
@@ -98,19 +98,13 @@ class Command(click.Command):
                 formatter.write_dl(list(filter(None, records)))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line.
-
-        An option of a previous version ends in an error that names the new spelling.
-        """
+        """Parse the line; an unknown option that is a key ends in an error that says so."""
         line = [*args]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = ctx.command_path.partition(" ")[2]
             option = error.option_name.partition("=")[0]
-            old = read_table("spellings")
-            if instead := old.get(f"{name} {option}", old.get(option)):
-                raise UsageError(f"{name} has no {option} any more.", next=instead) from None
             if any(param.name == "overrides" for param in self.params) and (key := _key_of(option)):
                 raise UsageError(
                     f"{name} has no {option}: it is a key.",
@@ -153,7 +147,7 @@ def _key_of(option: str) -> str:
 
 
 class Group(Command, click.Group):
-    """A click group that shows its help alone, and answers a misspelt or old command with the right one."""
+    """A click group that shows its help alone, and answers a misspelt command with the right one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; an empty one asks for help, which is no error."""
@@ -167,8 +161,6 @@ class Group(Command, click.Group):
         if args and not args[0].startswith("-") and args[0] not in known:
             from kmip_data.manifest import unknown_name
 
-            if instead := read_table("spellings").get(args[0]):
-                raise UsageError(f"There is no command {args[0]!r} any more.", next=instead)
             raise unknown_name("command", args[0], known, command=f"{ctx.command_path} --help")
         return super().resolve_command(ctx, args)
 

@@ -7,9 +7,15 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import click
 from support.cases import check_each
 
+from kmip_data.cli.main import root
+from kmip_data.cli.shared.datasets import RECORDS, keep_settings
 from kmip_data.errors import install_command
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.wording import OPTIONS
 
 #: Line -> words of its error.
 CASES = {
@@ -18,6 +24,7 @@ CASES = {
     "build": "Missing argument 'NAME'",
     "build heslinki": "Did you mean 'helsinki'?\n  next: kmip-data list\n",
     "build s3dis --kk 3": "next: kmip-data build --help",
+    "build s3dis --split room": "--split-rule",  # the rule of a split is not its part
     "build s3dis --test-area 7": "test_area = 7: Input should be less than or equal to 6",
     "build s3dis --k many": "'--k': 'many'",
     "build s3dis --set knn_rule=exat": "knn_rule = 'exat'",
@@ -127,3 +134,17 @@ def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, tmp_path
         assert install_command("chem") == cases[origin]
 
     check_each(check, cases)
+
+
+def test_each_parameter_of_a_dataset_that_is_no_option_is_a_key():
+    def check(dataset):
+        pipeline = load_pipeline(load_manifest(dataset))
+        for name in {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}:
+            if name not in OPTIONS:
+                with click.Context(root) as context:
+                    keep_settings(dataset, [f"{name}=1", f"{name.replace('_', '-')}=2"])
+                    [(store, values)] = context.meta.items()
+                assert values in ({name: "2"}, {name: ["1", "2"]})
+                assert (store == RECORDS) is (name in pipeline.Params.model_fields)
+
+    check_each(check, dataset_names())
