@@ -153,7 +153,7 @@ class Layout(Strict):
     folds: int = 1  #: number of published splits
     split_note: str = ""  #: of the published split
     #: parameters of the splits that every build has; the first is the build's default
-    default_splits: tuple[dict[str, Any], ...] = Field(default=(), exclude_if=not_)
+    default_splits: tuple[dict[str, object], ...] = Field(default=(), exclude_if=not_)
     #: attribute -> column and first and last component of it that are presented under that name, too
     views: dict[str, tuple[str, int, int]] = Field(default={}, exclude_if=not_)
     #: by key, in the order of the shards: ``node/x``, ``node/y``
@@ -197,7 +197,7 @@ class Manifest(Strict):
     #: key of a column -> constants by which models standardise it
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    sample_arguments: dict[str, Any] = Field(default={}, exclude=True)  #: of the generator
+    sample_arguments: dict[str, object] = Field(default={}, exclude=True)  #: of the generator
     layout: Layout = Layout()
 
     @property

@@ -58,7 +58,7 @@ _NEEDED = {
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MOST = 2**40  #: bytes of the raw files of a plugin's dataset
 
-Added = tuple[str, str, Any]  #: group, name and object that a plugin adds
+Added = tuple[str, str, object]  #: group, name and object that a plugin adds
 _loaded: dict[str, Plugin] = {}  #: plugins by file or package
 
 
@@ -269,7 +269,7 @@ def _explained(name: str) -> Iterator[None]:
         raise UsageError(f"The plugin {name} cannot be imported.", found=message) from error
 
 
-def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
+def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
     """Return an object as its group has it.
 
     Raises ``UsageError`` where it cannot be added under a name.

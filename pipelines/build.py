@@ -56,8 +56,8 @@ _MOST_RECORDS = 2**28  #: most records of a split file that is read without its 
 def build_dataset(
     name: str,
     *,
-    parameters: Mapping[str, Any] | None = None,
-    split_parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
+    split_parameters: Mapping[str, object] | None = None,
     home: Home | None = None,
     sample: bool = False,
     **options: Unpack[BuildArguments],
@@ -188,7 +188,7 @@ def splits_on_disk(folder: Path, pipeline: AnyPipeline) -> dict[str, SplitParams
 
 def ensure_split(
     build: Build,
-    split_parameters: Mapping[str, Any] | None = None,
+    split_parameters: Mapping[str, object] | None = None,
     *,
     quiet: bool = False,
 ) -> str:
@@ -330,7 +330,7 @@ def _add_split(
     return name
 
 
-def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
+def _find_split(card: Card, asked: Mapping[str, object]) -> str | None:
     """Return the split with the given parameters."""
     for name, entry in card.splits.items():
         if asked.items() <= entry.parameters.items():
@@ -344,10 +344,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 def build_own(
     recipe: str,
     name: str,
-    source: Mapping[str, Any],
+    source: Mapping[str, object],
     *,
-    parameters: Mapping[str, Any] | None = None,
-    split_parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
+    split_parameters: Mapping[str, object] | None = None,
     home: Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:

@@ -36,7 +36,7 @@ class ColumnsCard(Strict):
     key: Name
     build_key: Name
     shards_digest: str
-    data_schema: dict[str, Any]
+    data_schema: dict[str, object]
     files: Annotated[list[FileEntry], FailFast()]
     versions: dict[str, str]
     note: str = ""
@@ -163,7 +163,7 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
     }
 
 
-def added_facts(build: Build) -> list[dict[str, Any]]:
+def added_facts(build: Build) -> list[dict[str, object]]:
     """:func:`column_facts` of all added columns.
 
     A damaged one has ``name`` and the reason, ``damaged``.

@@ -55,7 +55,7 @@ class RuleArguments(PartArguments, total=False):
     split_seed: int | None
 
 
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     **dict.fromkeys(("home", "split", "split_rule", "split_seed", "transform")),
     **dict.fromkeys(("pre_transform", "pre_filter", "force_reload", "columns", "build", "sample")),
     "split": "train",
@@ -154,7 +154,7 @@ class BuiltDataset(ShardedDataset):
         always: Sequence[str] = (),
         views: Sequence[View] = (),
         edge_lengths: bool = False,
-        **parameters: Any,
+        **parameters: object,
     ) -> None:
         """Find or build the dataset that the arguments select, and read a part of its split.
 
@@ -265,7 +265,7 @@ def open(  # noqa: A001 -- its public name
     split_name: str | None = None,
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
-    **parameters: Any,
+    **parameters: object,
 ) -> ShardedDataset:
     """Open a finished build. Nothing is built, and no complete file is downloaded.
 

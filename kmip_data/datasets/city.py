@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Literal, TypedDict, Unpack, get_args
 
 from torch_geometric.data import Data
 
@@ -15,7 +15,7 @@ from kmip_data.graphs.city_columns import Coordinates, is_city
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
 
-def _raw_is_kept(_: str, value: bool) -> dict[str, Any]:
+def _raw_is_kept(_: str, value: bool) -> dict[str, object]:
     if value:
         raise UsageError("delete_raw=True: raw files stay.", next="kmip-data remove raw/NAME")
     return {}
@@ -162,7 +162,7 @@ class GraphLandArguments(Arguments, GraphLandCall, total=False):
     """Keywords of :class:`GraphLandDataset`."""
 
 
-def _target_scaling(name: str, value: str | None) -> dict[str, Any]:
+def _target_scaling(name: str, value: str | None) -> dict[str, object]:
     if value is None:
         return {"target_scaling": "none"}
     return stored_as("default", "standard_scaler")(name, value)

@@ -42,7 +42,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
         _, *own = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
         title = init.__qualname__.partition(".")[0]
 
-        def put(call: dict[str, Any], name: str, value: object) -> None:
+        def put(call: dict[str, object], name: str, value: object) -> None:
             if name in call:
                 raise UsageError(
                     f"{title} is given {name} twice, by position or in PyTorch Geometric's words.",
@@ -51,7 +51,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
             call[name] = value
 
         @functools.wraps(init)
-        def translated(self: object, *positional: object, **call: Any) -> None:
+        def translated(self: object, *positional: object, **call: object) -> None:
             names = order if len(positional) > 1 or own[0] in call else own
             if len(positional) > len(names):
                 raise TypeError(
@@ -73,7 +73,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
 def stored_as(*values: object) -> Meaning:
     """Return the meaning of an argument that must be one of ``values``, as the build stores it."""
 
-    def meaning(name: str, value: object) -> dict[str, Any]:
+    def meaning(name: str, value: object) -> dict[str, object]:
         if value not in values:
             raise UsageError(
                 f"{name}={value!r} is not how the build is stored.",

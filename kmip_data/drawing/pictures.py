@@ -307,12 +307,12 @@ def _draw_points(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -
         _draw_picture(axes, drawing.picture)
         size = 14.0
         edge = 0.5
-    color: Any = look().palette[0]
+    color: object = look().palette[0]
     if drawing.y is not None:
         color = np.array(colors)[drawing.y]
     elif drawing.values is not None:
         color = drawing.values
-    style: dict[str, Any] = {
+    style: dict[str, object] = {
         "s": size * _scale(axes) ** 2,
         "linewidths": edge,
         "edgecolors": "white",
@@ -337,7 +337,7 @@ def _draw_edges(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) ->
     width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
     line = {**_LINE, "linewidths": width * _scale(axes)}
     lines: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
-    inside: Any = look().palette[0]
+    inside: object = look().palette[0]
     if drawing.y is not None:
         classes = drawing.y[shown[1, ~crossing]]
         inside = [colors[number] for number in classes]

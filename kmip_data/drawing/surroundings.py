@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Surroundings:
         self.num_classes = classes + 1
         self.keys = _Keys(self.records)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._dataset, name)
 
     def __len__(self) -> int:

@@ -225,7 +225,7 @@ class Digests:
         self._bytes += len(data)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """``sha256`` and ``crc32``, in hex, and ``bytes``."""
         return {
             "sha256": self._sha256.hexdigest(),

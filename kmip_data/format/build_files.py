@@ -162,9 +162,9 @@ def finish(
     schema: Schema,
     shards: Iterable[ShardEntry],
     splits: Mapping[str, SplitEntry],
-    statistics: Mapping[str, Any],
+    statistics: Mapping[str, object],
     classes: Mapping[str, Mapping[str, list[int]]],
-    **about: Any,
+    **about: object,
 ) -> Card:
     """Protect the shards and write page and card.
 

@@ -366,7 +366,7 @@ class Parts(NamedTuple):
         by_key = {column.key: column for column in schema.columns}
         return cls(graphs, layout, by_key, pointers, texts, totals)
 
-    def facts(self, digests: Digests) -> dict[str, Any]:
+    def facts(self, digests: Digests) -> dict[str, object]:
         """Return the entry of the shard on a card, without its name."""
         return {**digests.facts, **dict(zip(COUNTED, self.totals, strict=True))}
 

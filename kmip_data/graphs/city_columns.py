@@ -122,7 +122,7 @@ def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, 
     return encoding + features[2:]
 
 
-def feature_statistics(card: Card) -> Mapping[str, Any]:
+def feature_statistics(card: Card) -> Mapping[str, object]:
     """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` of a city's card.
 
     Raises ``DamagedInput`` if the card has none, or for other columns.

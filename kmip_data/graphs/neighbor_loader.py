@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +71,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         is_sorted: bool = False,
         directed: bool = True,
         seed: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         # PyG passes an enumeration or its text, and an older flag for the induced graph.
         name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
@@ -106,7 +105,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
             **options,
         )
 
-    def _get_iterator(self) -> Any:
+    def _get_iterator(self) -> object:
         # Drawn here, in the process that iterates: workers get it with the sampler.
         number = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         self.node_sampler.epoch = int(number)

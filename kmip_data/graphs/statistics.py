@@ -71,10 +71,10 @@ class UnitStatistics:
         self._waiting = []
         self._waiting_edges = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Exact counts as sorted [[value, count], …], the form that adds up without loss."""
         self._count()
-        summary: dict[str, Any] = {}
+        summary: dict[str, object] = {}
         for name, counts in self._counts.items():
             summary[name] = sorted(map(list, counts.items()))
         summary["classes"] = self._classes.tolist()

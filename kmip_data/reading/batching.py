@@ -82,7 +82,7 @@ def make_batch(
 
     batch: DataBatch = copy.copy(_template(Batch))
     store = batch._store  # noqa: SLF001
-    mapping: dict[str, Any] = store._mapping  # noqa: SLF001
+    mapping: dict[str, object] = store._mapping  # noqa: SLF001
     slice_dict = {}
     inc_dict = {}
     for attribute in assembler.names:
@@ -238,7 +238,7 @@ def _blank() -> tuple[Data, dict[str, Any]]:
     template = _template(Data)
     data = Data.__new__(Data)
     store = object.__new__(type(template._store))  # noqa: SLF001
-    mapping: dict[str, Any] = {}
+    mapping: dict[str, object] = {}
     store.__dict__.update(
         template._store.__dict__,  # noqa: SLF001
         _mapping=mapping,
@@ -249,7 +249,7 @@ def _blank() -> tuple[Data, dict[str, Any]]:
 
 
 @functools.cache
-def _template(kind: type[Any]) -> Any:
+def _template(kind: type[object]) -> Any:
     """Return an empty instance to copy: the constructor of a batch is slower than a gather."""
     return kind()
 

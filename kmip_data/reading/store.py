@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -154,7 +153,7 @@ class ShardStore:
     def __len__(self) -> int:
         return int(self.shard.size)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {
             "build": self.build,
             "shards": self.shards,
@@ -162,7 +161,7 @@ class ShardStore:
             "_added": self._added,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._index()
 

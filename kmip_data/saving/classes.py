@@ -29,7 +29,7 @@ _SPLITS = (*PARTS, "trainval", inspect.Parameter.empty)
 
 
 def save_class(
-    address: str, arguments: Mapping[str, Any], root: Path, folder: Path, *, name: str
+    address: str, arguments: Mapping[str, object], root: Path, folder: Path, *, name: str
 ) -> Build:
     """Save the items of a dataset class as a build.
 
@@ -165,7 +165,7 @@ def _network_fault(error: BaseException | None) -> str:
     return ""
 
 
-def _check_differ(address: str, items: Sequence[Any]) -> None:
+def _check_differ(address: str, items: Sequence[object]) -> None:
     """Refuse parts that begin with the same item: a class may take ``split`` and ignore it."""
     digests = set()
     for data in items:
@@ -179,7 +179,7 @@ def _check_differ(address: str, items: Sequence[Any]) -> None:
         )
 
 
-def _items(address: str, datasets: Any) -> Iterator[Any]:
+def _items(address: str, datasets: Any) -> Iterator[object]:
     for dataset in datasets:
         for number in range(len(dataset)):
             with _running(address):
@@ -187,7 +187,7 @@ def _items(address: str, datasets: Any) -> Iterator[Any]:
             yield data
 
 
-def _without_masks(data: Any, split: dict[str, Any]) -> Any:
+def _without_masks(data: Any, split: dict[str, object]) -> object:
     """Return a graph without its masks, which become ``split``."""
     if not isinstance(data, Data):
         return data  # refused with its type when it is saved

@@ -79,7 +79,7 @@ class _Tables:
             types[mask] = pa.list_(pa.bool_())
         self.schema = pa.schema(types)
 
-    def _type(self, name: str) -> Any:
+    def _type(self, name: str) -> object:
         pa = self._arrow
         field = self._fields.get(name)
         if field is None:
@@ -106,10 +106,10 @@ class _Tables:
         starts = np.flatnonzero(np.diff(group)) + 1
         yield from np.split(records, starts)
 
-    def table(self, part: str, records: I64) -> Any:
+    def table(self, part: str, records: I64) -> object:
         """Return the rows of records of a part."""
         values, pointers = self._assembler.gather(records)
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             _KEY: [self._keys[record] for record in records.tolist()],
             _SPLIT: [part] * len(records),
         }
@@ -121,7 +121,7 @@ class _Tables:
             columns[name] = [mask]
         return self._arrow.table(columns, schema=self.schema)
 
-    def _column(self, name: str, values: Array, pointers: I64) -> Any:
+    def _column(self, name: str, values: Array, pointers: I64) -> object:
         pa = self._arrow
         field = self._fields.get(name)
         if field is None:
@@ -141,7 +141,7 @@ class _Tables:
             return array
         return self._lists(array, pointers[gather.LEVELS[field.level]])
 
-    def _edges(self, index: Array, pointers: I64) -> Any:
+    def _edges(self, index: Array, pointers: I64) -> object:
         """Return two lists per graph, of nodes numbered within it."""
         edges = pointers[gather.EDGE]
         counts = np.diff(edges)
@@ -154,7 +154,7 @@ class _Tables:
         lists = self._lists(self._arrow.array(np.concatenate(pairs)), inner)
         return self._lists(lists, np.arange(0, len(inner), 2))
 
-    def _lists(self, array: Any, offsets: I64) -> Any:
+    def _lists(self, array: object, offsets: I64) -> object:
         pa = self._arrow
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), array)
 
@@ -223,7 +223,7 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
 
 def _with_records(
     build: Build, files: Mapping[str, Path], names: Mapping[str, str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the Croissant of a build with its Parquet files, and a record set for each."""
     croissant = build_croissant(build.card)
     schema = _Tables(build).schema
@@ -268,7 +268,7 @@ def _with_records(
     return croissant
 
 
-def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
+def _data_type(column: Any, field: Field | None) -> dict[str, object]:
     """Return type and shape of a column in the words of Croissant."""
     kind = column.type
     while hasattr(kind, "value_type"):
@@ -279,7 +279,7 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
         name = str(kind.to_pandas_dtype().__name__)
         name = f"UI{name[2:]}" if name.startswith("u") else name.capitalize()
         data_type = "sc:Boolean" if name.rstrip("_") == "Bool" else f"cr:{name}"
-    description: dict[str, Any] = {"dataType": data_type}
+    description: dict[str, object] = {"dataType": data_type}
 
     shape = []
     if column.name == "edge_index":

@@ -39,7 +39,7 @@ _LIBRARIES = ("numpy", "h5py", "torch-geometric")  #: packages with versions on 
 
 
 def save(
-    dataset: TorchDataset[Any] | Iterable[Data] | Data,
+    dataset: TorchDataset[object] | Iterable[Data] | Data,
     folder: str | os.PathLike[str],
     *,
     name: str | None = None,
@@ -91,7 +91,7 @@ def save(
     folder = located(folder, "folder")
     name = name or folder.name
     check_target(folder, name)
-    about: dict[str, Any] = {"dataset": name, "title": title or name, "citation": citation}
+    about: dict[str, object] = {"dataset": name, "title": title or name, "citation": citation}
     about |= {
         "class_names": list(class_names),
         "license": {"name": license, "url": "", "notice": ""},

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Copies:
         self.sizes = {entry.file: entry.bytes for entry in share.files}
         self._works: dict[int, _Work] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_works": {}}  # threads and locks stay in their process
 
     def read(self, file: str, start: int, stop: int) -> U8:

@@ -13,7 +13,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
@@ -315,13 +315,13 @@ def _described(
     return share, bytes(blocks)
 
 
-def header(fields: Mapping[str, Any]) -> str:
+def header(fields: Mapping[str, object]) -> str:
     """Return a YAML block; each value is written as JSON, which is YAML."""
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["---", *lines, "---", ""])
 
 
-def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
+def license_fields(terms: Mapping[str, object]) -> dict[str, str]:
     """Return the fields of the hub for a licence as a card has it."""
     name = str(terms.get("name", ""))
     if name in _LICENSES or not name:
@@ -341,7 +341,7 @@ def dataset_page(card: Card, parquet: Mapping[str, str] | None = None) -> bytes:
     tags = ["graph", "hdf5", "kmip-data"]
     if card.sample:
         tags.append("sample")
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         **license_fields(card.license),
         "pretty_name": card.heading,
         "task_categories": ["graph-ml"],

@@ -236,7 +236,7 @@ class Remote:
                 system.rm_file(f"{root}/{name}")
 
     @contextlib.contextmanager
-    def _opened(self, name: str, start: int, stop: int | None = None) -> Iterator[Any]:
+    def _opened(self, name: str, start: int, stop: int | None = None) -> Iterator[object]:
         """Open a file at ``start``: as one stream from its beginning, with ranges from elsewhere."""
         if self.folder is not None:
             with open_regular(self.folder / name) as local:  # a pipe is not waited for
@@ -259,7 +259,7 @@ class Remote:
             yield file
 
     @contextlib.contextmanager
-    def _streamed(self, name: str, start: int, stop: int | None) -> Iterator[Any]:
+    def _streamed(self, name: str, start: int, stop: int | None) -> Iterator[object]:
         """Open a file of a web server as one stream, within the time that its bytes may take.
 
         With ``stop`` only bytes up to it are requested, and a server that gives whole files is

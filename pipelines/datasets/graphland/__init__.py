@@ -125,7 +125,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         features = read_features(raw.path)
         y = _column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
         edges = read_edges(raw.path / "edgelist.csv", len(features.x))
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "edges_found": edges.shape[1],
             "unknown_targets": int(np.isnan(y).sum()),
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -81,12 +80,12 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     _write(folder / "edgelist.csv", ["source", "target"], edges.T.tolist())
 
 
-def _write(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
+def _write(path: Path, header: list[str], rows: Iterable[Iterable[object]]) -> None:
     cells = (map(_text, row) for row in rows)
     path.write_bytes(csv_bytes(header, cells))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Format six digits of a number; empty for NaN."""
     if isinstance(value, float):
         return f"{value:.6g}".replace("nan", "")

@@ -54,7 +54,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     params = facts.params
     size = sum((folder / file).stat().st_size for file in files)
     facts.claim(_MEMORY * size, ", ".join(files)[:200])
-    rows: dict[str, list[dict[str, Any]]] = {"graph": [], "node": [], "edge": []}
+    rows: dict[str, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
         form = _format_of(head_of(path, _HEAD)) or "GraphML"
@@ -99,14 +99,14 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     yield from assemble(tables, facts)
 
 
-def _graphml(path: Path) -> list[Any]:
+def _graphml(path: Path) -> list[object]:
     import networkx as nx
 
     _refuse_document_type(path)
     return list(nx.readwrite.GraphMLReader()(path=path))
 
 
-def _gexf(path: Path) -> list[Any]:
+def _gexf(path: Path) -> list[object]:
     import networkx as nx
 
     _refuse_document_type(path)
@@ -118,7 +118,7 @@ def _refuse_document_type(path: Path) -> None:
         raise DamagedInput(f"{path.name} declares a document type.", next="write it with networkx")
 
 
-def _gml(path: Path) -> list[Any]:
+def _gml(path: Path) -> list[object]:
     """Return the graph of a file; with repeated edges, ``multigraph 1`` may be missing."""
     import networkx as nx
 

@@ -79,11 +79,11 @@ def _graphs(
                 number += 1
 
 
-def _attributes(value: Any) -> Any:
+def _attributes(value: object) -> object:
     return value.mapping if isinstance(value, PickledData) else value
 
 
-def _items(value: Any, file: str) -> Iterator[dict[str, Any]]:
+def _items(value: object, file: str) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item or a collated pair."""
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict):
         yield from _separated(_attributes(value[0]), value[1], file)
@@ -94,7 +94,7 @@ def _items(value: Any, file: str) -> Iterator[dict[str, Any]]:
     yield item
 
 
-def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[str, Any]]:
+def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[str, object]]:
     """Yield the graphs of a collated pair, whose rows are concatenated."""
     bounds: dict[str, Array] = {}
     for name, ends in slices.items():

@@ -130,7 +130,7 @@ def read_land_use(path: Path) -> LandUse:
     return read_geojson(path, _MAX_BYTES, areas, refusal)
 
 
-def geometry(part: Any) -> Geometry:
+def geometry(part: object) -> Geometry:
     """Return the shape of a GeoJSON geometry."""
     import shapely
 
@@ -140,7 +140,7 @@ def geometry(part: Any) -> Geometry:
 def read_geojson(
     path: Path,
     most: int,
-    parse: Callable[[Any], T],
+    parse: Callable[[object], T],
     refusal: Callable[[str], DamagedInput],
 ) -> T:
     """Return what ``parse`` makes of a GeoJSON file of at most ``most`` bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -78,7 +78,7 @@ class OpenStreetMapParams(CityParams):
         )
 
 
-def check_source(source: CitySource, parameters: Mapping[str, Any]) -> None:
+def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
     """Refuse no or several sources, and options or given ``parameters`` that mean nothing with the source."""
     kinds = ("osm_file", "graphml", "place", "archive")
     given = [name for name in kinds if getattr(source, name) is not None]

@@ -55,7 +55,7 @@ def read_polygon(path: Path) -> Geometry:
     """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees)."""
     import shapely
 
-    def outline(content: Any) -> Geometry:
+    def outline(content: object) -> Geometry:
         polygons = list(map(geometry, _polygons(content)))
         if all(map(shapely.is_valid, polygons)):
             return shapely.union_all(polygons)
@@ -103,7 +103,7 @@ def with_margin(area: Geometry) -> Geometry:
     return shapely.transform(margin, unwrapped)
 
 
-def _polygons(content: Any) -> list[dict[str, Any]]:
+def _polygons(content: Any) -> list[dict[str, object]]:
     """Return the polygons and multipolygons below a GeoJSON object."""
     kind = content["type"]
     inner = []
@@ -131,7 +131,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
         return read_city_archive(raw.path)
 
     area = _area(raw, params)
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
         graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)

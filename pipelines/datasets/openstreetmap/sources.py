@@ -159,7 +159,7 @@ def download(
     return written
 
 
-def _land_use(outline: Any) -> list[dict[str, Any]]:
+def _land_use(outline: object) -> list[dict[str, object]]:
     """Return the areas of land use as GeoJSON features: ways, then relations, each by number."""
     import osmnx
 
@@ -194,7 +194,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
     from kmip_data.runtime.http_client import from_exception
 
-    def look(response: Any, **_: Any) -> None:
+    def look(response: Any, **_: object) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and retries
         fault = _fault_of(response)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -98,7 +98,7 @@ def city_tensors(
     workdir: Path,
     *,
     vocabulary: Vocabulary | None = None,
-    facts: dict[str, Any],
+    facts: dict[str, object],
     warnings: tuple[str, ...] = (),
 ) -> CityTensors:
     """Return the city of a simplified street graph.

@@ -49,7 +49,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: P
-    ) -> tuple[Array, dict[str, Any]]:
+    ) -> tuple[Array, dict[str, object]]:
         """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
         return targets.astype(self.target().stored), {}
 
@@ -153,7 +153,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
-    ) -> tuple[Array, dict[str, Any]]:
+    ) -> tuple[Array, dict[str, object]]:
         """Standardise with the train rows if asked.
 
         The complete file must be the standardised one.

@@ -77,7 +77,7 @@ def _chunk_table(file: BinaryIO, header: Any) -> int:
     return int(table)
 
 
-def _has_unread_end(data: bytes, points: int, record: Any, vlr: Any) -> bool:
+def _has_unread_end(data: bytes, points: int, record: object, vlr: Any) -> bool:
     """True if the ``points`` of a chunk do not depend on its last bytes, which then code others."""
     # Points are coded one after the other by an arithmetic coder: with other last bytes the last
     # points are others, or cannot be decoded, unless there are more.
