@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +24,14 @@ from kmip_data.errors import UsageError, human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
 
 
-_SHOWN_CLASSES = 10
+_SHOWN = 10  #: names of features, or counts of classes
+_FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 PYG = "pyg"  #: builds from a class that the command line names
 #: What goes with it besides ``--set``.
 _OF_PYG = {"name", "recipe_name", "settings", "output", "home", "as_json", "quiet"}
@@ -246,15 +248,23 @@ def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
     files = card.statistics.get("files")
     if files is None:
         return
+    for column in card.schema_.columns:
+        if column.key in _FEATURES:
+            number = math.prod(column.shape)
+            names = f" ({_shortened(column.fields)})" if column.fields else ""
+            yield _FEATURES[column.key], f"{number:,}{names}"
     yield "directed", files["directed"]
     yield "self-loops", files["self_loops"]
     yield "isolated", files["isolated_nodes"]
     counts = card.statistics["classes"]["total"]
-    shown = ", ".join(f"{count:,}" for count in counts[:_SHOWN_CLASSES])
-    more = ", …" if len(counts) > _SHOWN_CLASSES else ""
-    yield "classes", f"{len(counts)} ({shown}{more})" if counts else "none"
+    shown = _shortened([f"{count:,}" for count in counts])
+    yield "classes", f"{len(counts)} ({shown})" if counts else "none"
     yield "given splits", "; ".join(files["given_splits"])[:500] or "none"
     yield "ignored", ", ".join(files["ignored"])[:500] or "nothing"
+
+
+def _shortened(words: Sequence[str]) -> str:
+    return ", ".join(words[:_SHOWN]) + (", …" if len(words) > _SHOWN else "")
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

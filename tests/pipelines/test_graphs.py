@@ -357,6 +357,33 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
         made(folder)
 
 
+def test_masks_of_tables_and_positions_of_arrays_are_the_split(tmp_path):
+    nodes = "node,x,train_mask,valid_mask,test_mask\n7,0.5,1,0,0\n5,0.5,0,0,1\n9,0.5,0,0,0\n"
+    table = write(tmp_path / "t", edges_csv="source,target\n5,7\n", nodes_csv=nodes)
+    schema, (record,) = made(table)
+    assert schema.column("node/x").fields == ("x",)
+    assert record.columns["node/masks"].tolist() == [0, 2, 255]
+    arrays = {"edge_index": [[0], [1]], "x": np.eye(4), "train_idx": [3, 0], "valid_idx": [1]}
+    _, (record,) = made(write(tmp_path / "n", a_npz=npz(**arrays)))
+    assert record.columns["node/masks"].tolist() == [0, 1, 255, 0]
+
+
+def test_nodes_are_numbered_by_row_where_they_have_no_ids(tmp_path):
+    """Also where a column looks like ids, if that is said; a feature that is named is none."""
+    tables = {"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,8\n3,9\n"}
+    folder = write(tmp_path / "t", **tables)
+    for parameters, edges in (
+        ({"node": "id"}, [[1], [0]]),
+        ({"node": "none"}, [[1], [2]]),
+        ({"feature": ("id", "x")}, [[1], [2]]),
+    ):
+        _, (record,) = made(folder, **parameters)
+        assert record.edge_index.tolist() == edges
+    # A first line of counts that do not fit is an edge.
+    _, (record,) = made(write(tmp_path / "e", edges_txt="4 2\n0 1\n1 2\n2 3\n"))
+    assert record.num_edges == 4
+
+
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "benchmark"])
 def test_arrays_are_those_of_scipy(tmp_path, form):
     from scipy import sparse
@@ -627,6 +654,12 @@ BAD = [
     ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no', not train"),
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
     ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "same name"),
+    ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 may be the numbers of nodes and edges"),
+    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "stand in 'id'"),
+    ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "stand in 'name'"),
+    ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "not 0 and 1 of 2"),
+    ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx does not hold positions"),
+    ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train is given twice"),
     ({"a_bin": b"\0\1\2"}, {}, "no graphs of a format that is known"),
     ({"edges_csv": EDGES}, {"smiles": "y"}, "no column 'y'"),
     ({"a_pt": PICKLE}, {}, "cannot be read as tensors"),

@@ -93,7 +93,7 @@ class GraphSplitParams(OwnSplitParams):
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
-    version = 2
+    version = 3
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -12,7 +13,13 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_table
+from kmip_data.pipelines.datasets.graphs.tables import (
+    Facts,
+    GraphParams,
+    Table,
+    read_table,
+    texts_of,
+)
 
 WANTS = "edges.csv with source and target, if you like nodes.csv and graphs.csv"
 Rows = dict[str, I64]  #: rows of each graph, by its name
@@ -53,8 +60,12 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
     names = ("0", "1") if "0" in edges.names else (params.source, params.target)
     columns_of_ends = [edges.ids(name) for name in names]
     if any(column.dtype == object for column in columns_of_ends):
-        columns_of_ends = [_texts(column) for column in columns_of_ends]
+        columns_of_ends = [texts_of(column) for column in columns_of_ends]
     ends = np.stack(columns_of_ends)
+    if "0" in edges.names:
+        _check_first_line(edges, ends)
+    if "node" in tables:
+        _check_ids(tables["node"], ends, facts)
     known = {params.graph, params.node, *names}
     columns = {level: table.columns(level, known, facts) for level, table in tables.items()}
     groups = _by_graph(tables, params.graph)
@@ -82,9 +93,31 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
         yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=index)
 
 
-def _texts(ids: Array) -> Array:
-    """Return ids as texts, in an object array: fixed-width texts would all be as long as the longest."""
-    return ids if ids.dtype == object else ids.astype(str).astype(object)
+def _check_first_line(edges: Table, ends: Array) -> None:
+    """Refuse a first line that counts the nodes and edges behind it, as some programs write it."""
+    first, others = ends[:, 0], ends[:, 1:]
+    if ends.dtype == object or others.shape[1] == 0 or first[1] != others.shape[1]:
+        return
+    if first[0] > others.max() - others.min():
+        raise edges.fault(
+            0,
+            f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
+            "remove the line; if it is an edge, put a line 'source target' above it",
+        )
+
+
+def _check_ids(nodes: Table, ends: Array, facts: Facts) -> None:
+    """Refuse nodes without a column of ids where another column holds those of the edges."""
+    if facts.params.node in {"none", *nodes.names}:
+        return
+    name = nodes.column_of_ids(ends.reshape(-1), facts)
+    if name:
+        raise DamagedInput(
+            f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges stand in "
+            f"{name!r}.",
+            found=", ".join(nodes.names)[:500],
+            next=f"--set node={shlex.quote(name)}; or --set node=none, where nodes are numbered by row, from 0",
+        )
 
 
 def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
@@ -116,8 +149,8 @@ def _positions(
     rows = rows_of["node"]
     ids = nodes.ids(column)[rows] if column in nodes.names else np.arange(len(rows))
     if ids.dtype != ends.dtype:
-        ids = _texts(ids)
-        ends = _texts(ends)
+        ids = texts_of(ids)
+        ends = texts_of(ends)
     index = pd.Index(ids)
     if not index.is_unique:
         row = rows[index.duplicated().argmax()]

@@ -25,7 +25,12 @@ from kmip_data.pipelines.shared.records import codes_of_masks
 PART = "split"  #: column of parts
 USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
-MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
+#: Names of arrays that choose the nodes of a part: flags, or positions (``idx``).
+MASKS = {
+    f"{name}_{kind}": (part_name(name), kind)
+    for name in (*PARTS, "valid")
+    for kind in ("mask", "masks", "idx")
+}
 _MOST_CLASSES = 65_536
 _MOST_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
@@ -54,7 +59,10 @@ class GraphParams(OwnParams):
     source: str = Field(default="source", description="column of the node that an edge leaves")
     target: str = Field(default="target", description="column of the node that an edge enters")
     graph: str = Field(default="graph", description="column of the graph of a node or edge")
-    node: str = Field(default="node", description="column of the name or number of a node")
+    node: str = Field(
+        default="node",
+        description="column of the name or number of a node; none: nodes are numbered by their rows",
+    )
     smiles: str = Field(default="smiles", description="column of the SMILES of a molecule")
     undirected: bool = Field(default=False, description="add each edge in the other direction, too")
     #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs,
@@ -131,15 +139,20 @@ class Facts:
         return {f"{level}/y": y}
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
-        """Return the parts of nodes by key, (N,) or (N, folds), from ``train_mask`` and the other masks."""
+        """Return the parts of nodes by key, (N,) or (N, folds), from the arrays named in :data:`MASKS`."""
         if not arrays:
             return {}
         self.claim(8 * nodes, where)
-        masks = []
-        for part in PARTS:
-            mask = arrays.get(f"{part}_mask", arrays.get(f"{part}_masks", np.zeros(nodes, bool)))
-            # As many rows as nodes, or as many columns.
-            masks.append(mask.T if mask.shape[-1:] == (nodes,) else mask)
+        by_part: dict[str | None, Array] = {}
+        for name, array in arrays.items():
+            part, kind = MASKS[name]
+            if part in by_part:
+                raise DamagedInput(f"{where}: {part} is given twice: {', '.join(arrays)}.")
+            if kind == "idx":
+                by_part[part] = _flags(array, nodes, f"{where}: {name}")
+            else:  # as many rows as nodes, or as many columns
+                by_part[part] = array.T if array.shape[-1:] == (nodes,) else array
+        masks = [by_part.get(part, np.zeros(nodes, bool)) for part in PARTS]
         if not any(mask.any() for mask in masks):
             return {}
         folds = {mask.shape[1] for mask in masks if mask.ndim == 2} or {1}
@@ -209,6 +222,15 @@ class Facts:
         return Column(**column, num_classes=int(high) + 1), classes
 
 
+def _flags(rows: Array, nodes: int, where: str) -> Array:
+    """Return the flags of all nodes, (N,), by the positions of some."""
+    if rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= nodes)).any():
+        raise DamagedInput(f"{where} does not hold positions of {nodes:,} nodes.")
+    flags = np.zeros(nodes, bool)
+    flags[rows] = True
+    return flags
+
+
 def numbers(targets: Array, classes: Sequence[str]) -> Array:
     """Return targets as numbers, by position in ``classes`` for texts, NaN if missing."""
     if targets.dtype == object and targets.ndim == 1:
@@ -262,6 +284,17 @@ class Table:
             return values.to_numpy()
         return values.fillna("").to_numpy(object)
 
+    def column_of_ids(self, ids: Array, facts: Facts) -> str:
+        """Return the column that seems to hold ``ids``, a name for each row; empty if none does."""
+        for name in self.names:
+            values = self.frame[name]
+            if name in facts.params.feature or values.dtype.kind == "f" or not values.is_unique:
+                continue
+            known = pd.Index(texts_of(self.column(name)))
+            if len(known) and (known.get_indexer(pd.Index(texts_of(ids))) >= 0).all():
+                return name
+        return ""
+
     def features(self, names: Sequence[str]) -> F32:
         """Return columns of finite numbers, (R, F)."""
         columns = [np.empty((len(self.frame), 0), np.float32)]
@@ -288,9 +321,14 @@ class Table:
             flat = len(labels) == 1 and facts.params.task != "multilabel"
             values[f"{facts.level}/y"] = targets[0] if flat else np.stack(targets, axis=1)
 
+        masks = {}
+        if level == "node":
+            names = [name for name in self.names if MASKS.get(name, ("", "idx"))[1] != "idx"]
+            masks = {name: self.column(name) for name in names}
+            values |= facts.masks(masks, len(self.frame), self.name)
         features = []
         for name in self.names:
-            if name in ids or name in facts.names.get("y", ()):
+            if name in ids or name in masks or name in facts.names.get("y", ()):
                 continue
             codes = self._parts(name)
             if codes is not None:
@@ -318,6 +356,11 @@ class Table:
             row = codes.index(None)
             raise self.fault(row, f"{name!r} is {texts[row]!r}, not train, val or test")
         return np.array(codes, np.uint8)
+
+
+def texts_of(ids: Array) -> Array:
+    """Return ids as texts, in an object array: fixed-width texts would all be as long as the longest."""
+    return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 
 def _code(text: object) -> int | None:
