@@ -92,9 +92,12 @@ def command(
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, given(SPLITS))
-    for source in ("city", "files"):
-        for warning in build.card.statistics.get(source, {}).get("warnings", ()):
-            click.echo(f"warning: {warning}", err=True)
+    warnings = build.card.statistics.get("city", {}).get("warnings", ())
+    manifest = load_manifest(name)
+    if manifest.recipe:
+        warnings = [note for note in build.card.notes if note not in manifest.notes]
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
     _show(build, split, as_json=as_json)
 
 
@@ -245,6 +248,10 @@ Next: kmip-data {step}""".rstrip()
 
 def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
     """Yield the summary of your own files as pairs of label and value."""
+    counts = card.statistics["classes"]["total"]
+    if card.dataset != card.manifest and counts:
+        shown = _shortened([f"{count:,}" for count in counts])
+        yield "classes", f"{len(counts)} ({shown})"
     files = card.statistics.get("files")
     if files is None:
         return
@@ -253,13 +260,11 @@ def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
             number = math.prod(column.shape)
             names = f" ({_shortened(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{names}"
-    yield "directed", files["directed"]
-    yield "self-loops", files["self_loops"]
-    yield "isolated", files["isolated_nodes"]
-    counts = card.statistics["classes"]["total"]
-    shown = _shortened([f"{count:,}" for count in counts])
-    yield "classes", f"{len(counts)} ({shown})" if counts else "none"
-    yield "given splits", "; ".join(files["given_splits"])[:500] or "none"
+    if "directed" in files:  # graphs, not point clouds
+        yield "directed", files["directed"]
+        yield "self-loops", files["self_loops"]
+        yield "isolated", files["isolated_nodes"]
+        yield "given splits", "; ".join(files["given_splits"])[:500] or "none"
     yield "ignored", ", ".join(files["ignored"])[:500] or "nothing"
 
 

@@ -110,6 +110,7 @@ class BuildPlan:
         )
 
 
+_SHOWN = 8  #: classes without a node or graph
 ROUNDED = 1e-3  #: tolerance of published averages, which are rounded
 
 
@@ -291,9 +292,21 @@ def finish_build(
             *manifest.notes,
             *about.notes,
             *_notes(raw.sample, statistics["graphs"], differing, skipped),
+            *([] if known or raw.sample else _empty_classes(schema, statistics["classes"])),
         ],
     )
     return read_card(folder)
+
+
+def _empty_classes(schema: Schema, counts: Sequence[int]) -> Iterator[str]:
+    """Yield a note if a class of the user's own data never occurs: its numbers may mean something else."""
+    empty = [str(number) for number, count in enumerate(counts) if not count]
+    if empty and schema.labels is not None:
+        more = ", …" if len(empty) > _SHOWN else ""
+        yield (
+            f"no {schema.labels.level} has the class {', '.join(empty[:_SHOWN])}{more}; classes are"
+            f" 0 to {len(counts) - 1} ({schema.labels.doc})"
+        )
 
 
 def _notes(

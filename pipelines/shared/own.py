@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -19,7 +19,7 @@ from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.format.card import Receipt
-from kmip_data.format.splits import PARTS
+from kmip_data.format.splits import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
 from kmip_data.manifest import Strict
@@ -42,12 +42,13 @@ class OwnParams(Params):
 class OwnSplitParams(SplitParams):
     """Parameters of the split."""
 
-    seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
+    seeded: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
 
     split: str = Field(
-        default="random",
-        pattern="^(random|stratified)$",
-        description="random: records dealt at random; stratified: with equal shares of the classes",
+        default="given",
+        pattern="^(given|random|stratified)$",
+        description="given: folders called train, val and test, else random; random: records dealt at "
+        "random; stratified: with equal shares of the classes",
     )
     val_fraction: float = Field(
         default=0.1,
@@ -103,13 +104,39 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         return params.class_name
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Divide records by a permutation.
+        """Divide records by the folders of their files, else by a permutation.
 
         Parts are in source order, and train is never empty.
         """
+        given = parts_by_folder(records.keys) if params.split == "given" else {}
+        if given:
+            if given["val"]:
+                return Split("folders", "given", {}, given, note="by the folders of the files")
+            options = params.model_dump(include={"split_seed", "val_fraction"})
+            name = f"folders-val{params.val_fraction:g}-seed{params.split_seed}"
+            note = f"by the folders of the files; {params.val_fraction:.0%} of train, drawn, is val"
+            parts = given | self._with_val(given["train"], records.keys, params)
+            return Split(name, "given", options, parts, note=note)
         parts = {part: rows.tolist() for part, rows in dealt(len(records.keys), params).items()}
         name = random_name(params)
         return Split(name, "random", params.model_dump(exclude={"split"}), parts)
+
+    def file_of(self, key: str) -> str:
+        """Return the name of the file of a record, whose records stay in one part."""
+        return key
+
+    def _with_val(
+        self, train: Sequence[int], keys: Sequence[str], params: OwnSplitParams
+    ) -> dict[str, list[int]]:
+        """Return train and val, of whole files that are drawn from those of ``train``."""
+        files = sorted({self.file_of(keys[row]) for row in train})
+        order = Generator(PCG64(params.split_seed)).permutation(len(files))
+        size = min(share_of(len(files), params.val_fraction or 0), len(files) - 1)
+        drawn = {files[position] for position in order[:size]}
+        parts: dict[str, list[int]] = {"train": [], "val": []}
+        for row in train:
+            parts["val" if self.file_of(keys[row]) in drawn else "train"].append(row)
+        return parts
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
@@ -148,6 +175,17 @@ def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
         "test": order[:test],
     }
     return {part: np.sort(rows[part]) for part in PARTS}
+
+
+def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
+    """Return the records of each part where all lie in folders called as parts, train among them; else none."""
+    parts: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        folder, slash, _ = key.partition("/")
+        parts.setdefault(part_name(folder.lower()) or "" if slash else "", []).append(row)
+    if len(parts) < 2 or not {"train"} <= parts.keys() <= {*PARTS}:
+        return {}
+    return {part: parts.get(part, []) for part in PARTS}
 
 
 def random_name(params: OwnSplitParams) -> str:

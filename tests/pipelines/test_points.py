@@ -221,6 +221,61 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
     assert entry[0] == "bad.txt"
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_folders_called_as_parts_are_the_split(blocks):
+    def keys(*folders: str) -> list[str]:
+        clouds = [f"{folder}/{number}.npy" for folder in folders for number in range(10)]
+        return (
+            [f"{cloud}/{block:06d}" for cloud in clouds for block in range(3)] if blocks else clouds
+        )
+
+    def dealt(names: list[str], **parameters) -> dict[str, set[str]]:
+        split = PIPELINE.split(records_of(names), PIPELINE.SplitParams(**parameters), None)
+        return {part: {names[row] for row in rows} for part, rows in split.parts.items()}
+
+    def below(names: list[str], folder: str) -> set[str]:
+        return {name for name in names if name.startswith(f"{folder}/")}
+
+    three = keys("Train", "test", "valid")
+    assert dealt(three) == {
+        "train": below(three, "Train"), "val": below(three, "valid"), "test": below(three, "test"),
+    }  # fmt: skip
+    # Without val, a tenth of the clouds of train, each with all of its blocks.
+    two = keys("test", "train")
+    parts = dealt(two)
+    assert parts["test"] == below(two, "test")
+    assert parts["train"] | parts["val"] == below(two, "train")
+    assert {name.split("/")[1] for name in parts["train"]}.isdisjoint(
+        name.split("/")[1] for name in parts["val"]
+    )
+    assert len(parts["val"]) == (3 if blocks else 1)
+    assert dealt(two, split_seed=1)["val"] != parts["val"]
+    # Other folders, or one part alone, are dealt at random.
+    for names in (keys("train", "test", "more"), keys("train"), keys("test", "val")):
+        parts = dealt(names)
+        assert parts == dealt(names, split="random")
+        assert all(parts.values())
+    assert dealt(two, split="random")["test"] != below(two, "test")
+
+
+def test_what_a_build_does_not_use_is_said(tmp_path):
+    rows = cloud()
+    rows["class"] = rows["class"] % 2 * 2
+    path = write(tmp_path, "csv", rows)
+    line = (
+        "build",
+        "points",
+        "--name=own",
+        f"--archive={path}",
+        "--quiet",
+        "--set=feature=red/255",
+    )
+    assert "ignored        green, blue, class\n" in kmip(*line).out
+    done = kmip(*line, "--set=label_column=class")
+    assert "warning: no node has the class 1; classes are 0 to 2" in done.err
+    assert "node features  4 (x [unit of the file]," in done.out
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, count, islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -75,6 +76,8 @@ class GraphSource(Strict):
 
 class GraphSplitParams(OwnSplitParams):
     """Parameters of the split."""
+
+    seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
 
     split: str = Field(
         default="given",

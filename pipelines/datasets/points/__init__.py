@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -19,7 +19,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.manifest import Strict
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.datasets.points.files import READERS, read_points
 from kmip_data.pipelines.shared.clouds import (
     PointParams,
@@ -123,8 +123,10 @@ class OwnPointParams(PointParams, OwnParams):
         return tuple(column.strip() for column in self.position.split(","))
 
 
-def _scaled(feature: str) -> tuple[str, float]:
-    """Return the column and the divisor of ``red/255``."""
+def _source(feature: str, columns: Collection[str]) -> tuple[str, float]:
+    """Return the column and the divisor of ``red/255``, which may be the name of a column itself."""
+    if feature in columns:
+        return feature, 1.0
     name, _, number = feature.rpartition("/")
     # A name may hold a slash: only a number behind the last one is a divisor.
     with contextlib.suppress(ValueError):
@@ -175,12 +177,23 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return params.model_copy(update={"classes": max(largest + 1, 1)})
 
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
-        """Do nothing: each unit reads its cloud."""
+        """Write nothing: each unit reads its cloud."""
         if params.block is not None and params.k >= params.block_points:
             raise UsageError(
                 f"--k {params.k} is too large for blocks of {params.block_points} points."
             )
-        return Prepared(raw.path, {"clouds": sorted(raw.members)})
+        clouds = sorted(raw.members)
+        ignored: list[str] = []
+        with contextlib.suppress(DamagedInput):  # stops or is skipped when its record is made
+            columns = read_points(raw.path / clouds[0], clouds[0])
+            used = {*params.position_columns, params.label_column}
+            used |= {_source(feature, columns)[0] for feature in params.feature}
+            ignored = [name for name in columns if name not in used]
+        return Prepared(raw.path, {"clouds": clouds, "ignored": ignored})
+
+    def about(self, prepared: Prepared, params: OwnPointParams) -> About:
+        """Return the columns of the first cloud that are not used."""
+        return About({"files": {"ignored": prepared.plan["ignored"]}})
 
     def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
         """Make each cloud a shard; a limit counts clouds."""
@@ -253,13 +266,15 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return record
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Divide clouds at random, each with all of its overlapping blocks.
+        """Divide clouds by their folders, else at random, each with all of its overlapping blocks.
 
         Blocks of a single cloud are divided as records.
         """
         split = super().split(records, params, raw)
+        if split.rule == "given":
+            return split
         # Blocks of one cloud overlap by half: in two parts they would leak into the test.
-        clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
+        clouds = {row: self.file_of(key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
         val = len(split.parts["val"])
@@ -275,6 +290,10 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             seed=seed,
         )
         return replace(split, parts=parts, note="whole clouds are dealt: blocks of one overlap")
+
+    def file_of(self, key: str) -> str:
+        """Return the name of a cloud, by the key of one of its blocks."""
+        return re.sub(r"/\d{6}$", "", key)
 
     def name_parts(self, params: OwnPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
@@ -319,8 +338,7 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     xyz = np.column_stack([column(axis) for axis in params.position_columns])
     features = np.empty((len(xyz), len(params.feature)))
     for number, feature in enumerate(params.feature):
-        # A column may be called red/255 itself.
-        source, divisor = (feature, 1.0) if feature in columns else _scaled(feature)
+        source, divisor = _source(feature, columns)
         features[:, number] = column(source) / divisor
 
     # Labels are compared as floats: 1.5 must not become class 1.

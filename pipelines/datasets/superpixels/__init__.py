@@ -109,7 +109,11 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         columns = (
             feature_column("node/x", graph.FIELDS, doc, stored="float16"),
             feature_column("edge/attr", fields, "of the pair of superpixels"),
-            class_column("node/y", params.classes, "class at the rounded centroid"),
+            class_column(
+                "node/y",
+                params.classes,
+                f"class of the mask at the rounded centroid; {params.void} is none, and no class is 0",
+            ),
         )
         pos = View(attribute="pos", source="node/x", start=12, stop=14)
         return Schema(
