@@ -657,6 +657,7 @@ BAD = [
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 may be the numbers of nodes and edges"),
     ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "stand in 'id'"),
     ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "stand in 'name'"),
+    ({"edges_csv": "graph_id,source,target\n1,0,1\n2,0,1\n"}, {}, "'graph_id' seems to be it"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "not 0 and 1 of 2"),
     ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx does not hold positions"),
     ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train is given twice"),

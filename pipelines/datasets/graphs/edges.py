@@ -23,6 +23,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
 
 WANTS = "edges.csv with source and target, if you like nodes.csv and graphs.csv"
 Rows = dict[str, I64]  #: rows of each graph, by its name
+GRAPH_NAMES = {"graph_id", "graph_idx", "graph_index", "graphid"}
 #: File without its suffix -> level of its rows; graphs are in the order of the first of these.
 LEVELS = {"graphs": "graph", "nodes": "node", "edges": "edge"}
 
@@ -64,6 +65,7 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
     ends = np.stack(columns_of_ends)
     if "0" in edges.names:
         _check_first_line(edges, ends)
+    _check_graphs(tables, params)
     if "node" in tables:
         _check_ids(tables["node"], ends, facts)
     known = {params.graph, params.node, *names}
@@ -104,6 +106,19 @@ def _check_first_line(edges: Table, ends: Array) -> None:
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
             "remove the line; if it is an edge, put a line 'source target' above it",
         )
+
+
+def _check_graphs(tables: Mapping[str, Table], params: GraphParams) -> None:
+    """Refuse tables of one graph with a column that seems to name the graph of each row."""
+    if any(params.graph in table.names for table in tables.values()):
+        return
+    for table in tables.values():
+        for name in table.names:
+            if name.lower() in GRAPH_NAMES and name not in params.feature:
+                raise DamagedInput(
+                    f"{table.name} has no column {params.graph!r}, and {name!r} seems to be it.",
+                    next=f"--set graph={shlex.quote(name)}; a feature is named: --set feature=COLUMN",
+                )
 
 
 def _check_ids(nodes: Table, ends: Array, facts: Facts) -> None:
