@@ -125,7 +125,7 @@ def _check_ids(nodes: Table, ends: Array, facts: Facts) -> None:
     """Refuse nodes without a column of ids where another column holds those of the edges."""
     if facts.params.node in {"none", *nodes.names}:
         return
-    name = nodes.column_of_ids(ends.reshape(-1), facts)
+    name = nodes.column_of_ids(pd.unique(ends.reshape(-1)), facts)
     if name:
         raise DamagedInput(
             f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges stand in "

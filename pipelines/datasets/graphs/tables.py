@@ -285,13 +285,19 @@ class Table:
         return values.fillna("").to_numpy(object)
 
     def column_of_ids(self, ids: Array, facts: Facts) -> str:
-        """Return the column that seems to hold ``ids``, a name for each row; empty if none does."""
+        """Return the column that seems to hold the distinct ``ids``; empty if none does."""
+        if len(ids) > len(self.frame):
+            return ""
         for name in self.names:
             values = self.frame[name]
             if name in facts.params.feature or values.dtype.kind == "f" or not values.is_unique:
                 continue
-            known = pd.Index(texts_of(self.column(name)))
-            if len(known) and (known.get_indexer(pd.Index(texts_of(ids))) >= 0).all():
+            known = self.column(name)
+            wanted = ids
+            if known.dtype != ids.dtype:
+                known = texts_of(known)
+                wanted = texts_of(ids)
+            if len(known) and pd.Index(wanted).isin(known).all():
                 return name
         return ""
 
