@@ -265,7 +265,7 @@ def open(  # noqa: A001 -- its public name
     split_name: str | None = None,
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
-    **parameters: object,
+    **parameters: Any,
 ) -> ShardedDataset:
     """Open a finished build. Nothing is built, and no complete file is downloaded.
 
