@@ -414,7 +414,7 @@ def _check_record(
             f"Record {key!r} does not follow the schema: {subject} is wrong.",
             expected=str(expected),
             found=str(value),
-            next="report it with the key of the record; its raw file may be damaged",
+            next="repair the record, or the raw file that it comes from",
         )
 
     # 1. Key and size.
