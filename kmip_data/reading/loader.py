@@ -54,7 +54,7 @@ class GraphLoader(DataLoader[Any]):
     shuffle, seed
         A new order every epoch, fixed by ``seed``. Epochs count up with each ``iter(loader)``;
         :meth:`set_epoch` sets the next one.
-    num_workers
+    num_workers, persistent_workers
         PyTorch's word for ``prefetch``: 0 makes each batch on request, as ``prefetch=0``; any other
         number leaves ``prefetch`` as it is. No process is started.
     generator
@@ -124,6 +124,7 @@ class GraphLoader(DataLoader[Any]):
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
         num_workers: int | None = None,
+        persistent_workers: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         # Long: every argument is checked, and kept as an attribute.

@@ -306,7 +306,9 @@ def test_a_generator_gives_the_order_of_torch(numbers):
 
 
 def test_a_loader_is_a_dataloader_that_shows_its_arguments(numbers):
-    loader = GraphLoader(numbers, 4, shuffle=True, seed=2, compact=False, num_workers=3)
+    loader = GraphLoader(
+        numbers, 4, shuffle=True, seed=2, compact=False, num_workers=3, persistent_workers=True
+    )
     assert isinstance(loader, torch.utils.data.DataLoader)
     assert repr(loader) == (
         "GraphLoader(ShardedDataset(numbered, 50 graphs), batch_size=4, shuffle=True, seed=2)"
