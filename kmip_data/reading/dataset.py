@@ -367,9 +367,27 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if label.num_classes is not None:
             return label.num_classes
         # No number in the schema: all labels are read, and nothing else.
-        labels = Assembler(self._store, [label], edges=False, lengths=False)
-        values = make_batch(labels, self.records).y
+        values = self._of_all(label)
         return int(self._infer_num_classes(values)) if values.numel() else 0
+
+    if not TYPE_CHECKING:  # else a misspelt attribute would pass the checks of a user's script
+
+        def __getattr__(self, name: str) -> torch.Tensor:
+            """Return an attribute of all graphs in one tensor, such as ``y``, without the transform.
+
+            As PyTorch Geometric's ``InMemoryDataset`` does; nothing else is read.
+            """
+            if "_assembler" in self.__dict__:  # not while an instance is unpickled
+                if field := self._field(name):
+                    return self._of_all(field)
+                if name in self._masks or (name == "edge_index" and len(self) == 1):
+                    return self.get(0)[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _of_all(self, field: Field) -> torch.Tensor:
+        values = Assembler(self._store, [field], edges=False, lengths=False)
+        column: torch.Tensor = make_batch(values, self.records)[field.attribute]
+        return column
 
     def _field(self, attribute: str) -> Field | None:
         for field in self._assembler.fields:

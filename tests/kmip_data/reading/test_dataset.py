@@ -120,6 +120,15 @@ def test_properties_are_pygs(dataset):
     assert dataset.has_process is False
 
 
+def test_an_attribute_of_all_graphs_is_pygs(dataset):
+    for ours in (dataset, dataset[[7, 2, 11]]):
+        theirs = Memory(list(ours))
+        for name in ("x", "y", "pos"):
+            assert torch.equal(getattr(ours, name), getattr(theirs, name))
+    for name in ("edge_index", "z", "_data", "__deepcopy__"):
+        assert not hasattr(dataset, name)
+
+
 def test_a_summary_is_printed(dataset):
     """PyTorch Geometric's, by a package that it leaves to others to install."""
     assert f"#graphs={len(dataset)}" in str(dataset.get_summary())
@@ -258,6 +267,8 @@ def test_one_graph_has_masks(one_graph):
             assert dataset[0][name].any()
             del item[name]
         assert_same(item, expected(record))
+        for name in ("x", "train_mask", "edge_index"):
+            assert torch.equal(getattr(dataset, name), dataset[0][name])
 
 
 def test_pickled_and_copied(build, records):
