@@ -55,6 +55,8 @@ class SplitParams(Strict):
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw at random
     only: ClassVar[Mapping[str, str]] = {}  #: parameter -> the rule that reads it
+    #: Rule whose records and sizes of parts the stratified one keeps; ``None``: the default.
+    sizes_of: ClassVar[str | None] = None
 
     split: str = Field(default="upstream", description="rule")
     split_seed: int = Field(

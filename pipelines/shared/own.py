@@ -43,6 +43,7 @@ class OwnSplitParams(SplitParams):
     """Parameters of the split."""
 
     seeded: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
+    sizes_of: ClassVar[str | None] = "random"
 
     split: str = Field(
         default="given",

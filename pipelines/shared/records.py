@@ -252,15 +252,16 @@ def _stratified_split(
     params: SplitParams,
     raw: Path | None,
 ) -> Split:
-    """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
+    """Deal the records that another rule, mostly the default, deals to ``pipeline.stratified_parts`` anew.
 
     Graphs are grouped by their label, by their set of labels where several may hold, or by the most
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.splits.stratified_draw`).
     """
-    default_rule = type(params).model_fields["split"].default
-    default = pipeline.split(records, params.model_copy(update={"split": default_rule}), raw)
-    name = f"stratified{default.name.removeprefix(default.rule)}"
+    rule = params.sizes_of or type(params).model_fields["split"].default
+    default = pipeline.split(records, params.model_copy(update={"split": rule}), raw)
+    rest = default.name.removeprefix(default.rule)
+    name = f"stratified-{rest}" if rest == default.name else f"stratified{rest}"
     seed = f"-seed{params.split_seed}"
     if seed not in name:
         name += seed

@@ -258,6 +258,22 @@ def test_folders_called_as_parts_are_the_split(blocks):
     assert dealt(two, split="random")["test"] != below(two, "test")
 
 
+def test_a_stratified_split_has_the_shares_that_are_asked_for_not_those_of_folders(tmp_path):
+    for number in range(10):
+        folder = tmp_path / "clouds" / ("train" if number % 2 else "test")
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / f"{number}.npy", table(cloud(20, number)))
+    line = ("build", "points", "--name=own", f"--archive={tmp_path / 'clouds'}", "--k=4", "--quiet")
+    line = (*line, "--set=label_column=6", f"--home={tmp_path / 'home'}", "--json")
+    for options, sizes in (
+        ((), [4, 1, 5]),
+        (("--split-rule=stratified",), [8, 1, 1]),
+        (("--split-rule=stratified", "--set=test_fraction=0.3"), [6, 1, 3]),
+    ):
+        splits = kmip(*line, *options).json["splits"]
+        assert [splits[part]["graphs"] for part in ("train", "val", "test")] == sizes
+
+
 def test_what_a_build_does_not_use_is_said(tmp_path):
     rows = cloud()
     rows["class"] = rows["class"] % 2 * 2

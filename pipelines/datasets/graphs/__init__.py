@@ -78,6 +78,7 @@ class GraphSplitParams(OwnSplitParams):
     """Parameters of the split."""
 
     seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
+    sizes_of: ClassVar[str | None] = None
 
     split: str = Field(
         default="given",
