@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One more than cores: many tests wait for processes of their own.
-WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# As many as cores: each further worker imports everything once more.
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 PYTHONS ?= 3.11 3.12 3.13 3.14
 NEEDED ?= 3.11 3.12 3.13
 # A test that outgrows 12 GiB fails by itself, where the system would stop whatever runs beside it.

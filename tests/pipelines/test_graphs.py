@@ -379,6 +379,9 @@ def test_nodes_are_numbered_by_row_where_they_have_no_ids(tmp_path):
     ):
         _, (record,) = made(folder, **parameters)
         assert record.edge_index.tolist() == edges
+    # Labels count the last nodes, where no edge and no feature does.
+    arrays = {"edge_index": [[0], [1]], "y": [0, 1, 0]}
+    assert made(write(tmp_path / "l", a_npz=npz(**arrays)))[1][0].num_nodes == 3
     # A first line of counts that do not fit is an edge.
     _, (record,) = made(write(tmp_path / "e", edges_txt="4 2\n0 1\n1 2\n2 3\n"))
     assert record.num_edges == 4
@@ -410,6 +413,59 @@ def test_arrays_are_those_of_scipy(tmp_path, form):
         np.testing.assert_array_equal(record.columns["node/x"], attr.toarray().astype(np.float32))
         assert record.columns["node/y"].tolist() == (np.arange(8) % 3 - 1).tolist()
         assert schema.labels.num_classes == 2
+
+
+@pytest.mark.parametrize("symmetry", ["symmetric", "general"])
+@pytest.mark.parametrize("field", ["real", "pattern"])
+def test_matrix_market_is_what_scipy_reads(tmp_path, symmetry, field):
+    from scipy import io, sparse
+
+    matrix = sparse.random_array((8, 8), density=0.3, rng=0)
+    matrix = matrix + matrix.T if symmetry == "symmetric" else matrix
+    folder = write(tmp_path / "m")
+    io.mmwrite(folder / "a.mtx", matrix, field=field, symmetry=symmetry)
+    _, (record,) = made(folder)
+    read = io.mmread(folder / "a.mtx").toarray().astype(np.float32)
+    weights = record.columns.get("edge/edge_attr", np.ones((record.num_edges, 1)))
+    dense = np.zeros((8, 8), np.float32)
+    dense[tuple(record.edge_index)] = weights[:, 0]
+    np.testing.assert_array_equal(dense, read)
+    assert ("edge/edge_attr" in record.columns) == (field == "real")
+
+
+def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
+    classes = np.array([2, 0, 1, 2])
+    file = npz(edge_index=[[0, 1], [1, 2]], labels=np.eye(3)[classes])
+    folder = write(tmp_path / "n", a_npz=file)
+    with pytest.raises(DamagedInput, match="has a single 1") as caught:
+        made(folder)
+    assert "task=classification" in caught.value.parts["next"]
+    column = made(folder, task="multilabel")[0].labels
+    assert (column.shape, column.stored) == ((3,), "uint8")
+    line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")
+    home = tmp_path / "home"
+    assert kmip(*line, "--set=task=classification", f"--home={home}").code == 0
+    data = kmip_data.open("own", split=None, home=home)[0]
+    assert data.y.tolist() == classes.tolist()
+
+
+def test_columns_without_names(tmp_path):
+    """The index that pandas writes is no feature, and no number of a node that its row has not."""
+    index = {"edges_csv": ",source,target\n0,0,1\n1,1,2\n", "nodes_csv": ",mass\n0,5\n1,6\n2,7\n"}
+    schema, (record,) = made(write(tmp_path / "i", **index))
+    assert schema.column("node/x").fields == ("mass",)
+    assert "edge/edge_attr" not in record.columns
+    other = write(tmp_path / "o", **{**index, "nodes_csv": ",mass\n0,5\n2,6\n1,7\n"})
+    with pytest.raises(DamagedInput, match="the ids of the edges stand in 'Unnamed: 0'"):
+        made(other)
+    _, (record,) = made(other, node="Unnamed: 0")
+    assert record.edge_index.tolist() == [[0, 2], [2, 1]]
+    # Lines of a matrix, or a node and its neighbours, have no names either.
+    matrix = write(tmp_path / "m", edges_txt="% a matrix\n0 1 1 0\n1 0 0 1\n")
+    with pytest.raises(DamagedInput, match="4 columns and no names"):
+        made(matrix)
+    _, (record,) = made(matrix, feature=("3",))
+    assert record.columns["edge/edge_attr"].tolist() == [[0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -689,6 +745,10 @@ BAD = [
     ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "which is no regression"),
     ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: node/y is not as in"),
     ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks of .2, 3. splits"),
+    ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels for a graph of 3 nodes"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n"}, {}, "2 x 3 real values"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "no adjacency matrix"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "edges is not an array"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "edges is not an array"),
     ({"a_graphml": LARGE}, {}, "OverflowError"),
@@ -791,6 +851,10 @@ def far_tensors() -> bytes:
 
 #: File -> its bytes, and what is said; each takes 5 to 100 GB where it is read.
 HUGE_FILES = {
+    "many.mtx": (
+        lambda: b"%%MatrixMarket matrix coordinate pattern general\n9 9 999999999\n1 1\n",
+        r"many\.mtx needs about 48\.0 GB",
+    ),
     "far.npz": (
         lambda: npz(edge_index=np.array([[0], [2**31]])),
         "2,147,483,649 nodes needs about",

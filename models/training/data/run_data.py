@@ -156,7 +156,7 @@ class RunData(ABC):
                 sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
                 raise UsageError(
                     f"The {part} part of the split {split_name} has no {self.unit}: {sizes or 'all empty'}.",
-                    next="use another split, a build without --limit, or save(…, split=…) with this part",
+                    next="--split-rule random, a build without --limit, or save(…, split=…) with this part",
                 )
         self.task = task_of(column, config, self._kinds(column, config))
         # A manifest may name another metric than the usual one of its targets.

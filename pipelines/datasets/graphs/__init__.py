@@ -27,6 +27,7 @@ from kmip_data.pipelines.datasets.graphs import (
     arrays,
     citations,
     edges,
+    matrices,
     networks,
     smiles,
     tensors,
@@ -35,6 +36,7 @@ from kmip_data.pipelines.datasets.graphs import (
 from kmip_data.pipelines.datasets.graphs.links import Links
 from kmip_data.pipelines.datasets.graphs.tables import (
     NO_CLASS,
+    OTHER_FORMATS,
     Facts,
     GraphParams,
     first_member,
@@ -56,7 +58,7 @@ from kmip_data.pipelines.shared.own import (
 from kmip_data.pipelines.shared.records import units_of_rows
 
 #: Formats in the order in which they are tried.
-FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)
+FORMATS = (citations, tensors, arrays, matrices, networks, tudataset, smiles, edges)
 KEY_LENGTH = 160
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_NODE = 32
@@ -97,7 +99,7 @@ class GraphSplitParams(OwnSplitParams):
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
-    version = 3
+    version = 4
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
@@ -152,6 +154,13 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         if not survey.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
 
+        if survey.graphs == 1 and facts.values > 1:
+            raise DamagedInput(
+                f"There are {facts.values:,} labels for a graph of {survey.most_nodes:,} nodes.",
+                expected="a label for each node, or one for the graph",
+                next="check the files; nodes without edges or features count by num_nodes of a Data",
+            )
+
         columns = survey.columns(facts)
         if survey.is_molecule:
             require_extra("chem", self.manifest.name)
@@ -178,7 +187,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             "isolated_nodes": links.isolated,
             "given_splits": _given_splits(schema),
             "ignored": list(facts.ignored),
-            "warnings": [links.warning] if links.warning else [],
+            "warnings": [warning for warning in (links.warning, survey.warning) if warning],
         }
         resolved._read = (schema, classes, survey.graphs, per_unit, summary)  # noqa: SLF001
         return resolved
@@ -215,6 +224,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             columns = dict(record.columns)
             if target is not None:
                 y = numbers(columns[target.key], classes)
+                if target.num_classes and not target.shape and y.ndim > 1:
+                    y = y.argmax(axis=1)
                 if target.low == NO_CLASS:
                     y = np.nan_to_num(y, nan=NO_CLASS)
                 columns[target.key] = y.astype(target.stored)
@@ -340,6 +351,14 @@ class _Survey:
             if key in values and not np.isfinite(values[key]).all():
                 self.unfinished.add(key)
 
+    @property
+    def warning(self) -> str:
+        """Warning of values that are no finite numbers; empty if all are."""
+        if not self.unfinished:
+            return ""
+        names = ", ".join(sorted(key.partition("/")[2] for key in self.unfinished))
+        return f"not all values of {names} are finite: a loss that meets one is NaN"
+
     def columns(self, facts: Facts) -> list[Column]:
         """Return the columns of the schema except the targets."""
         columns = []
@@ -391,6 +410,7 @@ def read_graphs(
         "These are no graphs of a format that is known.",
         expected="; or ".join(form.WANTS for form in FORMATS),
         found="; ".join(shown[:4]),
+        next=OTHER_FORMATS,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
@@ -67,9 +68,7 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         nodes = matrix.shape[0]
         if matrix.shape != (nodes, nodes):
             raise ValueError(f"the adjacency has the shape {matrix.shape}")
-        edges = np.stack([matrix.row, matrix.col])
-        if (matrix.data != 1).any():
-            columns["edge/edge_attr"] = matrix.data.astype(np.float32)[:, None]
+        edges, columns = edges_of(matrix)
 
     # A small sparse matrix may declare any shape: check before making it dense.
     features = _matrix(file, _FEATURES)
@@ -78,7 +77,10 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         nodes = nodes or rows
         if rows != nodes or math.prod(axes) > _MOST_FEATURES:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
-    nodes = nodes or nodes_of(edges)
+    label = facts.label_of(file.names, _LABELS, name)
+    y = np.atleast_1d(file.whole(label)) if label else np.empty(0)
+    # Labels also count nodes that no edge has.
+    nodes = nodes or max(nodes_of(edges), len(y))
     check_edges(edges, nodes, name)
     if features is not None:
         if math.prod(features.shape) > max(_MOST_CELLS, 1_000 * features.nnz):
@@ -86,9 +88,7 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         facts.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)
 
-    label = facts.label_of(file.names, _LABELS, name)
     if label:
-        y = np.atleast_1d(file.whole(label))
         level = "node" if len(y) == nodes else "graph"
         columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
     masks = {key: file.whole(key) for key in MASKS if key in file.names}
@@ -96,6 +96,14 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
     facts.ignored |= dict.fromkeys(key for key in file.names if key not in file.read)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
+
+
+def edges_of(adjacency: Any) -> tuple[I64, dict[str, Any]]:
+    """Return the edges (2, E) of a sparse matrix, and its values as ``edge_attr`` where they differ from 1."""
+    edges = np.stack([adjacency.row, adjacency.col])
+    if (adjacency.data == 1).all():
+        return edges, {}
+    return edges, {"edge/edge_attr": adjacency.data.astype(np.float32)[:, None]}
 
 
 def _matrix(file: NpzFile, names: Sequence[str]) -> Any:

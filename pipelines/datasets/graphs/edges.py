@@ -58,7 +58,10 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
     params = facts.params
     edges = tables["edge"]
     facts.require([*tables.values()])
-    names = ("0", "1") if "0" in edges.names else (params.source, params.target)
+    names = (params.source, params.target)
+    if "0" in edges.names:
+        _check_unnamed(edges, params)
+        names = ("0", "1")
     columns_of_ends = [edges.ids(name) for name in names]
     if any(column.dtype == object for column in columns_of_ends):
         columns_of_ends = [texts_of(column) for column in columns_of_ends]
@@ -105,6 +108,17 @@ def _check_first_line(edges: Table, ends: Array) -> None:
             0,
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
             "remove the line; if it is an edge, put a line 'source target' above it",
+        )
+
+
+def _check_unnamed(edges: Table, params: GraphParams) -> None:
+    """Refuse columns without names behind a weight: neighbours of a node, or rows of a matrix, look so."""
+    if len(edges.names) > 3 and not params.feature:
+        raise DamagedInput(
+            f"{edges.name} has {len(edges.names)} columns and no names.",
+            expected="two ids of nodes and at most a weight, or names in the first line",
+            next="--set feature=2 for each column that is a feature of edges, or --set feature=none; a matrix: "
+            "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,8 @@ _MOST_CLASSES = 65_536
 _MOST_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _HEAD = 2**16
+_UNNAMED = "Unnamed: "  #: beginning of pandas's name for a column without one, such as its index
+OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 2**20  #: bytes of text
 _BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
@@ -79,6 +82,7 @@ class Facts:
     params: GraphParams
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: attribute -> its columns
     level: str = "graph"  #: of the targets
+    values: int = 0  #: of a graph's target, where rows of an array alone tell its level
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
     #: Ordered names of unread arrays, columns and files.
     ignored: dict[str, None] = field(default_factory=dict)
@@ -136,6 +140,7 @@ class Facts:
             y = y.reshape(-1)
             self.names["y"] = (name,)
         self.level = level
+        self.values = y.size if level == "graph" else 0
         return {f"{level}/y": y}
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
@@ -174,7 +179,7 @@ class Facts:
         classes: tuple[str, ...] = ()
         if y.dtype == object and y.ndim == 1:
             classes = tuple(sorted({*y.astype(str)} - {""}))
-        y = numbers(y, classes)
+        y = self._classes_of_one_hot(numbers(y, classes))
         known = y[~np.isnan(y)]
         low = known.min(initial=np.inf)
         high = known.max(initial=-np.inf)
@@ -221,6 +226,26 @@ class Facts:
         column |= {"presented": "int64", "stored": stored, "low": low, "high": int(high)}
         return Column(**column, num_classes=int(high) + 1), classes
 
+    def _classes_of_one_hot(self, y: Array) -> Array:
+        """Return the position of the only 1 of each row if that is the class; raise if nothing says so."""
+        task = self.params.task
+        if task in {"multilabel", "regression"} or not is_one_hot(y):
+            return y
+        if task is None:
+            raise DamagedInput(
+                f"Each row of the labels {', '.join(self.names['y'])} has a single 1.",
+                expected="one class, or several labels",
+                next="--set task=classification, where its position is the class; else --set task=multilabel",
+            )
+        classes: Array = y.argmax(axis=1).astype(np.float64)
+        return classes
+
+
+def is_one_hot(y: Array) -> bool:
+    """True for several columns with one 1 in each row, and 0 elsewhere."""
+    several = y.ndim == 2 and y.shape[1] > 1
+    return several and bool((np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all())
+
 
 def _flags(rows: Array, nodes: int, where: str) -> Array:
     """Return the flags of all nodes, (N,), by the positions of some."""
@@ -262,10 +287,14 @@ class Table:
 
     def missing(self, name: str) -> DamagedInput:
         """Return the error for a missing column."""
+        hint = "--set source=, target=, graph=, label=, feature= or smiles= and one of the columns"
+        if name in {"source", "target"} and len(self.names) > 1:
+            source, target = map(shlex.quote, self.names[:2])
+            hint = f"--set source={source} --set target={target}, if these are the ends of an edge"
         return DamagedInput(
             f"{self.name} has no column {name!r}.",
             found=", ".join(self.names)[:500],
-            next="--set source=, target=, graph=, label=, feature= or smiles= and one of the columns",
+            next=hint,
         )
 
     def ids(self, name: str) -> Array:
@@ -291,6 +320,8 @@ class Table:
         for name in self.names:
             values = self.frame[name]
             if name in facts.params.feature or values.dtype.kind == "f" or not values.is_unique:
+                continue
+            if name.startswith(_UNNAMED) and (values == np.arange(len(values))).all():
                 continue
             known = self.column(name)
             wanted = ids
@@ -335,6 +366,9 @@ class Table:
         features = []
         for name in self.names:
             if name in ids or name in masks or name in facts.names.get("y", ()):
+                continue
+            if name.startswith(_UNNAMED) and name not in facts.params.feature:
+                facts.ignored[f"a column without a name in {self.name}"] = None
                 continue
             codes = self._parts(name)
             if codes is not None:
@@ -438,7 +472,7 @@ def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
     try:
         lines = head_of(path, _HEAD).decode("utf-8-sig", "replace").split("\n")
         comments = 0
-        while lines[comments].startswith("#") and comments < len(lines) - 1:
+        while lines[comments].startswith(("#", "%")) and comments < len(lines) - 1:
             comments += 1
         line = lines[comments]
         mark = next((mark for mark in "\t,; " if mark in line), ",")
@@ -476,4 +510,5 @@ def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
             f"{path.name} cannot be read as a table.",
             expected="UTF-8 text, or gzip of it, with as many fields in each line",
             found=" ".join(str(error).split())[:300],
+            next=OTHER_FORMATS,
         ) from error

@@ -27,6 +27,14 @@ _ALLOWED = {
     "builtins.dict": never_called("dict"),
     "__builtin__.dict": never_called("dict"),
 }
+#: Part of the name of a refused type -> value to save instead.
+_INSTEAD = {
+    "data.batch": "batch.to_data_list()",
+    "HeteroData": "data.to_homogeneous()",
+    "_rebuild_sparse_tensor": "data with edge_index, and x.to_dense()",
+    "BFloat16Storage": "data with x.float()",
+    "Complex": "data with torch.view_as_real(x).flatten(1)",
+}
 _ROWS_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 
 
@@ -72,11 +80,23 @@ def _graphs(
     for file in files:
         stem = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
-        for value in stream_values(folder / file, _ALLOWED):
+        for value in _values(folder / file):
             for item in _items(value, file):
                 where = f"{file}, graph {number} (from 0)"
                 yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
                 number += 1
+
+
+def _values(path: Path) -> Iterator[object]:
+    """Yield the items of a file; refused types come with the call that makes plain graphs of them."""
+    try:
+        yield from stream_values(path, _ALLOWED)
+    except DamagedInput as error:
+        refused = str(error.parts.get("found"))
+        for name, call in _INSTEAD.items():
+            if name in refused:
+                error.parts["next"] = f"torch.save({call}, {path.name!r})"
+        raise
 
 
 def _attributes(value: object) -> object:
