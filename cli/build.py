@@ -248,8 +248,21 @@ Next: kmip-data {step}""".rstrip()
 
 def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
     """Yield the summary of your own files as pairs of label and value."""
+    from kmip_data.format.targets import kind_of
+
+    if card.dataset == card.manifest:
+        return
+    target = card.schema_.labels
+    if target is not None:
+        number = math.prod(target.shape)
+        kinds = {"single-label": "a class", "multilabel": f"{number} labels"}
+        what = kinds.get(kind_of(target), f"{number} numbers" if number > 1 else "a number")
+        yield (
+            "target",
+            f"{what} of each {target.level} ({_shortened(target.fields or (target.doc,))})",
+        )
     counts = card.statistics["classes"]["total"]
-    if card.dataset != card.manifest and counts:
+    if counts:
         shown = _shortened([f"{count:,}" for count in counts])
         yield "classes", f"{len(counts)} ({shown})"
     files = card.statistics.get("files")

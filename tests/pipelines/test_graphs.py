@@ -964,7 +964,14 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     assert done.err.count("warning: no edge of the files has its reverse") == 1
     line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
     text = kmip(*line, f"--home={tmp_path / 'a'}").out
-    for words in (r"self-loops +1", r"isolated +2", r"classes +2 \(2, 3\)", r"ignored +notes"):
+    target = r"target +a class of each node \(node_labels\)"
+    for words in (
+        target,
+        r"self-loops +1",
+        r"isolated +2",
+        r"classes +2 \(2, 3\)",
+        r"ignored +notes",
+    ):
         assert re.search(words, text), text
 
     both = built(tmp_path / "b", "--set=undirected=true", a_npz=file)

@@ -27,6 +27,14 @@ def test_trocadero_is_what_osmnx_loads():
     assert ours.street_count.tolist() == [counts[node] for node in ours.node_id.tolist()]
 
 
+def test_swapped_coordinates_are_refused(tmp_path):
+    text = shared_data("osm", "paris_trocadero.graphml").read_text("utf-8")
+    x, y = (re.search(f'attr.name="{name}"', text)[0] for name in "xy")
+    swapped = text.replace(x, "x?").replace(y, x).replace("x?", y)
+    with pytest.raises(DamagedInput, match="x is the longitude"):
+        read_graphml(write(tmp_path, swapped))
+
+
 def test_what_osmnx_saves_is_the_graph_of_the_file(tmp_path):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
     write_streets(source, tmp_path / "streets.osm")
@@ -48,7 +56,7 @@ GOOD = """<?xml version="1.0"?><graphml xmlns="http://graphml.graphdrawing.org/x
 <graph edgedefault="directed">
 <node id="1"><data key="a">10.1</data><data key="b">50</data></node>
 <node id="2"><data key="a">10.2</data><data key="b">50</data></node>
-<edge source="1" target="2"><data key="c">12.5</data><data key="d">['2', '10', '2']</data></edge>
+<edge source="1" target="2"><data key="c">7200.5</data><data key="d">['2', '10', '2']</data></edge>
 </graph></graphml>"""
 
 
@@ -61,7 +69,7 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_a_small_file(tmp_path):
     graph = read_graphml(write(tmp_path, GOOD))
     assert graph.node_id.tolist() == [1, 2]
-    assert graph.length.tolist() == [12.5]
+    assert graph.length.tolist() == [7200.5]
     assert graph.values["lanes"] == [("10", "2")]
     assert graph.street_count is None
     call = "[__import__('os').system('false')]"  # a list is never run
@@ -77,9 +85,10 @@ WRONG = [
     ("</graphml>", "", "cannot be read"),
     ('attr.name="x"', 'attr.name="lon"', "x of node 1 is 'missing'"),
     ('attr.name="length"', 'attr.name="weight"', "length of edge 0 is 'missing'"),
-    ("12.5", "long", "length of edge 0 is 'long'"),
-    ("12.5", "-3", "negative length"),
-    ("12.5", "nan", "length of edge 0 is 'nan'"),
+    ("7200.5", "long", "length of edge 0 is 'long'"),
+    ("7200.5", "-3", "negative length"),
+    ("7200.5", "nan", "length of edge 0 is 'nan'"),
+    ("7200.5", "7.2", "100% of the streets are shorter"),
     (">10.1<", ">385000<", "not on the map"),
     ('target="2"', 'target="3"', "x of node 3 is 'missing'"),
     ('id="2"', 'id="n2"', "cannot be read"),
