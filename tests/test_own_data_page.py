@@ -220,8 +220,8 @@ def _default(value: object) -> str:
 
 
 def keys() -> str:
-    """Return the table of the keys of your own data."""
-    rows = ["| of | `--set` | values | default | meaning |", "|---|---|---|---|---|"]
+    """Return the table of the keys of your own data; equal keys of several kinds of data are one row."""
+    recipes: dict[str, list[str]] = {}
     for recipe in ("graphs", "superpixels", "points"):
         pipeline = load_pipeline(load_manifest(recipe))
         for model in (pipeline.Params, pipeline.SplitParams):
@@ -229,7 +229,11 @@ def keys() -> str:
                 meaning = (field.description or "").replace("|", "\\|")
                 default = _default(field.get_default(call_default_factory=True))
                 values = _values(field.annotation)
-                rows.append(f"| {recipe} | `{name}` | {values} | {default} | {meaning} |")
+                row = f"`{name}` | {values} | {default} | {meaning}"
+                recipes.setdefault(row, []).append(recipe)
+    rows = ["| of | `--set` | values | default | meaning |", "|---|---|---|---|---|"]
+    for row, names in sorted(recipes.items(), key=lambda item: -len(item[1])):
+        rows.append(f"| {', '.join(names)} | {row} |")
     return "\n".join([*rows, ""])
 
 
