@@ -161,6 +161,25 @@ def test_a_command_builds_its_file(name: str, folder: Path):
         assert build.card.schema_.labels.num_classes in {2, 3, 7}
 
 
+def test_a_training_says_whether_weights_of_edges_are_read(folder: Path):
+    Path("a").mkdir()
+    Path("a/edges.csv").write_text(
+        "source,target,weight\n" + "".join(f"{i},{(i + 1) % 20},{i}\n" for i in range(20))
+    )
+    Path("a/nodes.csv").write_text("node,x,y\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(20)))
+    assert kmip("build", "graphs", "--name=a", "--archive=a", "--quiet").code == 0
+    for words, unread in (
+        (["gcn"], "; edge_attr is not read\n"),
+        (["gine"], "; edge_attr is not read without --set model.edge_encoder=linear\n"),
+        (["gine", "--set=model.edge_encoder=linear"], " parameters\n"),
+    ):
+        outcome = kmip(
+            "train", "--dataset=a", "--epochs=1", "--set=model.layers=1", "--model", *words
+        )
+        assert outcome.code == 0, outcome.err
+        assert unread in outcome.err
+
+
 def test_the_trainings_of_the_page_run(folder: Path):
     """Each as it stands, but short: ten folds are two, the network is small."""
     mines()

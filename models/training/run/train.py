@@ -492,7 +492,13 @@ def _announcement(
     depth = counted(model.layers, "layer")
     parameters = count_parameters(module.model)
     yield f"data: {run.data.description}"
-    yield f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
+    line = f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
+    columns = {column.attribute for column in run.data.build.card.schema_.columns}
+    if "edge_attr" in columns and not module.model.reads_edges:
+        line += "; edge_attr is not read"
+    elif "edge_attr" in columns and model.edge_encoder in {"dummy", "none"}:
+        line += "; edge_attr is not read without --set model.edge_encoder=linear"
+    yield line
 
     schedule = config.schedule
     epochs = config.training.epochs

@@ -536,7 +536,8 @@ def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
     config = load_preset("s3dis")
     device = SimpleNamespace(kind="cuda", name="GPU", reason="PyTorch sees one")
     memory = SimpleNamespace(recompute=False)
-    data = SimpleNamespace(description="", ragged=False)
+    card = SimpleNamespace(schema_=SimpleNamespace(columns=()))
+    data = SimpleNamespace(description="", ragged=False, build=SimpleNamespace(card=card))
     run = SimpleNamespace(config=config, data=data, device=device, memory=memory, folder="run")
     module = SimpleNamespace(model=torch.nn.Linear(2, 2))
     for found, lines in ((None, 2), (SimpleNamespace(), 0)):
