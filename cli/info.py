@@ -115,7 +115,9 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
     elif manifest.generated:
         text.append("Generated from its parameters: there is nothing to fetch.")
     else:
-        text.append("Sources, tried in this order")
+        text.append(
+            "Sources, tried in this order" if manifest.sources else "No address to download from"
+        )
         for source in manifest.sources:
             for mirror in source.mirrors:
                 size = human_bytes(mirror.bytes) if mirror.bytes else ""

@@ -205,7 +205,7 @@ class Manifest(Strict):
         """Names of the sources whose bytes are pinned: by a mirror, or by the digests of all members."""
         known = self.known_sha256
         names = []
-        for source in self.sources:
+        for source in self.sources or (Source(name=self.name, mirrors=()),):
             members = (source.content or self.content).members
             listed = all(member.pattern in known for member in members)
             if listed or any(mirror.pinned for mirror in source.mirrors):

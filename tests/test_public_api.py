@@ -136,7 +136,7 @@ def faults(
     unmarked = {name for name in new if name not in marks and not name.startswith(WITHOUT_MARK)}
     found = {
         "changed": changed - retired,
-        "unmarked": unmarked,
+        "unmarked: name it in docs/api.md": unmarked,
         "deprecated without a warning": silent,
     }
     return {f"{name} is {what}" for what, names in found.items() for name in names}
@@ -189,7 +189,13 @@ CASES = {
     "vanished after a deprecation": (CODE, GONE, ROW, "`fake.old`", None),
     "deprecated": (WARNS, STUB, ROW, "`fake.old`", None),
     "silent": (CODE, STUB, ROW, "`fake.old`", "fake.old is deprecated without a warning"),
-    "no mark": (CODE, STUB, TABLE.replace(", `work`", ""), "", "fake.work is unmarked"),
+    "no mark": (
+        CODE,
+        STUB,
+        TABLE.replace(", `work`", ""),
+        "",
+        "fake.work is unmarked: name it in docs/api.md",
+    ),
     "an argument vanished": (
         CODE.replace(", *, z=0", ""),
         STUB,

@@ -400,7 +400,7 @@ class _Import:
         if receipt is None and source.packaged:
             archive, receipt = _packaged_file(source, self.manifest.name)
         if receipt is None:
-            if self.options.offline:
+            if self.options.offline or not source.mirrors:
                 raise self._not_here(missing)
             if self.options.quiet:
                 show_license(self.manifest)
@@ -416,15 +416,17 @@ class _Import:
         return _Input(source, selection, receipt, downloaded=True)
 
     def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
-        """Return the error for sources that are not here while ``offline`` forbids to download them."""
-        addresses = []
+        """Return the error for sources that are not here, and cannot or may not be downloaded."""
+        addresses: list[str] = []
         for source in sources:
             addresses += [f"\n    {source.name}: {mirror.address}" for mirror in source.mirrors]
         expected = "a local archive"
+        why = "they have no address"
         if addresses:
             expected += f", or without --offline one of{''.join(addresses)}"
+            why = "offline nothing is downloaded"
         return SourceUnavailable(
-            f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
+            f"The raw data of {self.manifest.name} are not here, and {why}.",
             expected=expected,
             next=self._archive_hint(sources[0]),
         )

@@ -60,6 +60,7 @@ def write_digests(home: Home) -> None:
         file.write_text(
             tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"])))
         )
+        print(f"{card.key} of {card.label}: {file}")  # noqa: T201
 
 
 def write_results(home: Home, name: str, names: list[str]) -> None:

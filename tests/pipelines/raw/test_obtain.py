@@ -383,6 +383,18 @@ def test_offline_with_an_empty_home_names_every_source(home):
     assert not home.root.exists()
 
 
+def test_a_dataset_without_an_address_asks_for_the_files(home):
+    manifest = load_manifest("malnet-tiny").model_copy(update={"sources": ()})
+    pipeline = load_pipeline(manifest)
+    with pytest.raises(SourceUnavailable, match="they have no address") as caught:
+        obtain_by(pipeline, home)
+    assert "--archive PATH" in caught.value.parts["next"]
+    pinned = manifest.content.model_copy(update={"known_sha256": {"a": "0" * 64}})
+    member = pinned.members[0].model_copy(update={"pattern": "a"})
+    content = pinned.model_copy(update={"members": (member,)})
+    assert manifest.model_copy(update={"content": content}).pinned_sources == ["malnet-tiny"]
+
+
 # --- licence ----------------------------------------------------------------------------------------
 
 
