@@ -22,6 +22,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.datasets import graphs
 from kmip_data.pipelines.datasets.graphs import links, tables, tensors
 from kmip_data.pipelines.datasets.graphs.tables import Facts
 from kmip_data.runtime.memory import peak_host_memory
@@ -603,6 +604,17 @@ def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):
         own = kmip_data.open("mine", part, home=tmp_path / "home")[0]
         for attribute in ("x", "y", "edge_index", f"{part}_mask"):
             assert np.array_equal(own[attribute], named[attribute]), attribute
+
+
+def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
+    arrays = {"edge_index": [[0], [1]], "x": np.ones((4, 3))}
+    folder = write(tmp_path / "n", **{f"{number}_npz": npz(**arrays) for number in range(10)})
+    raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
+    for bytes_of_shard, sizes in ((10**6, [10]), (3 * (4 * 3 * 4 + 8), [3, 3, 3, 1]), (1, [1] * 10)):
+        monkeypatch.setattr(graphs, "MAX_SHARD_BYTES", bytes_of_shard)
+        params = PIPELINE.resolve(PIPELINE.Params(), raw)
+        units = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
+        assert [len(unit.items["rows"]) for unit in units] == sizes
 
 
 # --- labels --------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from kmip_data.models.training.run.checkpoint import (
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RESULT_NAME, RUN, read_result
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.runtime.progress import Progress
 
 
 class Stop(KmipDataError):
@@ -128,7 +129,9 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     same_run(run, whole)
 
 
-def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, tmp_path):
+def test_a_run_ends_early_on_its_schedule_and_continues(
+    build, options, whole, tmp_path, monkeypatch
+):
     home = Home(tmp_path)
     config = tiny_config(build, **options)
     training = config.training.model_copy(update={"stop_after": 2})
@@ -140,7 +143,17 @@ def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, t
 
     assert resume(run, home=home, quiet=True).results[0].epochs == 2
     assert resume(run, home=home, stop_after=1, quiet=True).results[0].epochs == 2
-    assert resume(run, home=home, stop_after=4, quiet=True).results[0].epochs == 4
+
+    shown = []
+
+    def progress(*args, initial=0, **options):
+        shown.append((args[1], initial))
+        return Progress(*args, initial=initial, **options)
+
+    monkeypatch.setattr(loop, "Progress", progress)
+    assert resume(run, home=home, stop_after=4).results[0].epochs == 4
+    total, initial = shown[-1]
+    assert 0 < initial == total / 2  # two epochs of four
     same_run(run, whole)
 
 
