@@ -610,7 +610,11 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
     arrays = {"edge_index": [[0], [1]], "x": np.ones((4, 3))}
     folder = write(tmp_path / "n", **{f"{number}_npz": npz(**arrays) for number in range(10)})
     raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
-    for bytes_of_shard, sizes in ((10**6, [10]), (3 * (4 * 3 * 4 + 8), [3, 3, 3, 1]), (1, [1] * 10)):
+    for bytes_of_shard, sizes in (
+        (10**6, [10]),
+        (3 * (4 * 3 * 4 + 8), [3, 3, 3, 1]),
+        (1, [1] * 10),
+    ):
         monkeypatch.setattr(graphs, "MAX_SHARD_BYTES", bytes_of_shard)
         params = PIPELINE.resolve(PIPELINE.Params(), raw)
         units = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)

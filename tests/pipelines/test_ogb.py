@@ -21,8 +21,6 @@ from kmip_data import (
     PCQM4Mv2Subset,
 )
 from kmip_data.errors import DamagedInput
-from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.formats.numbers import Table
 from kmip_data.pipelines.shared.sample_files import write_archive
 
