@@ -61,6 +61,7 @@ def test_ground_and_width_are_those_of_the_style(tmp_path, name):
     pixels = image.imread(tmp_path / "p.png")
     assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.ground), atol=0.01)
     assert pixels.shape[1] == int(min(8, wanted.widest) * wanted.dots)
+    assert (pixels[:, -2] == pixels[0, 0]).all(), "no spine on the right"
     assert look() == STYLES["light"], "the caller's style ends with its block"
 
 

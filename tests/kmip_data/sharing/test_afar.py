@@ -23,6 +23,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.pipelines.find import obtain_columns
+from kmip_data.sharing.remote import Remote
 from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME
 
 INDEX = {SHARE_NAME, BLOCKS_NAME, CARD_NAME, "splits/default.h5"}
@@ -229,6 +230,9 @@ def test_what_cannot_be_read_from_afar_is_refused(pushed, server, tmp_path):
     with pytest.raises(DamagedInput, match="is not what was pushed") as raised:
         kmip_data.open(server.address)
     assert raised.value.parts["found"] == "more"
+    server.more = 1
+    with pytest.raises(DamagedInput, match=f"{CARD_NAME} is not what was pushed"):
+        Remote(server.address).range(CARD_NAME, 100, 200)
 
 
 def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):

@@ -346,6 +346,19 @@ def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
     assert "exact scan of 1101 keys" in caplog.text
 
 
+@pytest.mark.parametrize("way", ["flat", "bytes"])
+def test_keys_that_are_longer_by_less_than_rounding_do_not_hide_the_first(monkeypatch, way) -> None:
+    """Keys are searched by falling length; all have the same score, so those with the least index win."""
+    force(monkeypatch, way)
+    keys = torch.zeros(1, 4_096, 10)
+    keys[..., 0] = 1
+    keys[:, 10:, 1] = 2**-20  # longer by 2⁻⁴¹
+    queries = torch.zeros(1, 8, 10)
+    queries[..., 0] = 1
+    _, found = topk_inner_product(queries, keys, 10, backend="cpu")
+    assert (found == torch.arange(10)).all()
+
+
 def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     """Half of the best keys round to products of bytes below the k-th best: the bound keeps them."""
     if not lanes.multiplies_bytes():

@@ -157,6 +157,7 @@ def test_a_file_of_graphgps(tmp_path):
         ("metric_best: f1", "metric_best: f1\nmetric_agg: argmin", "metric_agg = 'argmin'"),
         ("metric_best: f1", "metric_best: mae", "metric_agg is missing"),
         ("VOCNode+LapPE", "VOCNode", "dataset.node_encoder_name = 'VOCNode'"),
+        ("node_encoder: True, ", "", "dataset.node_encoder is missing"),
         ("mode: custom", "mode: inference-only", "train.mode = 'inference-only'"),
         ("VOCSuperpixels", "AQSOL", "dataset.format = 'PyG-AQSOL'"),
         ("GPSModel", "SANTransformer", "model.type = 'SANTransformer': SAN's attention"),
