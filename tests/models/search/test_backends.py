@@ -353,6 +353,7 @@ def test_keys_that_are_longer_by_less_than_rounding_do_not_hide_the_first(monkey
     keys = torch.zeros(1, 4_096, 10)
     keys[..., 0] = 1
     keys[:, 10:, 1] = 2**-20  # longer by 2⁻⁴¹
+    keys[:, 2_048:] *= -1  # the middle of all is zero
     queries = torch.zeros(1, 8, 10)
     queries[..., 0] = 1
     _, found = topk_inner_product(queries, keys, 10, backend="cpu")
