@@ -348,16 +348,18 @@ def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
 
 @pytest.mark.parametrize("way", ["flat", "bytes"])
 def test_keys_that_are_longer_by_less_than_rounding_do_not_hide_the_first(monkeypatch, way) -> None:
-    """Keys are searched by falling length; all have the same score, so those with the least index win."""
+    """Keys are searched by falling length; of equal scores the first four win, which are shorter by 8e-6."""
     force(monkeypatch, way)
     keys = torch.zeros(1, 4_096, 10)
-    keys[..., 0] = 1
-    keys[:, 10:, 1] = 2**-20  # longer by 2⁻⁴¹
-    keys[:, 2_048:] *= -1  # the middle of all is zero
+    keys[:, :16, 0] = 1
+    keys[:, 4:16, 1] = 2**-8  # longer, with the same score
+    keys[:, 16:32, 0] = -1
+    keys[:, 32::2, 2] = 1 + 3e-6  # between them in length, and without a score
+    keys[:, 33::2, 2] = -1 - 3e-6
     queries = torch.zeros(1, 8, 10)
     queries[..., 0] = 1
-    _, found = topk_inner_product(queries, keys, 10, backend="cpu")
-    assert (found == torch.arange(10)).all()
+    _, found = topk_inner_product(queries, keys, 4, backend="cpu")
+    assert (found == torch.arange(4)).all()
 
 
 def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:

@@ -129,9 +129,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     same_run(run, whole)
 
 
-def test_a_run_ends_early_on_its_schedule_and_continues(
-    build, options, whole, tmp_path, monkeypatch
-):
+def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, tmp_path):
     home = Home(tmp_path)
     config = tiny_config(build, **options)
     training = config.training.model_copy(update={"stop_after": 2})
@@ -144,7 +142,13 @@ def test_a_run_ends_early_on_its_schedule_and_continues(
     assert resume(run, home=home, quiet=True).results[0].epochs == 2
     assert resume(run, home=home, stop_after=1, quiet=True).results[0].epochs == 2
 
-    assert resume(run, home=home, stop_after=3, quiet=True).results[0].epochs == 3
+    assert resume(run, home=home, stop_after=4, quiet=True).results[0].epochs == 4
+    same_run(run, whole)
+
+
+def test_the_progress_of_a_resumed_run_begins_where_it_stopped(build, tmp_path, monkeypatch):
+    config = tiny_config(build, training={"epochs": 4, "stop_after": 3})
+    (run,) = train(config, home=Home(tmp_path), quiet=True).runs
     shown = []
 
     def progress(*args, initial=0, **options):
@@ -152,10 +156,9 @@ def test_a_run_ends_early_on_its_schedule_and_continues(
         return Progress(*args, initial=initial, **options)
 
     monkeypatch.setattr(loop, "Progress", progress)
-    assert resume(run, home=home, stop_after=4).results[0].epochs == 4
+    resume(run, home=Home(tmp_path), stop_after=4)
     total, initial = shown[-1]
     assert 0 < initial == 3 / 4 * total
-    same_run(run, whole)
 
 
 @pytest.mark.parametrize("name", sorted(models()))
