@@ -133,6 +133,13 @@ def test_recorded_projections_give_the_layers_output_again():
     check_each(check, [False, True])
 
 
+def test_a_single_layer_counts_its_graphs():
+    layer = KMIPAttention(6, heads=2, key_dim=4, k=3).eval()
+    with torch.no_grad(), recording(layer) as recorder:
+        layer(torch.randn(9, 6), [0, 4, 9])
+    assert recorder.projections().sizes == (4, 5)
+
+
 def test_only_graphs_of_the_sizes_asked_for():
     model = TwoLayers().eval()
     with torch.no_grad(), recording(model, sizes=(4, 6)) as recorder:

@@ -138,6 +138,8 @@ def test_unusual_opcodes_and_uses_are_refused():
     for data in UNUSUAL:
         with pytest.raises(DamagedInput):
             read(data)
+    with pytest.raises(DamagedInput, match="byte 0xff at 3"):
+        read(b"\x80\x02}\xff.")
 
 
 STATES = [
