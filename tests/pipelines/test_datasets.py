@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from support.builds.raw_graphs import records_of_folder
+from support.builds.raw_graphs import records_of_folder, write_sample
 from support.builds.same import assert_same
 from support.cases import Cases
 from support.datasets import one_of_each
@@ -20,7 +20,6 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
 
 REAL = ("minesweeper", "tolokers", "chameleon-filtered", "squirrel-filtered", "cora", "citeseer")
@@ -34,13 +33,13 @@ def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path
     manifest = load_manifest(name)
     oracle = ORACLES[name]
     raw = tmp_path / "raw"
-    raw.mkdir()
     if real:
+        raw.mkdir()
         folder = shared_data("planetoid" if manifest.pipeline == "planetoid" else "node_benchmarks")
         for source in manifest.sources:
             shutil.copy(folder / source.name, raw)
     else:
-        load_pipeline(load_manifest(oracle.sample or name)).sample(raw, limit=oracle.limit, seed=3)
+        write_sample(oracle.sample or name, raw, limit=oracle.limit, seed=3)
         oracle.change(raw)
     theirs = oracle.read(raw, tmp_path / "theirs")
 
@@ -93,11 +92,8 @@ DAMAGED = [
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
     """Each raw file cut in half, empty, or another one."""
-    manifest = load_manifest(name)
-    one_graph = manifest.expected.graphs == 1
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    load_pipeline(manifest).sample(raw, limit=200 if one_graph else 12, seed=1)
+    one_graph = load_manifest(name).expected.graphs == 1
+    raw = write_sample(name, tmp_path / "raw", limit=200 if one_graph else 12, seed=1)
     paths = {}  # of files that are alike, one
     for path in sorted(raw.rglob("*.*")):
         file = path.relative_to(raw).as_posix()

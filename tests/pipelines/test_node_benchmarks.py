@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.builds.raw_graphs import prepare
+from support.builds.raw_graphs import refused_folder, write_sample
 from support.cli import done
 from support.shared import shared_data
 
 from kmip_data import HeterophilousGraphDataset, Planetoid
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.datasets.planetoid import per_class
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-
-
-def raw_files(name: str, folder: Path, *, real: bool) -> Path:
-    """A folder with the real files of a dataset, or with those of its sample."""
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = load_manifest(name)
-    if not real:
-        load_pipeline(manifest).sample(folder, limit=60)
-        return folder
-    group = "planetoid" if manifest.pipeline == "planetoid" else "node_benchmarks"
-    for source in manifest.sources:
-        shutil.copy(shared_data(group) / source.name, folder)
-    return folder
 
 
 @pytest.mark.parametrize("seed", [0, 123])
@@ -90,11 +75,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("arrays", "message"), FAULTS)
 def test_bad_arrays_are_named(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
-    raw = raw_files("minesweeper", tmp_path / "raw", real=False)
+    raw = write_sample("minesweeper", tmp_path, limit=60)
     edited(raw, **arrays)
-    with pytest.raises(DamagedInput, match=message) as caught:
-        prepare("minesweeper", raw, tmp_path / "work")
-    assert "minesweeper.npz" in str(caught.value)
+    refused_folder("minesweeper", raw, message, "minesweeper.npz")
 
 
 def test_bad_planetoid_files_are_named(tmp_path: Path) -> None:
@@ -106,16 +89,15 @@ def test_bad_planetoid_files_are_named(tmp_path: Path) -> None:
         ("graph", b"\x80\x02K\x05.", "not laid out"),
         ("ty", b"\x80\x02K\x05.", "not a matrix"),
     ):
-        raw = raw_files("cora", tmp_path / f"{end}{len(content)}", real=False)
+        raw = write_sample("cora", tmp_path, limit=60)
         (raw / f"ind.cora.{end}").write_bytes(content)
-        with pytest.raises(DamagedInput, match=message) as caught:
-            prepare("cora", raw, raw / "work")
-        assert "ind.cora." in str(caught.value)
+        refused_folder("cora", raw, message, "ind.cora.")
 
 
 def test_the_published_files_are_called_so(tmp_path: Path) -> None:
     """By the digests that the manifest has, wherever the files come from."""
-    raw = raw_files("chameleon-filtered", tmp_path / "raw", real=True)
+    (source,) = load_manifest("chameleon-filtered").sources
+    raw = shared_data("node_benchmarks") / source.name
     words = ("--home", tmp_path / "home")
     text = done("build", "chameleon-filtered", "--archive", raw, "--quiet", *words).out
     built = done("build", "chameleon-filtered", "--quiet", "--json", *words).json

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ogb.utils import smiles2graph
-from support.builds.raw_graphs import refused_folder
+from support.builds.raw_graphs import refused_folder, write_sample
 from support.cases import check_each
 from torch_geometric.utils import to_undirected
 
@@ -21,8 +21,6 @@ from kmip_data import (
     PCQM4Mv2Subset,
 )
 from kmip_data.errors import DamagedInput
-from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.formats.numbers import Table
 from kmip_data.pipelines.shared.sample_files import write_archive
 
@@ -41,9 +39,7 @@ def write(path, text):
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("molecules")
-    load_pipeline(load_manifest("ogbg-molhiv")).sample(folder, limit=24, seed=3)
-    return folder
+    return write_sample("ogbg-molhiv", tmp_path_factory.mktemp("molecules"), limit=24, seed=3)
 
 
 def test_a_row_at_a_time_gives_the_same(raw):
@@ -113,7 +109,7 @@ def test_edges_are_made_undirected_as_pyg_makes_them(made, tmp_path):
 
 
 def test_tables_of_two_graphs_are_not_one(tmp_path):
-    load_pipeline(load_manifest("ogbn-arxiv")).sample(tmp_path, limit=90, seed=3)
+    write_sample("ogbn-arxiv", tmp_path, limit=90, seed=3)
     for name in ("node", "edge"):
         path = tmp_path / f"raw/num-{name}-list.csv.gz"
         half = int(gzip.decompress(path.read_bytes())) // 2
@@ -145,7 +141,7 @@ BAD = [
 
 
 def test_an_edge_ends_below_the_number_of_nodes(tmp_path):
-    load_pipeline(load_manifest("ogbg-molhiv")).sample(tmp_path, limit=24, seed=3)
+    write_sample("ogbg-molhiv", tmp_path, limit=24, seed=3)
     with gzip.open(tmp_path / "raw/num-node-list.csv.gz", "rt") as file:
         nodes = int(file.readline())
     path = tmp_path / "raw/edge.csv.gz"
@@ -179,16 +175,15 @@ BAD_NODES = [
 
 @pytest.mark.parametrize(("name", "cases"), [("ogbg-molhiv", BAD), ("ogbn-arxiv", BAD_NODES)])
 def test_bad_files(name, cases, tmp_path):
-    folder = tmp_path
-    load_pipeline(load_manifest(name)).sample(folder, limit=24 if cases is BAD else 90, seed=3)
+    write_sample(name, tmp_path, limit=24 if cases is BAD else 90, seed=3)
 
     def check(case):
         file, spoil, message = case
-        path = folder / f"{file}.csv.gz"
+        path = tmp_path / f"{file}.csv.gz"
         sound = path.read_bytes()
         try:
             write(path, spoil(gzip.decompress(sound).decode()))
-            refused_folder(name, folder, message)
+            refused_folder(name, tmp_path, message)
         finally:
             path.write_bytes(sound)
 
@@ -200,9 +195,7 @@ def test_bad_files(name, cases, tmp_path):
 
 @pytest.fixture(scope="module")
 def smiles(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pcqm4mv2")
-    load_pipeline(load_manifest("pcqm4mv2")).sample(folder, limit=160, seed=1)
-    return folder
+    return write_sample("pcqm4mv2", tmp_path_factory.mktemp("pcqm4mv2"), limit=160, seed=1)
 
 
 def graphgps_parts(lists, *, subset):

@@ -9,14 +9,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from support.builds.raw_graphs import prepare, records_of_folder
+from support.builds.raw_graphs import records_of_folder, refused_folder, write_sample
 from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PCQMContact
-from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import Skipped
-from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE, read_record
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError
 from kmip_data.pipelines.shared.sample_files import write_archive
@@ -24,9 +21,7 @@ from kmip_data.pipelines.shared.sample_files import write_archive
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("raw")
-    load_pipeline(load_manifest("pcqm-contact")).sample(folder, limit=60)
-    return folder
+    return write_sample("pcqm-contact", tmp_path_factory.mktemp("raw"), limit=60)
 
 
 def kept_rows(folder):
@@ -91,10 +86,8 @@ def test_refused_rows_can_be_skipped(raw, tmp_path):
         write_archive(tmp_path / file, pickle.dumps(lists, 2))
     _, records = records_of_folder("pcqm-contact", tmp_path, tmp_path / "work", on_error="skip")
     assert [isinstance(record, Skipped) for record in records] == [False, False, True, False]
-    with pytest.raises(DamagedInput, match="000002"):
-        records_of_folder("pcqm-contact", tmp_path, tmp_path / "work")
+    refused_folder("pcqm-contact", tmp_path, "000002")
     for file in LISTS.values():
         write_archive(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))
-        with pytest.raises(DamagedInput, match="does not partition"):
-            prepare("pcqm-contact", tmp_path, tmp_path / "work")
+        refused_folder("pcqm-contact", tmp_path, "does not partition")
         write_archive(tmp_path / file, pickle.dumps(lists, 2))

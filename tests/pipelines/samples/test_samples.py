@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.builds.raw_graphs import records_of, records_of_folder
+from support.builds.raw_graphs import records_of, records_of_folder, write_sample
 from support.builds.records import encode_shard
 from support.cases import contents
 from support.datasets import one_of_each
 
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import load_pipeline
 
 BLOCKS = {"s3dis", "shapenet-part"}  #: thousands of points a record
 
@@ -24,17 +23,11 @@ WITHOUT_TARGETS = {"pcqm4mv2"}  # some of its molecules have none and are in no 
 SMALL = [name for name in one_of_each() if has_many_graphs(name) and name not in BLOCKS]
 
 
-def write(name, folder, **options):
-    folder.mkdir()
-    load_pipeline(load_manifest(name)).sample(folder, **options)
-    return folder
-
-
 @pytest.mark.parametrize("name", [*SMALL, *sorted(BLOCKS)])
 def test_samples_depend_on_the_seed_alone(name, tmp_path):
     np.random.seed(len(name))  # noqa: NPY002 -- the global generator must not matter
-    one, same = (contents(write(name, tmp_path / place, limit=7)) for place in "ab")
-    other = contents(write(name, tmp_path / "c", limit=7, seed=1))
+    one, same = (contents(write_sample(name, tmp_path / place, limit=7)) for place in "ab")
+    other = contents(write_sample(name, tmp_path / "c", limit=7, seed=1))
     assert one == same
     assert one != other
 
@@ -42,7 +35,7 @@ def test_samples_depend_on_the_seed_alone(name, tmp_path):
 @pytest.mark.parametrize("name", SMALL)
 def test_samples_of_every_size_can_be_built(name, tmp_path):
     for limit in (1, 2, 3, 30):
-        folder = write(name, tmp_path / f"raw{limit}", limit=limit)
+        folder = write_sample(name, tmp_path / f"raw{limit}", limit=limit)
         pipeline, records = records_of_folder(name, folder, tmp_path / f"work{limit}")
         shard = encode_shard(
             records, pipeline.schema(pipeline.Params()), dataset=name, build_key="0" * 12

@@ -23,6 +23,13 @@ from kmip_data.pipelines.engine.pool import explained
 FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
 
 
+def write_sample(name: str, folder: Path, **options) -> Path:
+    """Write the sample of a dataset into a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    load_pipeline(load_manifest(name)).sample(folder, **options)
+    return folder
+
+
 def prepare(name: str, folder: Path, work: Path, **parameters) -> tuple[Pipeline, object, Prepared]:
     """Run ``prepare`` on a raw folder, and the passes after it."""
     pipeline = load_pipeline(load_manifest(name))
