@@ -18,7 +18,7 @@ from support.builds.toy_pipeline import (
     toy_manifest,
     write_raw,
 )
-from support.cases import Cases, contents, damage
+from support.cases import Cases, contents, damage, flip
 
 from kmip_data.builds.home import Build, BuildOptions, Home, list_builds
 from kmip_data.builds.verify import verify_build
@@ -162,17 +162,10 @@ def test_work_left_by_a_crash_is_removed_and_a_damaged_card_replaced(toy: Toy) -
     assert digests(build.path) == before
 
 
-def _flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) * 3 // 4] ^= 1
-    path.unlink()
-    path.write_bytes(data)
-
-
 def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     build = toy.build()
     before, begun = digests(build.path), len(built_units(toy.folder))
-    _flip(build.path / "shards/00001.h5")
+    flip(build.path / "shards/00001.h5")
     (build.path / "splits/graph-fold0.h5").unlink()
 
     def stop(*_: object) -> None:
@@ -192,7 +185,7 @@ def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyP
 
 def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None:
     build = toy.build()
-    _flip(build.path / "shards/00000.h5")
+    flip(build.path / "shards/00000.h5")
     broken = digests(build.path)
     write_raw(toy.folder / "raw", 21)
     with pytest.raises(CheckFailed, match="not built from the raw files"):
@@ -236,7 +229,7 @@ def test_repair_of_a_card_with_impossible_parameters_says_so(toy: Toy) -> None:
     card = read_card(build.path)
     card.parameters["k"] = 0
     (build.path / "card.json").write_text(card.to_json())
-    _flip(build.path / "shards/00001.h5")
+    flip(build.path / "shards/00001.h5")
     broken = digests(build.path)
     with pytest.raises(DamagedInput, match="parameters that no build can have") as caught:
         repair_build(build.path, home=toy.home)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.builds.raw_graphs import FUNC_TABLE, prepare, real_rows
+from support.builds.raw_graphs import FUNC_TABLE, real_rows, refused_folder, write_sample
 from support.cases import check_each
-from support.cli import kmip
+from support.cli import kmip, refused
 from support.shared import shared_data
 
 from kmip_data import PeptidesFunc, PeptidesStruct
@@ -55,9 +55,7 @@ def raw(rows, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def struct(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("struct")
-    load_pipeline(load_manifest("peptides-struct")).sample(folder, limit=40)
-    return folder
+    return write_sample("peptides-struct", tmp_path_factory.mktemp("struct"), limit=40)
 
 
 @pytest.mark.torture  # 15,535 molecules
@@ -87,9 +85,8 @@ def test_the_published_set_is_complete(tmp_path):
 def test_struct_from_the_table_of_func(raw, tmp_path):
     build = ["build", "peptides-struct", "--home", tmp_path / "home", "--unpinned", "--archive"]
     for archive in (raw, raw / FUNC_TABLE):
-        outcome = kmip(*build, archive)
-        assert outcome.code == 4, outcome.err
-        assert "holds the table of peptides-func: the same molecules without the" in outcome.err
+        message = refused(*build, archive, code=4)
+        assert "holds the table of peptides-func: the same molecules without the" in message
 
 
 def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, tmp_path):
@@ -129,20 +126,10 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
 
 def test_refused_smiles_stop_a_build_or_are_skipped_and_listed(rows, tmp_path):
     raw = write_func(tmp_path / "raw", [*rows[:6], BAD, {**BAD, "smiles": "C("}, *rows[6:9]])
-    outcome = kmip(
-        "build",
-        "peptides-func",
-        "--unpinned",
-        "--archive",
-        raw,
-        "--home",
-        tmp_path / "home",
-        "--jobs",
-        1,
-    )
-    assert outcome.code == 4
+    build = ("build", "peptides-func", "--unpinned", "--archive", raw, "--jobs", 1)
+    message = refused(*build, "--home", tmp_path / "home", code=4)
     for words in ("000006", "CN(C)(C)(C)C", "--set on_error=skip"):
-        assert words in outcome.err
+        assert words in message
     assert not list((tmp_path / "home" / "built").glob("*/card.json"))
     dataset = PeptidesFunc(
         home=tmp_path, split=None, archives=[raw], unpinned=True, on_error="skip", quiet=True
@@ -174,13 +161,9 @@ LIST_FAULTS = [
 
 
 def test_bad_labels_and_lists_are_named(rows, tmp_path):
-
     def check(case):
         table, lists, words = case
-        raw = write_func(tmp_path / "raw", table, lists)
-        with pytest.raises(DamagedInput) as caught:
-            prepare("peptides-func", raw, tmp_path / "work")
-        assert words in str(caught.value)
+        refused_folder("peptides-func", write_func(tmp_path, table, lists), words)
 
     some = rows[:6]
     labels = [[some[0], {**some[1], "labels": text}, *some[2:]] for text in LABEL_FAULTS]

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 from support.builds.raw_graphs import prepare, records_of_folder, refused_folder, write_sample
-from support.builds.records import assert_same_records as same_records
+from support.builds.records import assert_same_records
 from support.cases import check_each
 from torch_geometric import datasets
 
@@ -45,14 +45,14 @@ def test_other_protocols_and_types_give_the_same_records(protocol, raw, copy, tm
             molecule[BONDS] = molecule[BONDS].int()
             molecule[TARGET] = molecule[TARGET].double()
         dump(copy / f"{part}.pickle", molecules, protocol)
-    assert_same_records(raw, copy, tmp_path)
+    assert_same_folders(raw, copy, tmp_path)
 
 
-def assert_same_records(raw, other, tmp_path):
+def assert_same_folders(raw, other, tmp_path):
     for name in NAMES:
         _, wanted = records_of_folder(name, raw, tmp_path / f"a-{name}")
         _, found = records_of_folder(name, other, tmp_path / f"b-{name}")
-        same_records(found, wanted)
+        assert_same_records(found, wanted)
 
 
 def mirrored(raw, folder, suffix):
@@ -82,7 +82,7 @@ def mirrored(raw, folder, suffix):
 def test_the_mirror_gives_the_records_of_the_pickles(suffix, raw, tmp_path):
     shutil.copytree(raw, tmp_path / "pyg/raw")
     mirrored(raw, tmp_path / "mirror", suffix)
-    assert_same_records(raw, tmp_path / "mirror", tmp_path)
+    assert_same_folders(raw, tmp_path / "mirror", tmp_path)
 
     path = tmp_path / "mirror" / f"test{suffix}"
     whole = path.read_bytes()

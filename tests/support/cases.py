@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -66,14 +67,29 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def flip(path: Path, position: int = -1) -> None:
+    """Change one bit of a file."""
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def until(condition: Callable[[], object], seconds: float = 600) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
 def damage(path: Path, data: bytes, way: str) -> None:
     """Damage a file in one of the ways that disks do."""
     path.chmod(0o644)
     if way == "missing":
         path.unlink()
     elif way == "flipped":
-        path.write_bytes(
-            data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
-        )
+        path.write_bytes(data)
+        flip(path, len(data) // 2)
     else:
         path.write_bytes(data + b"x" if way == "longer" else data[: len(data) // 2])

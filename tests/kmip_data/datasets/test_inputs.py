@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.builds.records import column_of
 from support.builds.written import write_build
 
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.format.schema import COORDINATES, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encodings.degree_profile import FIELDS
@@ -16,20 +17,8 @@ from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 def card_of(folder, dataset, **columns):
     """Card of a build of one node whose columns have the names given."""
-    schema = Schema(
-        columns=tuple(
-            Column(
-                key=key,
-                attribute=key[5:],
-                stored="float32",
-                presented="float32",
-                shape=(len(f),),
-                fields=f,
-            )
-            for key, f in columns.items()
-        ),
-        edges="none",
-    )
+    described = [column_of(key, shape=(len(f),), fields=f) for key, f in columns.items()]
+    schema = Schema(columns=tuple(described), edges="none")
     values = {key: np.zeros((1, len(fields)), np.float32) for key, fields in columns.items()}
     return write_build(
         folder, [GraphRecord(key="g", num_nodes=1, columns=values)], schema, dataset=dataset

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -23,132 +24,92 @@ from kmip_data.pipelines.base import load_pipeline
 
 ROOT = "some/root"
 TRANSFORM, PRE, KEEP = T.NormalizeScale(), T.Constant(), bool
+STEPS_GIVEN = {"transform": TRANSFORM, "pre_transform": PRE, "pre_filter": KEEP}
 THEIRS = {"ShapeNetPart": "ShapeNet"}
 FUNCTIONS = {"ShapeNet", "LRGBDataset", "GNNBenchmarkDataset"}
 
 #: A call of PyTorch Geometric's class (its documentation and examples have most of them), and ours.
 SAME = {
-    "S3DIS: root": (S3DIS, (ROOT,), {}, S3DIS, {"root": ROOT}),
+    "S3DIS: root": (lambda: S3DIS(ROOT), lambda: S3DIS(root=ROOT)),
     "S3DIS: test": (
-        S3DIS,
-        (ROOT,),
-        {"test_area": 6, "train": False},
-        S3DIS,
-        {"root": ROOT, "test_area": 6, "split": "test"},
+        lambda: S3DIS(ROOT, test_area=6, train=False),
+        lambda: S3DIS(root=ROOT, test_area=6, split="test"),
     ),
     "S3DIS: all in order": (
-        S3DIS,
-        (ROOT, 5, True, TRANSFORM, PRE, KEEP, False),
-        {},
-        S3DIS,
-        {
-            "root": ROOT,
-            "test_area": 5,
-            "split": "trainval",
-            "transform": TRANSFORM,
-            "pre_transform": PRE,
-            "pre_filter": KEEP,
-        },
+        lambda: S3DIS(ROOT, 5, True, TRANSFORM, PRE, KEEP, False),
+        lambda: S3DIS(root=ROOT, test_area=5, split="trainval", **STEPS_GIVEN),
     ),
     "ShapeNet: the segmentation examples": (
-        ShapeNet,
-        (ROOT, "Airplane"),
-        {"split": "trainval", "transform": TRANSFORM, "pre_transform": PRE},
-        ShapeNetPart,
-        {
-            "root": ROOT,
-            "categories": "Airplane",
-            "split": "trainval",
-            "transform": TRANSFORM,
-            "pre_transform": PRE,
-        },
+        lambda: ShapeNet(
+            ROOT, "Airplane", split="trainval", transform=TRANSFORM, pre_transform=PRE
+        ),
+        lambda: ShapeNetPart(
+            root=ROOT,
+            categories="Airplane",
+            split="trainval",
+            transform=TRANSFORM,
+            pre_transform=PRE,
+        ),
     ),
     "ShapeNet: its default part": (
-        ShapeNet,
-        (ROOT,),
-        {},
-        ShapeNetPart,
-        {"root": ROOT, "split": "trainval"},
+        lambda: ShapeNet(ROOT),
+        lambda: ShapeNetPart(root=ROOT, split="trainval"),
     ),
     "ShapeNet: in order": (
-        ShapeNet,
-        (ROOT, ["Cap"], False, "test", TRANSFORM, PRE, KEEP, False),
-        {},
-        ShapeNetPart,
-        {
-            "root": ROOT,
-            "categories": ["Cap"],
-            "split": "test",
-            "columns": ["edge_index", "y", "pos", "category"],
-            "transform": TRANSFORM,
-            "pre_transform": PRE,
-            "pre_filter": KEEP,
-        },
+        lambda: ShapeNet(ROOT, ["Cap"], False, "test", TRANSFORM, PRE, KEEP, False),
+        lambda: ShapeNetPart(
+            root=ROOT,
+            categories=["Cap"],
+            split="test",
+            columns=["edge_index", "y", "pos", "category"],
+            **STEPS_GIVEN,
+        ),
     ),
     "MalNetTiny: in order": (
-        MalNetTiny,
-        (ROOT, "trainval", TRANSFORM),
-        {},
-        MalNetTiny,
-        {"root": ROOT, "split": "trainval", "transform": TRANSFORM},
+        lambda: MalNetTiny(ROOT, "trainval", TRANSFORM),
+        lambda: MalNetTiny(root=ROOT, split="trainval", transform=TRANSFORM),
     ),
-    "MalNetTiny: all": (MalNetTiny, (ROOT, None), {}, MalNetTiny, {"root": ROOT, "split": None}),
+    "MalNetTiny: all": (
+        lambda: MalNetTiny(ROOT, None),
+        lambda: MalNetTiny(root=ROOT, split=None),
+    ),
     "CityNetwork: in order": (
-        CityNetwork,
-        (ROOT, "paris"),
-        {},
-        CityNetwork,
-        {"name": "paris", "root": ROOT},
+        lambda: CityNetwork(ROOT, "paris"),
+        lambda: CityNetwork(name="paris", root=ROOT),
     ),
     "CityNetwork: a keyword": (
-        CityNetwork,
-        (ROOT,),
-        {"name": "Paris", "transform": TRANSFORM},
-        CityNetwork,
-        {"name": "paris", "root": ROOT, "transform": TRANSFORM},
+        lambda: CityNetwork(ROOT, name="Paris", transform=TRANSFORM),
+        lambda: CityNetwork(name="paris", root=ROOT, transform=TRANSFORM),
     ),
     "CityNetwork: keywords": (
-        CityNetwork,
-        (),
-        {"root": ROOT, "name": "la", "augmented": True, "delete_raw": False},
-        CityNetwork,
-        {"name": "la", "root": ROOT, "raw_features": True},
+        lambda: CityNetwork(root=ROOT, name="la", augmented=True, delete_raw=False),
+        lambda: CityNetwork(name="la", root=ROOT, raw_features=True),
     ),
-    "CityNetwork: one stays ours": (CityNetwork, ("la",), {}, CityNetwork, {"name": "la"}),
+    "CityNetwork: one stays ours": (lambda: CityNetwork("la"), lambda: CityNetwork(name="la")),
     "GraphLandDataset: in order": (
-        GraphLandDataset,
-        (ROOT, "city-roads-M", "RH"),
-        {},
-        GraphLandDataset,
-        {"name": "city-roads-m", "root": ROOT, "split_rule": "RH"},
+        lambda: GraphLandDataset(ROOT, "city-roads-M", "RH"),
+        lambda: GraphLandDataset(name="city-roads-m", root=ROOT, split_rule="RH"),
     ),
     "GraphLandDataset: keywords": (
-        GraphLandDataset,
-        (),
-        {
-            "root": ROOT,
-            "name": "city-roads-L",
-            "split": "RL",
-            "numerical_features_transform": "default",
-            "regression_targets_transform": None,
-            "to_undirected": True,
-        },
-        GraphLandDataset,
-        {"name": "city-roads-l", "root": ROOT, "split_rule": "RL", "target_scaling": "none"},
+        lambda: GraphLandDataset(
+            root=ROOT,
+            name="city-roads-L",
+            split="RL",
+            numerical_features_transform="default",
+            regression_targets_transform=None,
+            to_undirected=True,
+        ),
+        lambda: GraphLandDataset(
+            name="city-roads-l", root=ROOT, split_rule="RL", target_scaling="none"
+        ),
     ),
     "PCQM4Mv2: in order": (
-        kmip_data.PCQM4Mv2,
-        (ROOT, "val", TRANSFORM),
-        {},
-        kmip_data.PCQM4Mv2,
-        {"root": ROOT, "split": "val", "transform": TRANSFORM},
+        lambda: kmip_data.PCQM4Mv2(ROOT, "val", TRANSFORM),
+        lambda: kmip_data.PCQM4Mv2(root=ROOT, split="val", transform=TRANSFORM),
     ),
     "LRGBDataset: in order": (
-        LRGBDataset,
-        (ROOT, "Peptides-func", "val", TRANSFORM),
-        {},
-        kmip_data.PeptidesFunc,
-        {"root": ROOT, "split": "val", "transform": TRANSFORM},
+        lambda: LRGBDataset(ROOT, "Peptides-func", "val", TRANSFORM),
+        lambda: kmip_data.PeptidesFunc(root=ROOT, split="val", transform=TRANSFORM),
     ),
 }
 
@@ -168,9 +129,9 @@ def opened(monkeypatch):
 
     monkeypatch.setattr(base.BuiltDataset, "_open", note)
 
-    def ask(kind, *positional, **keywords):
+    def ask(call):
         with pytest.raises(Stop):
-            kind(*positional, **keywords)
+            call()
         return found.pop()
 
     return ask
@@ -178,12 +139,12 @@ def opened(monkeypatch):
 
 def test_calls_of_pyg_are_calls_of_ours(opened):
     with Cases() as cases:
-        for name, (theirs, positional, keywords, ours, same) in SAME.items():
+        for name, (theirs, ours) in SAME.items():
             with cases(name):
-                asked = opened(theirs, *positional, **keywords)
+                asked = opened(theirs)
                 arguments = asked[2]
                 assert not arguments.pop("force_reload", False)
-                assert asked == opened(ours, **same)
+                assert asked == opened(ours)
 
 
 def test_a_class_with_several_datasets_opens_each_by_its_name(opened):
@@ -193,8 +154,8 @@ def test_a_class_with_several_datasets_opens_each_by_its_name(opened):
     for manifest in several:
         theirs = getattr(kmip_data, manifest.pyg)
         ours = getattr(kmip_data, manifest.dataset_class)
-        asked = opened(theirs, root=ROOT, name=manifest.name.upper(), split="test")
-        assert asked == opened(ours, root=ROOT, split="test"), manifest.name
+        asked = opened(partial(theirs, root=ROOT, name=manifest.name.upper(), split="test"))
+        assert asked == opened(partial(ours, root=ROOT, split="test")), manifest.name
 
 
 def test_positional_arguments_have_the_order_of_pyg(tmp_path):
@@ -220,35 +181,31 @@ def test_positional_arguments_have_the_order_of_pyg(tmp_path):
 
 
 WRONG = {
-    "train and split": (S3DIS, (ROOT,), {"train": True, "split": "val"}, "split twice"),
-    "twice": (S3DIS, (ROOT, 5), {"test_area": 6}, "test_area twice"),
-    "root twice": (CityNetwork, (ROOT, "paris"), {"root": ROOT}, "root twice"),
-    "force_reload": (S3DIS, (ROOT,), {"force_reload": True}, "verify"),
-    "augmented": (CityNetwork, (ROOT, "paris", False), {}, "transform="),
-    "delete_raw": (CityNetwork, (ROOT, "paris"), {"delete_raw": True}, "kmip-data remove raw"),
+    "train and split": (lambda: S3DIS(ROOT, train=True, split="val"), "split twice"),
+    "twice": (lambda: S3DIS(ROOT, 5, test_area=6), "test_area twice"),
+    "root twice": (lambda: CityNetwork(ROOT, "paris", root=ROOT), "root twice"),
+    "force_reload": (lambda: S3DIS(ROOT, force_reload=True), "verify"),
+    "augmented": (lambda: CityNetwork(ROOT, "paris", False), "transform="),
+    "delete_raw": (lambda: CityNetwork(ROOT, "paris", delete_raw=True), "kmip-data remove raw"),
     "another scaling": (
-        GraphLandDataset,
-        (ROOT, "city-roads-M", "RL", "min_max_scaler"),
-        {},
+        lambda: GraphLandDataset(ROOT, "city-roads-M", "RL", "min_max_scaler"),
         "numerical_features_transform='default'",
     ),
-    "a name of PyG's that is not here": (LRGBDataset, (ROOT, "Peptides"), {}, "peptides-func"),
+    "a name of PyG's that is not here": (lambda: LRGBDataset(ROOT, "Peptides"), "peptides-func"),
     "another dataset": (
-        GNNBenchmarkDataset,
-        (ROOT, "TSP"),
-        {},
+        lambda: GNNBenchmarkDataset(ROOT, "TSP"),
         "no dataset of Benchmarking GNNs",
     ),
-    "a part": (MalNetTiny, (ROOT, "training"), {}, "no part of the split"),
+    "a part": (lambda: MalNetTiny(ROOT, "training"), "no part of the split"),
 }
 
 
 def test_what_cannot_be_names_the_way(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Cases() as cases:
-        for name, (kind, positional, keywords, text) in WRONG.items():
+        for name, (call, text) in WRONG.items():
             with cases(name), pytest.raises(UsageError, match=text):
-                kind(*positional, **keywords)
+                call()
     with pytest.raises(TypeError, match="at most 7"):
         S3DIS(ROOT, 6, True, None, None, None, False, 8)
     assert not list(tmp_path.iterdir())

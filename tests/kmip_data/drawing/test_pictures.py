@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
 
@@ -15,7 +16,7 @@ from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
 from kmip_data.drawing.style import chosen
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -49,14 +50,7 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     """As PascalVOC-SP has them among its features; rows go down."""
     fields = ("mean red", "row of the centroid [px]", "column of the centroid [px]")
-    x = Column(
-        key="node/x",
-        attribute="x",
-        stored="float16",
-        presented="float32",
-        shape=(3,),
-        fields=fields,
-    )
+    x = column_of("node/x", "float16", "float32", shape=(3,), fields=fields)
     schema = Schema(columns=(x,), edges="index", max_nodes=10)
     values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
     edges = np.array([[0, 1], [1, 0]], np.uint16)

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from support.cases import flip
 from support.cli import kmip
 from torch_geometric.data import Data
 
@@ -70,10 +71,7 @@ def test_a_cut_shard_is_the_same_shard(tmp_path, monkeypatch):
 
 
 def _other_byte(folder: Path) -> None:
-    path = folder / "shards/00000-00002.h5"
-    path.chmod(0o644)
-    data = path.read_bytes()
-    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    flip(folder / "shards/00000-00002.h5", 0)
 
 
 def _whole(folder: Path) -> None:

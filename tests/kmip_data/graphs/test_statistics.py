@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.builds.records import column_of
 
 from kmip_data.arrays import Integers
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.statistics import (
     MAX_BINS,
@@ -23,7 +24,7 @@ from kmip_data.graphs.statistics import (
     summarise,
 )
 
-LABEL = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=4)
+LABEL = column_of("node/y", "uint8", "int64", num_classes=4)
 
 
 def _records(seed: int, count: int, *, k: int | None) -> list[GraphRecord]:
@@ -93,14 +94,7 @@ def test_labels_of_graphs_and_of_several_targets() -> None:
         ("int8", (), np.array([-1, 0, 2, 2, 7], np.int8), [1, 0, 2]),
         ("uint8", (), np.array([0, 2, 200], np.uint8), [1, 0, 1]),
     ):
-        column = Column(
-            key="graph/y",
-            attribute="y",
-            stored=stored,
-            presented=stored,
-            shape=shape,
-            num_classes=3,
-        )
+        column = column_of("graph/y", stored, shape=shape, num_classes=3)
         assert count_classes(values, column).tolist() == wanted
 
 

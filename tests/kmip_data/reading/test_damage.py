@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
+from support.cases import flip
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, UsageError
@@ -137,20 +138,9 @@ def test_400_damaged_builds_are_refused(originals, tmp_path):
     assert count_outcomes(originals, tmp_path / "build", 400) == {"refused": 400}
 
 
-def copy_of(original: Path, folder: Path) -> Path:
-    shutil.copytree(original, folder)
-    return folder
-
-
-def flip(path: Path, position: int = -1) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
-
-
 def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_path):
     """Opened while it was sound, damaged before the first map."""
-    folder = copy_of(originals / "whole", tmp_path / "build")
+    folder = shutil.copytree(originals / "whole", tmp_path / "build")
     dataset = ShardedDataset(folder, "train")
     flip(folder / "shards/00000.h5")
     again = pickle.loads(pickle.dumps(dataset))
@@ -171,7 +161,7 @@ def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_p
 
 
 def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
-    folder = copy_of(originals / "whole", tmp_path / "build")
+    folder = shutil.copytree(originals / "whole", tmp_path / "build")
     counted: list[Path] = []
     crc32_of = checks._crc32_of
 
@@ -194,7 +184,7 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
 
 def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "LARGE", 0)
-    folder = copy_of(originals / "whole", tmp_path / "home/built/b")
+    folder = shutil.copytree(originals / "whole", tmp_path / "home/built/b")
     right = read_all(folder)
     assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
     monkeypatch.setattr(checks, "_crc32_of", lambda *_: "read again")
@@ -208,7 +198,7 @@ def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypa
 
 
 def test_exchanged_shards_an_edited_card_and_an_unknown_split(originals, tmp_path):
-    folder = copy_of(originals / "whole", tmp_path / "build")
+    folder = shutil.copytree(originals / "whole", tmp_path / "build")
     with pytest.raises(UsageError, match="There is no split called 'nonsense'") as caught:
         ShardedDataset(folder, split_name="nonsense")
     assert "default" in str(caught.value)

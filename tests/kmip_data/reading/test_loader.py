@@ -4,7 +4,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 import torch_geometric.transforms as T
 from support.builds.same import assert_same
 from support.builds.written import numbered_build, s3dis_records, s3dis_schema, write_build
-from support.cases import Cases
+from support.cases import Cases, until
 from torch.utils.data import Subset, random_split
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler
@@ -467,10 +466,7 @@ def test_max_nodes_and_lengths(numbers):
 
 
 def assert_no_more_threads(before):
-    deadline = time.monotonic() + 600
-    while threads() - before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not threads() - before
+    until(lambda: not threads() - before)
 
 
 def test_threads_end_with_the_iteration(dataset):

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from support.cases import until
 from support.cli import python
 
 from kmip_data.runtime import threads
@@ -18,14 +19,6 @@ def two_threads():
     threads.set_num_threads(2)
     yield
     threads.set_num_threads(None)
-
-
-def gone(name):
-    """Return whether the threads of this name end."""
-    deadline = time.monotonic() + 600
-    while running(name) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not running(name)
 
 
 def running(name):
@@ -188,5 +181,5 @@ def test_collected_in_one_of_its_own_threads():
     results["it"] = ahead(range(50), make, threads=1, depth=2)
     assert next(results["it"]) == 0
     only_one_left.set()
-    assert gone("ahead")
+    until(lambda: not running("ahead"))
     assert closed_by[0] is not threading.current_thread()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import Cases
-from support.cli import kmip
+from support.cli import refused
 
 from kmip_data import GraphLandDataset
 from kmip_data.builds.home import Home
@@ -155,9 +155,6 @@ def test_bad_tables_are_refused(raw: Path, tmp_path: Path) -> None:
 def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(raw, tmp_path / "city-roads-M")
     (folder / "info.yaml").write_bytes(b"\xff")
-    done = kmip(
-        "build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1
-    )
-    assert done.code == 4
-    assert "info.yaml is not YAML" in done.err
+    line = ("build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1)
+    assert "info.yaml is not YAML" in refused(*line, code=4)
     assert not list((tmp_path / "home").rglob("*.csv"))

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
+from support.cases import until
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
@@ -105,13 +105,6 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         for process in found.processes:
             process.kill()
             process.wait()
-
-
-def until(condition: object, seconds: float = 600) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

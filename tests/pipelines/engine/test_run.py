@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import psutil
 import pytest
 from support.attacks import crash_points
 from support.builds.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
+from support.cases import until
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -214,10 +214,10 @@ def test_prepare_runs_once_over_an_interrupted_build(tmp_path: Path) -> None:
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(30), "sleep=7200"))
     child = crash_points.start_build(tmp_path)
-    _until(lambda: len(built_units(tmp_path)) == 2)
+    until(lambda: len(built_units(tmp_path)) == 2)
     child.kill()
     child.communicate(timeout=600)
-    _until(lambda: not _group(child.pid))
+    until(lambda: not _group(child.pid))
 
 
 def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:
@@ -238,13 +238,6 @@ def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) ->
             capture_output=True, text=True, timeout=600, input=given,
         )  # fmt: skip
         assert done.stdout == "begin\n4\n", done.stderr
-
-
-def _until(condition: object, seconds: float = 600) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 def _group(pgid: int) -> list[int]:

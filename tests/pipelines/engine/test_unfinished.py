@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
+from support.cases import flip
 
 from kmip_data.pipelines.engine import run
 from kmip_data.pipelines.engine.unfinished import Steps
@@ -23,11 +24,9 @@ def test_a_result_that_is_cut_at_any_byte_is_none(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["00000.json"]
 
 
-@pytest.mark.parametrize("damage", ["shard", "missing", "result", "another version"])
-def test_a_damaged_step_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    """Of a build that was interrupted after its last shard."""
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a build that was interrupted after its last shard."""
     write_raw(tmp_path / "raw", 12)
 
     def interrupt(*_: object) -> None:
@@ -38,13 +37,16 @@ def test_a_damaged_step_is_done_again(
         with pytest.raises(KeyboardInterrupt):
             build_toy(tmp_path, jobs=1, quiet=True)
     (folder,) = (tmp_path / "built").glob("toy-*")
-    shard = folder / "shards/00001.h5"
-    result = folder / "work/00001.json"
-    before = digests(folder)["shards/00001.h5"]
+    return folder
+
+
+@pytest.mark.parametrize("damage", ["shard", "missing", "result", "another version"])
+def test_a_damaged_step_is_done_again(tmp_path: Path, stopped: Path, damage: str) -> None:
+    shard = stopped / "shards/00001.h5"
+    result = stopped / "work/00001.json"
+    before = digests(stopped)["shards/00001.h5"]
     if damage == "shard":
-        data = bytearray(shard.read_bytes())
-        data[-3] ^= 1
-        shard.write_bytes(data)
+        flip(shard)
     elif damage == "missing":
         shard.unlink()
     elif damage == "result":
@@ -55,23 +57,11 @@ def test_a_damaged_step_is_done_again(
     build = build_toy(tmp_path, jobs=1, quiet=True)
     assert built_units(tmp_path)[begun:] == [1]
     assert digests(build.path)["shards/00001.h5"] == before
-    assert not (folder / "work").exists()
+    assert not (stopped / "work").exists()
 
 
-def test_a_preparation_of_another_version_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_raw(tmp_path / "raw", 12)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "finish_build", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            build_toy(tmp_path, jobs=1, quiet=True)
-    (folder,) = (tmp_path / "built").glob("toy-*")
-    before = digests(folder)["shards/00001.h5"]
-    (folder / "work/prepared-0.json").write_text('{"plan": {}}')
+def test_a_preparation_of_another_version_is_done_again(tmp_path: Path, stopped: Path) -> None:
+    before = digests(stopped)["shards/00001.h5"]
+    (stopped / "work/prepared-0.json").write_text('{"plan": {}}')
     build = build_toy(tmp_path, jobs=1, quiet=True)
     assert digests(build.path)["shards/00001.h5"] == before

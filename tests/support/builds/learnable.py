@@ -6,16 +6,16 @@ import csv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from support.builds.records import column_of
 from support.builds.written import write_build
 from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
@@ -89,10 +89,8 @@ def learnable_build(
         )
     schema = Schema(
         columns=(
-            Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
-            Column(
-                key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes
-            ),
+            column_of("node/x", shape=(6,)),
+            column_of("node/y", "uint8", "int64", num_classes=classes),
         ),
         edges=layout,
         k=k if layout == "neighbor" else None,
@@ -136,19 +134,13 @@ def streets_build(folder: Path, **options: int) -> Build:
     return kmip_data.save(streets(**options), folder)
 
 
-def _graph_column(stored: str, presented: str, **more: Any) -> Column:
-    return Column(key="graph/y", attribute="y", stored=stored, presented=presented, **more)
-
-
 TARGETS = {
-    "classes": _graph_column("uint8", "int64", num_classes=3, low=0, high=2),
-    "labels": _graph_column("uint8", "float32", shape=(2,)),
-    "one-hot": _graph_column("uint8", "float32", shape=(3,)),
-    "values": _graph_column("float32", "float32", shape=(2,)),
-    "value": _graph_column("float32", "float32"),
-    "links": Column(
-        key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)
-    ),
+    "classes": column_of("graph/y", "uint8", "int64", num_classes=3, low=0, high=2),
+    "labels": column_of("graph/y", "uint8", "float32", shape=(2,)),
+    "one-hot": column_of("graph/y", "uint8", "float32", shape=(3,)),
+    "values": column_of("graph/y", shape=(2,)),
+    "value": column_of("graph/y"),
+    "links": column_of("node/contact", "uint8", shape=(2,)),
 }
 
 
@@ -187,12 +179,11 @@ def rings(
         records.append(
             GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=given, edge_index=edges)
         )
-    floats = {"stored": "float32", "presented": "float32"}
     columns = [
         replace(TARGETS[target], finite=False) if unknown else TARGETS[target],
-        Column(key="edge/attr", attribute="edge_attr", shape=(1,), **floats),
+        column_of("edge/attr", attribute="edge_attr", shape=(1,)),
     ]
-    columns += [Column(key="node/x", attribute="x", shape=(3,), **floats)] if features else []
+    columns += [column_of("node/x", shape=(3,))] if features else []
     train = 2 * graphs // 3
     test = (train + graphs) // 2
     parts = {"train": range(train), "val": range(train, test), "test": range(test, graphs)}

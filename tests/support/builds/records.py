@@ -13,26 +13,18 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
 from kmip_data.format.writer import GraphRecord, Parts, encode
 
+
+def column_of(key: str, stored: str = "float32", presented: str = "", **more: Any) -> Column:
+    """A column that is named by the end of its key, and presented as it is stored."""
+    name = more.pop("attribute", key.rpartition("/")[2])
+    return Column(key=key, attribute=name, stored=stored, presented=presented or stored, **more)
+
+
 POINT_SCHEMA = Schema(
     columns=(
-        Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
-        Column(
-            key="node/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=12,
-            num_classes=13,
-        ),
-        Column(
-            key="graph/category",
-            attribute="category",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=15,
-        ),
+        column_of("node/x", shape=(6,)),
+        column_of("node/y", "uint8", "int64", low=0, high=12, num_classes=13),
+        column_of("graph/category", "uint8", "int64", low=0, high=15),
     ),
     edges="neighbor",
     k=4,
@@ -40,15 +32,9 @@ POINT_SCHEMA = Schema(
 )
 EDGE_SCHEMA = Schema(
     columns=(
-        Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(3,)),
-        Column(
-            key="edge/attr",
-            attribute="edge_attr",
-            stored="float32",
-            presented="float32",
-            shape=(2,),
-        ),
-        Column(key="graph/y", attribute="y", stored="int32", presented="int64", shape=(2,)),
+        column_of("node/x", "float16", "float32", shape=(3,)),
+        column_of("edge/attr", attribute="edge_attr", shape=(2,)),
+        column_of("graph/y", "int32", "int64", shape=(2,)),
     ),
     edges="index",
     max_nodes=70_000,

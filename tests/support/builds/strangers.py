@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.builds.records import make_record
+from support.builds.records import column_of, make_record
 from support.builds.written import write_build
 
 from kmip_data.files.reading import Digests, sealed_json
 from kmip_data.format.card import CARD_NAME
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.encode import encode_build
@@ -24,28 +24,12 @@ ENCODING = "rwse3"
 SIZES = (3, 0, 5, 4)  #: nodes of the graphs of many
 
 _COLUMNS = (
-    Column(
-        key="node/x",
-        attribute="x",
-        stored="float32",
-        presented="float32",
-        shape=(3,),
-        fields=("a", "b", "c"),
-    ),
-    Column(
-        key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=2, num_classes=3
-    ),
-    Column(
-        key="graph/name",
-        attribute="name",
-        stored="uint8",
-        presented="uint8",
-        shape=(4,),
-        form="text",
-    ),
+    column_of("node/x", shape=(3,), fields=("a", "b", "c")),
+    column_of("node/y", "uint8", "int64", low=0, high=2, num_classes=3),
+    column_of("graph/name", "uint8", shape=(4,), form="text"),
 )
 _VIEWS = (View(attribute="pos", source="node/x", start=0, stop=2),)
-_WEIGHT = Column(key="edge/weight", attribute="weight", stored="uint16", presented="int64", high=9)
+_WEIGHT = column_of("edge/weight", "uint16", "int64", high=9)
 
 
 def _schema(edges: str) -> Schema:

@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
+from support.builds.records import column_of
 
 from kmip_data.builds.home import Build, BuildOptions, Home
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.card import Receipt
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
@@ -69,16 +70,8 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
     def schema(self, params: ToyParams) -> Schema:
         return Schema(
             columns=(
-                Column(
-                    key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)
-                ),
-                Column(
-                    key="node/y",
-                    attribute="y",
-                    stored="uint8",
-                    presented="int64",
-                    num_classes=CLASSES,
-                ),
+                column_of("node/x", shape=(2,)),
+                column_of("node/y", "uint8", "int64", num_classes=CLASSES),
             ),
             edges=params.edges,
             k=params.k if params.edges == "neighbor" else None,

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.builds.records import encode_shard
+from support.builds.records import column_of, encode_shard
 
 from kmip_data.builds.home import Build
 from kmip_data.files.changes import build_content, mark, write_file
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import dataset_names
 
@@ -24,8 +24,8 @@ def s3dis_schema(k: int = 4) -> Schema:
     """The schema of S3DIS with another k."""
     return Schema(
         columns=(
-            Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(9,)),
-            Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=13),
+            column_of("node/x", shape=(9,)),
+            column_of("node/y", "uint8", "int64", num_classes=13),
         ),
         views=(View(attribute="pos", source="node/x", start=0, stop=3),),
         edges="neighbor",
@@ -142,12 +142,7 @@ def numbered_build(
     folder: Path, graphs: int, *, nodes: tuple[int, int] = (1, 30), per_shard: int = 7
 ) -> Build:
     """Graphs of different sizes whose only column is their number."""
-    schema = Schema(
-        columns=(
-            Column(key="graph/number", attribute="number", stored="uint16", presented="int64"),
-        ),
-        edges="none",
-    )
+    schema = Schema(columns=(column_of("graph/number", "uint16", "int64"),), edges="none")
     rng = np.random.default_rng(graphs)
     records = [
         GraphRecord(
