@@ -190,7 +190,7 @@ def fitted(
         arrays[column.attribute] = fitted_column(values, column, rows[column.level], where)
         counts.append(rows[column.level])
 
-    # 3. The other direction of each edge, with nodes counted over all graphs.
+    # 3. The other direction of each edge. Nodes are numbered over all graphs, so that one sort serves the batch.
     last = np.cumsum(nodes)
     first = last - nodes
     if layout.both_ways == "checked":
@@ -235,12 +235,13 @@ def fitted_column(
 
 def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:
     """Refuse an edge without its reverse, or with other attributes there and back."""
-    there = edges[0] * nodes + edges[1]
-    back = edges[1] * nodes + edges[0]
-    order = np.argsort(there, kind="stable")
-    other = np.argsort(back, kind="stable")
-    same = np.array_equal(there[order], back[other])
-    if not same or (attr is not None and not np.array_equal(attr[order], attr[other])):
+    # An edge as one number; sorted, edges and their reverses must be the same numbers.
+    forward = edges[0] * nodes + edges[1]
+    reverse = edges[1] * nodes + edges[0]
+    by_forward = np.argsort(forward, kind="stable")
+    by_reverse = np.argsort(reverse, kind="stable")
+    same = np.array_equal(forward[by_forward], reverse[by_reverse])
+    if not same or (attr is not None and not np.array_equal(attr[by_forward], attr[by_reverse])):
         raise DamagedInput(f"{where}: an edge there, but not back.")
 
 

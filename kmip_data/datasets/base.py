@@ -116,7 +116,7 @@ class BuiltDataset(ShardedDataset):
 
     #: Name of the dataset; of a class with several, one whose parameters all of them have.
     dataset_name: ClassVar[str]
-    #: False for one graph with masks, which has no argument ``split``.
+    #: False for a single graph: masks tell train, val and test nodes, so there is no argument ``split``.
     has_parts: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:

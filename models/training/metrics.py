@@ -192,7 +192,9 @@ class Accumulator(Protocol):
 class Metric:
     """Computation of a metric from accumulated values, with direction and unit."""
 
-    compute: Callable[[Any], Tensor]  #: value from the accumulator's sums
+    #: Value from the accumulator's sums: of classes the confusion matrix (C, C), row by label; of labels
+    #: scores and targets, (N, L) each; of numbers seven sums a target, (7, T); of links :data:`LINK_TITLES`.
+    compute: Callable[[Any], Tensor]
     better: Literal["higher", "lower"]
     title: str
     kind: Kind

@@ -16,14 +16,6 @@ CLASSES = sorted(
     {load_manifest(name).dataset_class for name in dataset_names()}
     & set(kmip_data.__all__) - {"ShardedDataset"}
 )
-#: One graph is no part of a split.
-ONE_GRAPH = {
-    "CityNetwork",
-    "GeomGCN",
-    "GraphLandDataset",
-    "HeterophilousGraphDataset",
-    "Planetoid",
-}
 
 
 def test_the_signature_names_every_argument_with_its_default():
@@ -38,7 +30,7 @@ def test_the_signature_names_every_argument_with_its_default():
             False,
             None,
         )
-        assert ("split" in given) == (name not in ONE_GRAPH)
+        assert ("split" in given) == getattr(kmip_data, name).has_parts
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):

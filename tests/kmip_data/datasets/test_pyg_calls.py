@@ -163,6 +163,7 @@ def test_positional_arguments_have_the_order_of_pyg(tmp_path):
         ours = getattr(kmip_data, name)
         theirs = getattr(pyg, THEIRS.get(name, name))
         order = ", ".join(inspect.signature(theirs).parameters)
+        # A class called as one of PyTorch Geometric's takes its arguments in the same order: pyg_order.
         with pytest.raises(TypeError, match=f"positional arguments: {order}$"):
             ours(*range(20))
     functions = {ShapeNet: pyg.ShapeNet, LRGBDataset: pyg.LRGBDataset}
