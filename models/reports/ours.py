@@ -7,6 +7,7 @@ shows it next to the paper's figure, ``kmip-data train --reproduce DATASET/ROW``
 from __future__ import annotations
 
 import functools
+import re
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -225,12 +226,16 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     text = "\n".join(lines)
     name = f"{row.dataset}/{row.name}"
     if not reproduced:
+        hint = "compare build, split, machine and version of torch"
+        threads = re.search(r"\b(\d+) threads?$", row.hardware)
+        if threads and not first.hardware.endswith(f" {threads[0]}"):
+            hint = f"OMP_NUM_THREADS={threads[1]}, as the row has it, and another --home"
         raise NotReproduced(
             f"{name} is not reproduced.",
             expected=f"equal figures, or a second epoch within {LOSS:.0%} (loss) and "
             f"{100 * METRIC:g} points (metric) and a test metric within three deviations",
             found=f"\n{text}",
-            next="compare build, split, machine and version of torch",
+            next=hint,
         )
     shared = {
         "mean": row.mean,
