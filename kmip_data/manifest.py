@@ -207,7 +207,7 @@ class Manifest(Strict):
         names = []
         for source in self.sources or (Source(name=self.name, mirrors=()),):
             members = (source.content or self.content).members
-            listed = all(member.pattern in known for member in members)
+            listed = bool(members) and all(member.pattern in known for member in members)
             if listed or any(mirror.pinned for mirror in source.mirrors):
                 names.append(source.name)
         return names

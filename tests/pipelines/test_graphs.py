@@ -382,6 +382,9 @@ def test_nodes_are_numbered_by_row_where_they_have_no_ids(tmp_path):
     # Labels count the last nodes, where no edge and no feature does.
     arrays = {"edge_index": [[0], [1]], "y": [0, 1, 0]}
     assert made(write(tmp_path / "l", a_npz=npz(**arrays)))[1][0].num_nodes == 3
+    graph = npz(edge_index=[[0], [1]], y=[0.5, 1, 0])  # one of two: its own targets
+    for record in made(write(tmp_path / "two", a_npz=graph, b_npz=graph))[1]:
+        assert (record.num_nodes, record.columns["graph/y"].shape) == (2, (3,))
     # A first line of counts that do not fit is an edge.
     _, (record,) = made(write(tmp_path / "e", edges_txt="4 2\n0 1\n1 2\n2 3\n"))
     assert record.num_edges == 4
@@ -431,6 +434,33 @@ def test_matrix_market_is_what_scipy_reads(tmp_path, symmetry, field):
     dense[tuple(record.edge_index)] = weights[:, 0]
     np.testing.assert_array_equal(dense, read)
     assert ("edge/edge_attr" in record.columns) == (field == "real")
+
+
+def test_refused_tensors_come_with_what_to_save_instead(tmp_path):
+    import torch
+    from torch_geometric.data import Batch, Data, HeteroData
+
+    data, *_ = pyg_graphs()
+    sparse = Data(x=data.x.to_sparse(), edge_index=data.edge_index)
+    half = Data(x=data.x.bfloat16(), edge_index=data.edge_index)
+    for value, words in (
+        (Batch.from_data_list([data]), "to_data_list"),
+        (HeteroData(), "to_homogeneous"),
+        (sparse, "to_dense"),
+        (half, "x.float"),
+        (Data(x=torch.complex(data.x, data.x), edge_index=data.edge_index), "view_as_real"),
+    ):
+        folder = write(tmp_path / words)
+        torch.save(value, folder / "a.pt")
+        with pytest.raises(DamagedInput) as caught:
+            made(folder)
+        assert words in caught.value.parts["next"]
+
+
+def test_features_that_are_not_finite_are_a_warning(tmp_path):
+    arrays = {"edge_index": [[0, 1], [1, 0]], "x": [[1.0], [np.nan]]}
+    done = built(tmp_path / "a", a_npz=npz(**arrays))
+    assert "not finite everywhere: x" in done.err
 
 
 def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):

@@ -353,11 +353,11 @@ class _Survey:
 
     @property
     def warning(self) -> str:
-        """Warning of values that are no finite numbers; empty if all are."""
+        """Warning of values that are not finite; empty if all are."""
         if not self.unfinished:
             return ""
         names = ", ".join(sorted(key.partition("/")[2] for key in self.unfinished))
-        return f"not all values of {names} are finite: a loss that meets one is NaN"
+        return f"not finite everywhere: {names}; training stops where the loss becomes NaN"
 
     def columns(self, facts: Facts) -> list[Column]:
         """Return the columns of the schema except the targets."""

@@ -38,7 +38,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     """Yield the graph of each file."""
     for file in files:
         try:
-            yield _graph(NpzFile(folder / file), file, facts)
+            yield _graph(NpzFile(folder / file), file, facts, alone=len(files) == 1)
         except UsageError:
             raise
         # Errors of scipy about invalid matrices, and of values beyond float32.
@@ -47,7 +47,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
 
 @np.errstate(over="raise")
-def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
+def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecord:
     facts.claim(_MEMORY * file.size, name)
     columns: dict[str, Any] = {}
     nodes = 0
@@ -79,8 +79,8 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
     label = facts.label_of(file.names, _LABELS, name)
     y = np.atleast_1d(file.whole(label)) if label else np.empty(0)
-    # Labels also count nodes that no edge has.
-    nodes = nodes or max(nodes_of(edges), len(y))
+    # Labels of a single graph also count nodes that no edge has; the labels of one graph of many may be targets of the whole graph.
+    nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
     check_edges(edges, nodes, name)
     if features is not None:
         if math.prod(features.shape) > max(_MOST_CELLS, 1_000 * features.nnz):

@@ -112,7 +112,7 @@ def _check_first_line(edges: Table, ends: Array) -> None:
 
 
 def _check_unnamed(edges: Table, params: GraphParams) -> None:
-    """Refuse columns without names behind a weight: neighbours of a node, or rows of a matrix, look so."""
+    """Refuse more than three columns without names: an adjacency list or a matrix looks the same."""
     if len(edges.names) > 3 and not params.feature:
         raise DamagedInput(
             f"{edges.name} has {len(edges.names)} columns and no names.",

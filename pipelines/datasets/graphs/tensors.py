@@ -27,13 +27,13 @@ _ALLOWED = {
     "builtins.dict": never_called("dict"),
     "__builtin__.dict": never_called("dict"),
 }
-#: Part of the name of a refused type -> value to save instead.
+#: Part of the name of a refused type -> what to do instead.
 _INSTEAD = {
-    "data.batch": "batch.to_data_list()",
-    "HeteroData": "data.to_homogeneous()",
-    "_rebuild_sparse_tensor": "data with edge_index, and x.to_dense()",
-    "BFloat16Storage": "data with x.float()",
-    "Complex": "data with torch.view_as_real(x).flatten(1)",
+    "data.batch": "save batch.to_data_list()",
+    "HeteroData": "save data.to_homogeneous()",
+    "_rebuild_sparse_tensor": "save dense tensors: edge_index in place of adj_t, x.to_dense()",
+    "BFloat16Storage": "save float32: x.float()",
+    "Complex": "save real numbers: torch.view_as_real(x).flatten(1)",
 }
 _ROWS_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 
@@ -88,14 +88,14 @@ def _graphs(
 
 
 def _values(path: Path) -> Iterator[object]:
-    """Yield the items of a file; refused types come with the call that makes plain graphs of them."""
+    """Yield the items of a file; the error for a refused type says what to save instead."""
     try:
         yield from stream_values(path, _ALLOWED)
     except DamagedInput as error:
         refused = str(error.parts.get("found"))
-        for name, call in _INSTEAD.items():
+        for name, hint in _INSTEAD.items():
             if name in refused:
-                error.parts["next"] = f"torch.save({call}, {path.name!r})"
+                error.parts["next"] = hint
         raise
 
 

@@ -141,7 +141,6 @@ def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, t
 
     assert resume(run, home=home, quiet=True).results[0].epochs == 2
     assert resume(run, home=home, stop_after=1, quiet=True).results[0].epochs == 2
-
     assert resume(run, home=home, stop_after=4, quiet=True).results[0].epochs == 4
     same_run(run, whole)
 
