@@ -79,7 +79,8 @@ def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecor
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
     label = facts.label_of(file.names, _LABELS, name)
     y = np.atleast_1d(file.whole(label)) if label else np.empty(0)
-    # Labels of a single graph also count nodes that no edge has; the labels of one graph of many may be targets of the whole graph.
+    # Labels of a single graph also count nodes that no edge has.
+    # Those of one graph of many may be targets of the whole graph.
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
     check_edges(edges, nodes, name)
     if features is not None:
