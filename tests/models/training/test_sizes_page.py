@@ -72,7 +72,7 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
         step_bytes(config, data.channels, size, recompute=recompute) for recompute in (False, True)
     ]
     batch = f"{graphs} × {manifest.expected.avg_nodes:,.0f}"
-    return [batch, *(f"{need / GIB:.2f} GiB" for need in needs)]
+    return [batch, *(f"{need / GIB:.2f}" for need in needs)]
 
 
 def written_rows() -> dict[str, list[str]]:
@@ -84,10 +84,8 @@ def written_rows() -> dict[str, list[str]]:
 
 
 def disk_cell(manifest: Manifest) -> str:
-    gigabytes = disk_bytes(manifest) / 1e9
-    if gigabytes < 0.01:
-        return f"{1_000 * gigabytes:.1f} MB"
-    return f"{gigabytes:.2f} GB" if gigabytes < 10 else f"{gigabytes:.1f} GB"
+    megabytes = disk_bytes(manifest) / 1e6
+    return f"{megabytes:.1f}" if megabytes < 10 else f"{megabytes:,.0f}"
 
 
 @pytest.mark.skipif(not os.environ.get("KMIP_DATA_WRITE_DOCS"), reason="KMIP_DATA_WRITE_DOCS=1")
