@@ -82,23 +82,16 @@ def read_torch_file(
 
 
 def stream_values(path: Path, extra: Allowed) -> Iterator[Value]:
-    """Yield the items of the list that a zip of ``torch.save`` holds, or what it holds instead."""
-    with _opened(path) as (pickled, _):
-        is_list = pickled[2:3] == b"]"  # behind the protocol
-    if is_list:
-        yield from stream_torch_list(path, extra)
-        return
-    value = read_torch_file(path, extra, mapping=mapped(path))
-    yield from value if isinstance(value, list) else [value]
+    """Yield the items of the list that a zip of ``torch.save`` holds, or what it holds instead.
 
-
-def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Value]:
-    """Yield the items of the list that a zip of ``torch.save`` holds; tensors as numpy arrays.
-
-    One part of the list is in memory at a time, and arrays are views of the mapped file.
+    Arrays are views of the mapped file. Of a list, one part is in memory at a time.
     """
     allowed = {**_GLOBALS, **extra}
-    with _opened(path, streamed=True) as (pickled, resolve):
+    with _opened(path, mapped(path)) as (pickled, resolve):
+        if pickled[2:3] != b"]":  # behind the protocol
+            value = read_pickle(pickled, allowed, name=path.name, persistent=resolve)
+            yield from value if isinstance(value, list) else [value]
+            return
         for items, _ in stream_list(
             pickled,
             allowed,
@@ -138,9 +131,7 @@ def _damaged(
 @contextmanager
 def _opened(
     path: Path,
-    mapping: mmap.mmap | None = None,
-    *,
-    streamed: bool = False,
+    mapping: mmap.mmap | None,
 ) -> Iterator[tuple[bytes, Callable[[Value], Array]]]:
     """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
@@ -151,8 +142,6 @@ def _opened(
             if file.read(len(_BEFORE_1_6)) == _BEFORE_1_6:
                 old = "the layout before PyTorch 1.6: load it and save it again with a newer one"
                 raise _damaged(path.name, old)  # noqa: TRY301 -- not caught below
-            if streamed:
-                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             with zipfile.ZipFile(file) as archive:
                 yield _of_zip(archive, path, mapping)
     except (DamagedInput, MemoryError):
@@ -194,13 +183,26 @@ def _of_zip(
     if order in entries and archive.read(order) != b"little":
         raise _damaged(path.name, "the byte order of another machine")
 
-    def make(key: str, dtype: str) -> Array:
-        name = f"{root}data/{key}"
-        if mapping is None:
-            return np.frombuffer(archive.read(name), dtype)
-        return np.frombuffer(_view_member(archive, name, mapping), dtype)
+    storages: dict[str, Array] = {}
 
-    return archive.read(f"{root}data.pkl"), _resolver(make)
+    def resolve(pid: Value) -> Array:
+        """Return the storage of a persistent id, made once."""
+        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
+            raise RefusedError("a reference to something outside the file")
+        # ("storage", its type, key, device, number of elements), and no view of it.
+        _, kind, key, _, count, *views = pid
+        dtype = STORAGES.get(getattr(kind, "name", ""))
+        if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
+            raise RefusedError("something other than a storage")
+        if key not in storages:
+            member = f"{root}data/{key}"
+            data = _view_member(archive, member, mapping) if mapping else archive.read(member)
+            storages[key] = np.frombuffer(data, dtype)
+        if len(storages[key]) != count or storages[key].dtype != dtype:
+            raise RefusedError(f"storage {key} of {len(storages[key])} elements, not {count}")
+        return storages[key]
+
+    return archive.read(f"{root}data.pkl"), resolve
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
@@ -223,27 +225,6 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
     if end > len(view) or checksum != info.CRC:
         raise _damaged(name, "another checksum than the archive states")
     return view[start:end]
-
-
-def _resolver(make: Callable[[str, str], Array]) -> Callable[[Value], Array]:
-    """Return the storage of a persistent id, made once."""
-    storages: dict[str, Array] = {}
-
-    def resolve(pid: Value) -> Array:
-        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise RefusedError("a reference to something outside the file")
-        # ("storage", its type, key, device, number of elements), and no view of it.
-        _, kind, key, _, count, *views = pid
-        dtype = STORAGES.get(getattr(kind, "name", ""))
-        if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
-            raise RefusedError("something other than a storage")
-        if key not in storages:
-            storages[key] = make(key, dtype)
-        if len(storages[key]) != count or storages[key].dtype != dtype:
-            raise RefusedError(f"storage {key} of {len(storages[key])} elements, not {count}")
-        return storages[key]
-
-    return resolve
 
 
 def _tensor(
@@ -382,7 +363,7 @@ def _of_bytes(
         dtype = np.dtype(dtype.code)
     if isinstance(data, str):  # as Python 2 wrote bytes
         data = data.encode("latin-1")
-    if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):
+    if not isinstance(dtype, np.dtype) or not isinstance(data, _BYTES):
         raise RefusedError("an array that is not of plain numbers")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if not all(type(size) is int and size >= 0 for size in sizes) or len(sizes) > 8:
@@ -463,7 +444,7 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
     Arrays are views of the file, valid until the next graph is asked for. Raises ``DamagedInput``
     where the file holds something else, or asks for anything but data.
     """
-    for number, graph in enumerate(stream_torch_list(path, {**NUMPY, **PYG})):
+    for number, graph in enumerate(stream_values(path, {**NUMPY, **PYG})):
         mapping = graph.mapping if isinstance(graph, PickledData) else None
         if not isinstance(mapping, dict):
             raise DamagedInput(
