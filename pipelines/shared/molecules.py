@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -33,7 +34,7 @@ from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import Rows
 from kmip_data.pipelines.shared.edges import there_and_back
-from kmip_data.pipelines.shared.records import index_column, split_by_lists, units_of_rows
+from kmip_data.pipelines.shared.records import feature_column, split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -160,10 +161,15 @@ def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> I64:
 
 def molecule_columns() -> tuple[Column, Column]:
     """Return the columns of atoms and bonds."""
-    doc = "features of the Open Graph Benchmark, each an index"
+    index = partial(
+        feature_column,
+        doc="features of the Open Graph Benchmark, each an index",
+        stored="uint8",
+        presented="int64",
+    )
     return (
-        index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc),
-        index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc),
+        index("node/x", ATOM_FIELDS, high=max(ATOM_SIZES) - 1),
+        index("edge/attr", BOND_FIELDS, high=max(BOND_SIZES) - 1),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -31,48 +31,26 @@ S = TypeVar("S", bound=SplitParams)
 _ATTRIBUTES = {"node/x": "x", "edge/attr": "edge_attr"}
 
 
-def _features(
-    key: str,
-    fields: tuple[str, ...],
-    doc: str,
-    **kind: Any,
-) -> Column:
-    return Column(
-        key=key,
-        attribute=_ATTRIBUTES[key],
-        shape=(len(fields),),
-        fields=fields,
-        doc=doc,
-        **kind,
-    )
-
-
 def feature_column(
     key: str,
     fields: tuple[str, ...],
     doc: str,
     *,
     stored: str = "float32",
+    presented: str = "float32",
+    high: int | None = None,
 ) -> Column:
-    """Return the column of real features, a row of ``fields`` for each, presented as float32."""
-    return _features(key, fields, doc, stored=stored, presented="float32")
-
-
-def index_column(
-    key: str,
-    fields: tuple[str, ...],
-    largest: int,
-    doc: str,
-) -> Column:
-    """Return the column of features that are indices from 0 to ``largest``, one byte each."""
-    return _features(
-        key,
-        fields,
-        doc,
-        stored="uint8",
-        presented="int64",
-        low=0,
-        high=largest,
+    """Return the column of features, a row of ``fields`` for each; indices are from 0 to ``high``."""
+    return Column(
+        key=key,
+        attribute=_ATTRIBUTES[key],
+        shape=(len(fields),),
+        fields=fields,
+        doc=doc,
+        stored=stored,
+        presented=presented,
+        low=None if high is None else 0,
+        high=high,
     )
 
 
@@ -133,25 +111,20 @@ def units_by_size(
 
     A name that is larger by itself is a unit of its own.
     """
-    units: list[Unit] = []
+    runs: list[list[str]] = []
     used = 0
-    unit: list[str] = []
     for name in names:
         needed = size(name)
         # Full: the next name begins a unit, also where it alone is larger than the bound.
-        if unit and used + needed > most:
-            units.append(_named_unit(len(units), what, unit))
-            unit = []
+        if not runs or used + needed > most:
+            runs.append([])
             used = 0
-        unit.append(name)
+        runs[-1].append(name)
         used += needed
-    if unit:
-        units.append(_named_unit(len(units), what, unit))
+    units = []
+    for number, run in enumerate(runs):
+        units.append(Unit(number, f"{what} {run[0]} to {run[-1]}", {what: run}))
     return units
-
-
-def _named_unit(number: int, what: str, names: list[str]) -> Unit:
-    return Unit(number, f"{what} {names[0]} to {names[-1]}", {what: names})
 
 
 def rows_inside(
@@ -177,10 +150,9 @@ def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> l
     """
     units: list[Unit] = []
     for part, _, rows in rows_inside(list(sizes.items()), params):
-        for first in range(0, len(rows), per_unit):
-            run = rows[first : first + per_unit]
-            items = {"part": part, "rows": run}
-            units.append(Unit(len(units), f"{part} {run[0]} to {run[-1]}", items))
+        for unit in units_of_rows(rows, per_unit, part):
+            items = {"part": part, **unit.items}
+            units.append(Unit(len(units), unit.name, items))
     return units
 
 
@@ -204,18 +176,6 @@ def split_by_lists(
     for part, listed in lists.items():
         parts[part] = [position[name] for name in listed if name in position]
     return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
-
-
-def apply_split(
-    pipeline: AnyPipeline,
-    records: Records,
-    params: SplitParams,
-    raw: Path | None,
-) -> Split:
-    """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
-    if params.split == "stratified":
-        return _stratified_split(pipeline, records, params, raw)
-    return pipeline.split(records, params, raw)
 
 
 def codes_of_masks(
@@ -246,18 +206,23 @@ def codes_of_masks(
     return codes
 
 
-def _stratified_split(
+def apply_split(
     pipeline: AnyPipeline,
     records: Records,
     params: SplitParams,
     raw: Path | None,
 ) -> Split:
-    """Deal the records that another rule, mostly the default, deals to ``pipeline.stratified_parts`` anew.
+    """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have.
+
+        The stratified rule deals the records that another rule, mostly the default, deals to
+    ``pipeline.stratified_parts`` anew.
 
     Graphs are grouped by their label, by their set of labels where several may hold, or by the most
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.splits.stratified_draw`).
     """
+    if params.split != "stratified":
+        return pipeline.split(records, params, raw)
     rule = params.sizes_of or type(params).model_fields["split"].default
     default = pipeline.split(records, params.model_copy(update={"split": rule}), raw)
     rest = default.name.removeprefix(default.rule)
