@@ -233,12 +233,10 @@ def street_weights(tensors: CityTensors, weight: str) -> F32:
     if weight == "length":
         return tensors.edge_length
     speed = tensors.edge_speed
-    if speed is None or not (speed > 0).all():
-        missing = "all"
-        if speed is not None:
-            missing = f"{int((~(speed > 0)).sum())}"
+    missing = len(tensors.edge_length) if speed is None else int((~(speed > 0)).sum())
+    if speed is None or missing:
         raise DamagedInput(
-            f"Travel times need the speed of every street: {missing} have none.",
+            f"Travel times need the speed of every street: {missing:,} have none.",
             next="--set weight=length",
         )
     seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
@@ -383,13 +381,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Return counts, vocabulary and constants that standardise the features; warnings as notes."""
-        plan = prepared.plan
-        facts = {
-            **plan["facts"],
-            "warnings": plan["warnings"],
-            "features": plan["features"],
-        }
-        return About({"city": facts}, plan["warnings"])
+        return About({"city": prepared.plan}, prepared.plan["warnings"])
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
         """Split intersections at random, as published, or by blocks of the map."""
@@ -434,7 +426,7 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
         "coordinate_range": bounds.tolist(),
     }
     plan = {
-        "facts": dict(tensors.facts),
+        **tensors.facts,
         "warnings": list(tensors.warnings),
         "features": statistics,
     }

@@ -92,8 +92,6 @@ def sort_runs(
 
 def sorted_edges(folder: Path, count: int, room: int) -> U32:
     """Return the edges of :func:`sort_runs`, (2, count), mapped."""
-    if not room:
-        return np.zeros((2, 0), np.uint32)
     return _mapped(folder / _EDGES).reshape(2, room)[:, :count]
 
 
