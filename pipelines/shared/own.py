@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -91,14 +91,33 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         offline: bool,
         quiet: bool,
     ) -> tuple[RawFolder, bool]:
-        """Copy the files into the home folder; return the copy, and True if it is new."""
-        return copy_in(
-            self.manifest.name,
-            source.files(),
-            source.origin,
-            home,
-            quiet=quiet,
-        )
+        """Copy the files into the home folder, all or none; return the copy, and True if it is new.
+
+        So a build can be verified and repaired without the originals. Raises ``UsageError`` or
+        ``OutOfResources`` where a file cannot be read or written.
+        """
+        dataset = self.manifest.name
+        files = source.files()  # by their names in the copy
+        folder = home.raw / dataset
+
+        def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
+            targets = [target / name for name in files]
+            with writing(target):
+                target.mkdir()
+                total = sum(path.stat().st_size for path in files.values())
+                require_room(folder, total, "A copy of the files")
+                for parent in {path.parent for path in targets}:
+                    parent.mkdir(parents=True, exist_ok=True)
+                # Many small files wait for the disk: eight threads copy and hash side by side.
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    copied = list(pool.map(_copy, files.values(), targets))
+
+            digests = [digest for digest, _ in copied]
+            members = dict(zip(files, digests, strict=True))
+            size = sum(size for _, size in copied)
+            return members, [receipt_of_members(dataset, source.origin, members, size)]
+
+        return store_own(folder, make, quiet=quiet)
 
     def class_names(self, params: P) -> tuple[str, ...]:
         """Return the given class names."""
@@ -267,42 +286,6 @@ def ascii_key(name: str, length: int) -> str:
         return key
     digest = hashlib.sha256(name.encode()).hexdigest()
     return f"{key[: length - 13]}~{digest[:12]}"
-
-
-def copy_in(
-    dataset: str,
-    files: Mapping[str, Path],
-    origin: str,
-    home: Home,
-    *,
-    quiet: bool,
-) -> tuple[RawFolder, bool]:
-    """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
-
-    So a build can be verified and repaired without the originals. ``files`` maps the
-    name in the copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be
-    read or written.
-    """
-    folder = home.raw / dataset
-
-    def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
-        targets = [target / name for name in files]
-        with writing(target):
-            target.mkdir()
-            total = sum(path.stat().st_size for path in files.values())
-            require_room(folder, total, "A copy of the files")
-            for parent in {path.parent for path in targets}:
-                parent.mkdir(parents=True, exist_ok=True)
-            # Many small files wait for the disk: eight threads copy and hash side by side.
-            with ThreadPoolExecutor(_THREADS) as pool:
-                copied = list(pool.map(_copy, files.values(), targets))
-
-        digests = [digest for digest, _ in copied]
-        members = dict(zip(files, digests, strict=True))
-        size = sum(size for _, size in copied)
-        return members, [receipt_of_members(dataset, origin, members, size)]
-
-    return store_own(folder, make, quiet=quiet)
 
 
 def _copy(path: Path, target: Path) -> tuple[str, int]:
