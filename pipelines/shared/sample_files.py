@@ -62,7 +62,7 @@ def gzipped(data: bytes) -> bytes:
     return zlib.compress(data, level=9, wbits=31)
 
 
-def write_torch_file(path: Path, value: Any) -> None:
+def write_torch_file(path: Path, value: object) -> None:
     """Write lists, tuples, dicts with text as keys, text, whole numbers and arrays (as tensors).
 
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
@@ -93,10 +93,10 @@ def write_archive(path: Path, pickled: bytes, storages: Sequence[Array] = ()) ->
             archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
 
 
-def _opcodes(value: Any, storages: list[Array]) -> bytes:
+def _opcodes(value: object, storages: list[Array]) -> bytes:
     """Return a value as opcodes of protocol 2; tensors become references to ``storages``."""
 
-    def put(*values: Any) -> bytes:
+    def put(*values: object) -> bytes:
         return b"".join(_opcodes(value, storages) for value in values)
 
     if isinstance(value, int):
@@ -111,7 +111,7 @@ def _opcodes(value: Any, storages: list[Array]) -> bytes:
     if isinstance(value, tuple):
         return b"(" + put(*value) + b"t"
 
-    array = np.ascontiguousarray(value).reshape(value.shape)
+    array = np.asarray(value, order="C")
     storages.append(array)
     storage = put(str(len(storages) - 1), "cpu", array.size)
     strides = tuple(step // array.itemsize for step in array.strides)
@@ -133,35 +133,28 @@ def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
 
     The same arrays, the same bytes.
     """
-    keys = _storage_keys()
-    items = []
-    for *arrays, last in graphs:
-        tensors = [_tensor(array, next(keys)) for array in arrays]
-        items.append((*tensors, last))
-    _write_pickle(path, items)
+    _write_pickle(path, [(*map(_Tensor, arrays), last) for *arrays, last in graphs])
 
 
-def write_pickled_dictionaries(path: Path, graphs: Iterable[Mapping[str, Any]]) -> None:
+def write_pickled_dictionaries(path: Path, graphs: Iterable[Mapping[str, object]]) -> None:
     """Write dictionaries with arrays as tensors; the same arrays, the same bytes."""
-    keys = _storage_keys()
     items = []
     for graph in graphs:
         item = dict(graph)
         for name, value in graph.items():
             if isinstance(value, np.ndarray):
-                item[name] = _tensor(value, next(keys))
+                item[name] = _Tensor(value)
         items.append(item)
     _write_pickle(path, items)
 
 
-def _storage_keys() -> Iterator[str]:
-    """Count storages up, which torch names by their address: the same arrays, the same bytes."""
-    return map(str, itertools.count(94_000_000_000_001))
-
-
-def _write_pickle(path: Path, items: list[Any]) -> None:
+def _write_pickle(path: Path, items: Sequence[object]) -> None:
     with path.open("wb") as file:
-        _Pickler(file, protocol=4).dump(items)
+        pickler = _Pickler(file, protocol=4)
+        pickler.framer.start_framing = lambda: None
+        # torch names storages by their address; counted up, the same arrays give the same bytes.
+        pickler.keys = itertools.count(94_000_000_000_001)
+        pickler.dump(items)
 
 
 def storage_bytes(array: Array, key: str) -> bytes:
@@ -212,16 +205,16 @@ _DTYPE = _Name(_NUMPY, "dtype")
 class _Reduced:
     """An object pickled as a callable with arguments."""
 
-    def __init__(self, made_by: _Name, *arguments: Any) -> None:
+    def __init__(self, made_by: _Name, *arguments: object) -> None:
         self.made_by = made_by
         self.arguments = arguments
 
 
-def _tensor(array: Array, key: str) -> _Reduced:
-    array = np.ascontiguousarray(array)
-    strides = tuple(step // array.itemsize for step in array.strides)
-    storage = _Reduced(_STORAGE, storage_bytes(array, key))
-    return _Reduced(_TENSOR, storage, 0, array.shape, strides, False, _Reduced(_HOOKS))
+class _Tensor:
+    """An array pickled as torch reduces a tensor."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = np.ascontiguousarray(array)
 
 
 _WrittenInPython: Any = vars(pickle)["_Pickler"]  #: the pickler whose steps can be overridden
@@ -230,16 +223,19 @@ _WrittenInPython: Any = vars(pickle)["_Pickler"]  #: the pickler whose steps can
 class _Pickler(_WrittenInPython):  # type: ignore[misc]
     """Write tensors as torch reduces them, and arrays as numpy before version 2; without frames."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.framer.start_framing = lambda: None
+    keys: Iterator[int]
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> object:
         """Return how an object is made: a name, or a callable with its arguments and state."""
         if isinstance(obj, _Name):
             return obj.name
         if isinstance(obj, _Reduced):
             return obj.made_by, obj.arguments
+        if isinstance(obj, _Tensor):
+            array = obj.array
+            strides = tuple(step // array.itemsize for step in array.strides)
+            storage = _Reduced(_STORAGE, storage_bytes(array, str(next(self.keys))))
+            return _TENSOR, (storage, 0, array.shape, strides, False, _Reduced(_HOOKS))
         if isinstance(obj, np.ndarray):
             return (
                 _RECONSTRUCT,

@@ -51,7 +51,7 @@ def test_another_layout_is_refused(tmp_path):
         ),
         ([a_graph(name=Foreign())], "Foreign"),
         ([{"x": 1}], "item 0: dict instead of a graph"),
-        ({"x": 1}, "a dict instead of the list"),
+        ({"x": 1}, "item 0: dict instead of a graph"),
     ]
 
     def check(case):
