@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import Array, fits
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
-from kmip_data.pipelines.formats.pickles import never_called
+from kmip_data.pipelines.formats.pickles import Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, stream_values
-from kmip_data.pipelines.shared.checks import array_of, check_edges, nodes_of
+from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
 WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Besides Data: the dictionaries of a collated pair.
@@ -99,33 +98,34 @@ def _values(path: Path) -> Iterator[object]:
         raise
 
 
-def _attributes(value: object) -> object:
-    return value.mapping if isinstance(value, PickledData) else value
-
-
 def _items(value: object, file: str) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item or a collated pair."""
-    if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict):
-        yield from _separated(_attributes(value[0]), value[1], file)
-        return
-    item = _attributes(value)
+    slices = None  # of a pair of a single graph, too
+    if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
+        value, slices = value[:2]
+    item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
         raise DamagedInput(f"{file} holds {type(value).__name__}.", expected=WANTS)
-    yield item
+    if slices is None:
+        yield item
+    else:
+        yield from _separated(item, slices, file)
 
 
-def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[str, object]]:
+def _separated(
+    data: dict[str, Value], slices: dict[str, Value], file: str
+) -> Iterator[dict[str, object]]:
     """Yield the graphs of a collated pair, whose rows are concatenated."""
+    axes = {name: -1 if "index" in name or name == "face" else 0 for name in slices}
     bounds: dict[str, Array] = {}
     for name, ends in slices.items():
-        rows = data.get(name) if isinstance(data, dict) else None
-        axis = -1 if "index" in name or name == "face" else 0
+        rows = data.get(name)
         if rows is None:
             continue
         bound = np.asarray(ends)
         size = -1  # of what has no rows
         if isinstance(rows, np.ndarray) and rows.ndim:
-            size = rows.shape[axis]
+            size = rows.shape[axes[name]]
         elif isinstance(rows, list) and len(rows) == len(np.atleast_1d(bound)) - 1:
             size = len(rows)
         if (
@@ -153,24 +153,29 @@ def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[st
             if not isinstance(rows, np.ndarray):
                 item[name] = rows[number]
             else:
-                item[name] = rows[..., part] if "index" in name or name == "face" else rows[part]
+                item[name] = rows[..., part] if axes[name] else rows[part]
         if isinstance(sizes, list):
             item["num_nodes"] = sizes[number]
         yield item
 
 
-def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRecord:
+def _graph(item: dict[str, object], name: str, where: str, facts: Facts) -> GraphRecord:
     """Return the arrays of an item, without texts, from which nothing is computed."""
     item = dict(item)
     label = facts.label_of(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
-    edges = array_of(item, "edge_index", "iu", (2, None), where)
-    del item["edge_index"]
+    edges = item.pop("edge_index", None)
+    if not isinstance(edges, np.ndarray):
+        raise DamagedInput(f"{where}: edge_index is {type(edges).__name__}, not a tensor.")
+    if edges.dtype.kind not in "iu" or not fits(edges.shape, (2, None)):
+        raise DamagedInput(
+            f"{where}: edge_index is {edges.dtype} {edges.shape}, not whole numbers of shape (2, any)."
+        )
     nodes = item.pop("num_nodes", None)
     if not isinstance(nodes, int):
-        known = [item[key] for key in _ROWS_OF_NODES if isinstance(item.get(key), np.ndarray)]
-        rows = [array for array in known if array.ndim]
+        values = map(item.get, _ROWS_OF_NODES)
+        rows = [value for value in values if isinstance(value, np.ndarray) and value.ndim]
         nodes = len(rows[0]) if rows else nodes_of(edges)
     check_edges(edges, nodes, where)
     arrays: dict[str, Array] = {}
