@@ -245,7 +245,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 f"There is no rule or column of parts {rule!r}.",
                 expected=", ".join(["random", "stratified", *given]),
             )
-        folds = given[rule].shape[0] if rule in given and given[rule].shape else 1
+        column = given.get(rule)
+        folds = column.shape[0] if column and column.shape else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
         if fold and folds == 1:
             raise no_folds(self.manifest.name)
@@ -254,18 +255,18 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 f"The split {rule} has {folds} folds: there is no fold {fold}.",
                 next=f"fold=0 to {folds - 1}",
             )
+
+        # Nodes are dealt where a single graph has labels of them.
         label = records.label
-        by_node = len(records.keys) == 1 and label is not None and label.level == "node"
-        level = "node" if by_node else "graph"
-        if rule in given:
-            level = given[rule].level
-            codes = records.column(given[rule].key)
-        elif not by_node:
-            return super().split(records, params, raw)
-        if level == "graph":
+        if label and (len(records.keys) > 1 or label.level != "node"):
+            label = None
+        if column and column.level == "graph":
+            codes = records.column(column.key)
             parts = {part: np.flatnonzero(codes == code) for part, code in NODE_PARTS.items()}
             return Split(rule, "given", {}, {part: rows.tolist() for part, rows in parts.items()})
-        if not by_node or label is None:
+        if label is None and column is None:
+            return super().split(records, params, raw)
+        if label is None:
             raise UsageError(
                 f"{rule!r} gives parts to nodes, and graphs are dealt.",
                 next="--split-rule random, or a column of parts of graphs",
@@ -274,7 +275,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # Nodes without a target are in no part.
         y = records.column(label.key).reshape(int(records.nodes[0]), -1)
         known = (~np.isnan(y) & (y != NO_CLASS)).any(axis=1)
-        if rule in given:
+        if column:
+            codes = records.column(column.key)
             name = rule
             if folds > 1:
                 codes = codes.T[fold]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
@@ -49,7 +49,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 @np.errstate(over="raise")
 def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecord:
     facts.claim(_MEMORY * file.size, name)
-    columns: dict[str, Any] = {}
+    columns: dict[str, Array] = {}
     nodes = 0
     listed = [key for key in _EDGES if key in file.names]
     if listed:
@@ -99,7 +99,7 @@ def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecor
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
 
-def edges_of(adjacency: Any) -> tuple[I64, dict[str, Any]]:
+def edges_of(adjacency: Any) -> tuple[I64, dict[str, Array]]:
     """Return the edges (2, E) of a sparse matrix, and its values as ``edge_attr`` where they differ from 1."""
     edges = np.stack([adjacency.row, adjacency.col])
     if (adjacency.data == 1).all():

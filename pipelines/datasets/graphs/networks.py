@@ -53,13 +53,14 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
     params = facts.params
     size = sum((folder / file).stat().st_size for file in files)
-    facts.claim(_MEMORY * size, ", ".join(files)[:200])
+    shown = ", ".join(files)[:200]
+    facts.claim(_MEMORY * size, shown)
     rows: dict[str, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
         form = _format_of(head_of(path, _HEAD)) or "GraphML"
         try:
-            graphs = _READERS[form](path)
+            graphs = _graphs(path, form)
         except (
             ParseError,
             nx.NetworkXError,
@@ -90,7 +91,6 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
                 ends = {params.source: str(source), params.target: str(target)}
                 rows["edge"].append({**data, **ends, params.graph: name})
 
-    shown = ", ".join(files)[:200]
     tables = {}
     for level, items in rows.items():
         columns = None if items else [params.source, params.target, params.graph]
@@ -99,37 +99,31 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     yield from assemble(tables, facts)
 
 
-def _graphml(path: Path) -> list[object]:
+def _graphs(path: Path, form: str) -> list[Any]:
+    """Return the graphs of a file."""
     import networkx as nx
 
-    _refuse_document_type(path)
-    return list(nx.readwrite.GraphMLReader()(path=path))
-
-
-def _gexf(path: Path) -> list[object]:
-    import networkx as nx
-
-    _refuse_document_type(path)
-    return [nx.read_gexf(path)]
-
-
-def _refuse_document_type(path: Path) -> None:
+    if form == "JSON":
+        return _json(path)
+    if form == "GML":
+        return [_gml(path)]
     if b"<!DOCTYPE" in head_of(path, _HEAD):
         raise DamagedInput(f"{path.name} declares a document type.", next="write it with networkx")
+    return [nx.read_gexf(path)] if form == "GEXF" else list(nx.readwrite.GraphMLReader()(path=path))
 
 
-def _gml(path: Path) -> list[object]:
+def _gml(path: Path) -> object:
     """Return the graph of a file; with repeated edges, ``multigraph 1`` may be missing."""
     import networkx as nx
 
     text = path.read_text("utf-8-sig", "replace")
     try:
-        return [nx.parse_gml(text, label="id")]
+        return nx.parse_gml(text, label="id")
     except nx.NetworkXError as error:
         if "duplicated" not in str(error) or "multigraph" in text:
             raise
     text = re.sub(r"\bgraph\s*\[", "graph [\nmultigraph 1\n", text, count=1, flags=re.IGNORECASE)
-    return [nx.parse_gml(text, label="id")]
+    return nx.parse_gml(text, label="id")
 
 
 def _json(path: Path) -> list[Any]:
@@ -158,9 +152,6 @@ def _json(path: Path) -> list[Any]:
     return graphs
 
 
-_READERS = {"GraphML": _graphml, "GEXF": _gexf, "GML": _gml, "JSON": _json}
-
-
 def _drop_names(graph: Any, facts: Facts) -> None:
     """Drop ``label`` where each node has another: its name. Else it is its class.
 
@@ -175,7 +166,7 @@ def _drop_names(graph: Any, facts: Facts) -> None:
         facts.ignored["label"] = None
 
 
-def _of_scalars(frame: Any, facts: Facts) -> Any:
+def _of_scalars(frame: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]

@@ -8,9 +8,9 @@ import shlex
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsInt
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,9 @@ MASKS = {
     for name in (*PARTS, "valid")
     for kind in ("mask", "masks", "idx")
 }
-_MOST_CLASSES = 65_536
+_LARGEST = float(np.finfo(np.float32).max)
+#: Least and greatest label of each task.
+_BOUNDS = {"classification": (0, 65_535), "multilabel": (0, 1), "regression": (-_LARGEST, _LARGEST)}
 _MOST_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _HEAD = 2**16
@@ -190,29 +192,28 @@ class Facts:
         task = self.params.task or ("classification" if whole else "regression")
         if self.params.task is None and y.ndim > 1:
             task = "multilabel" if whole and low >= 0 and high <= 1 else "regression"
-        labels = f"The labels {', '.join(names)} are {low:g} to {high:g}"
-        largest = float(np.finfo(np.float32).max)
-        most = {"classification": _MOST_CLASSES - 1, "multilabel": 1}.get(task, largest)
-        least = -largest if task == "regression" else 0
-        column: dict[str, Any] = {
-            "key": f"{self.level}/y",
-            "attribute": "y",
-            "doc": ", ".join(names),
-        }
-        column["stored"] = column["presented"] = "float32"
-        if y.ndim > 1 or task == "multilabel":
-            column |= {"shape": (len(names),), "fields": names}
+        least, most = _BOUNDS[task]
         if low < least or high > most or (task != "regression" and not whole):
             raise DamagedInput(
-                f"{labels}, which is no {task}.",
+                f"The labels {', '.join(names)} are {low:g} to {high:g}, which is no {task}.",
                 expected="one label, a text or a whole number from 0; several of 0 and 1; or numbers",
                 next="--set task=classification, multilabel or regression",
             )
+        column = Column(
+            key=f"{self.level}/y",
+            attribute="y",
+            stored="float32",
+            presented="float32",
+            doc=", ".join(names),
+            finite=complete,
+        )
+        if y.ndim > 1 or task == "multilabel":
+            column = replace(column, shape=(len(names),), fields=names)
+        if task == "regression":
+            return column, ()
         if task == "multilabel":
-            column |= {"low": 0, "high": 1, "num_classes": len(names)}
-            column["stored"] = "uint8" if complete else "float16"
-        if task != "classification":
-            return Column(**column, finite=complete), ()
+            stored = "uint8" if complete else "float16"
+            return replace(column, stored=stored, low=0, high=1, num_classes=len(names)), ()
 
         # Nodes of a single graph may lack a class: they are in no part.
         if y.ndim > 1 or (not complete and (self.level, len(targets)) != ("node", 1)):
@@ -221,15 +222,23 @@ class Facts:
                 f"The {self.level} {row} (from 0) has no label, and needs a class.",
                 next="leave it out, or --set task=multilabel, whose labels may be missing",
             )
-        low = 0 if complete else NO_CLASS
-        stored = "uint16" if complete else "int32"
-        column |= {"presented": "int64", "stored": stored, "low": low, "high": int(high)}
-        return Column(**column, num_classes=int(high) + 1), classes
+        column = replace(
+            column,
+            stored="uint16" if complete else "int32",
+            presented="int64",
+            low=0 if complete else NO_CLASS,
+            high=int(high),
+            num_classes=int(high) + 1,
+            finite=True,
+        )
+        return column, classes
 
     def _classes_of_one_hot(self, y: Array) -> Array:
         """Return the position of the only 1 of each row if that is the class; raise if nothing says so."""
         task = self.params.task
-        if task in {"multilabel", "regression"} or not is_one_hot(y):
+        if task in {"multilabel", "regression"} or y.ndim < 2 or y.shape[1] < 2:
+            return y
+        if not (np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all():
             return y
         if task is None:
             raise DamagedInput(
@@ -239,12 +248,6 @@ class Facts:
             )
         classes: Array = y.argmax(axis=1).astype(np.float64)
         return classes
-
-
-def is_one_hot(y: Array) -> bool:
-    """True for several columns with one 1 in each row, and 0 elsewhere."""
-    several = y.ndim == 2 and y.shape[1] > 1
-    return several and bool((np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all())
 
 
 def _flags(rows: Array, nodes: int, where: str) -> Array:
@@ -272,35 +275,35 @@ class Table:
     """Table of a file."""
 
     name: str
-    frame: Any  #: pandas table
+    frame: pd.DataFrame
     first: int = 0  #: line of the first row
     row: str = "line"
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return tuple(self.frame)
+        return tuple(map(str, self.frame))
 
-    def fault(self, row: int, what: str, hint: str | None = None) -> DamagedInput:
+    def fault(self, row: SupportsInt, what: str, hint: str | None = None) -> DamagedInput:
         """Return the error for one row."""
-        return DamagedInput(f"{self.name}, {self.row} {self.first + row}: {what}.", next=hint)
-
-    def missing(self, name: str) -> DamagedInput:
-        """Return the error for a missing column."""
-        hint = "--set source=, target=, graph=, label=, feature= or smiles= and one of the columns"
-        if name in {"source", "target"} and len(self.names) > 1:
-            source, target = map(shlex.quote, self.names[:2])
-            hint = f"--set source={source} --set target={target}, if these are the ends of an edge"
-        return DamagedInput(
-            f"{self.name} has no column {name!r}.",
-            found=", ".join(self.names)[:500],
-            next=hint,
-        )
+        return DamagedInput(f"{self.name}, {self.row} {self.first + int(row)}: {what}.", next=hint)
 
     def ids(self, name: str) -> Array:
         """Return a column of names or numbers without empty cells."""
         if name not in self.names:
-            raise self.missing(name)
+            hint = (
+                "--set source=, target=, graph=, label=, feature= or smiles= and one of the columns"
+            )
+            if name in {"source", "target"} and len(self.names) > 1:
+                source, target = map(shlex.quote, self.names[:2])
+                hint = (
+                    f"--set source={source} --set target={target}, if these are the ends of an edge"
+                )
+            raise DamagedInput(
+                f"{self.name} has no column {name!r}.",
+                found=", ".join(self.names)[:500],
+                next=hint,
+            )
         empty = self.frame[name].isna()
         if empty.any():
             raise self.fault(empty.argmax(), f"{name!r} is empty")
@@ -308,7 +311,7 @@ class Table:
 
     def column(self, name: str) -> Array:
         """Return a column: numbers, or texts as objects, empty if missing."""
-        values: pd.Series[Any] = self.frame[name]
+        values: pd.Series = self.frame[name]
         if values.dtype.kind in "iufb":
             return values.to_numpy()
         return values.fillna("").to_numpy(object)
@@ -450,7 +453,7 @@ def is_odd(path: Path, mark: str, facts: Facts) -> bool:
     return odd
 
 
-def _as_written(texts: pd.Series[Any]) -> pd.Series[Any]:
+def _as_written(texts: pd.Series) -> pd.Series:
     """Return ids as integers if all are written canonically, else as texts."""
     texts = texts.str.strip()
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -34,10 +33,10 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
     used = set()
 
-    def table(kind: str, rows: int | None = None) -> Any:
+    def table(kind: str, rows: int | None = None) -> Table:
         name = f"{prefix}_{kind}.txt"
         if name not in files:
-            return None
+            return Table(name, pd.DataFrame(index=range(rows or 0)))
         used.add(name)
         table = read_table(folder / name, facts, names=False)
         if rows not in {None, len(table.frame)}:
@@ -46,43 +45,43 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
         return table
 
     def features(level: str, rows: int) -> pd.DataFrame:
-        columns: dict[str, Any] = {}
-        attributes = table(f"{level}_attributes", rows)
-        for name in attributes.names if attributes else ():
-            columns[f"attribute {name}"] = attributes.frame[name]
+        attributes = table(f"{level}_attributes", rows).frame.add_prefix("attribute ")
+        columns = {}
         labels = table(f"{level}_labels", rows)
-        for name in labels.names if labels else ():
+        for name in labels.names:
             kinds = labels.frame[name].astype(float)
             kinds -= kinds.min()
             if kinds.max() >= _MOST_LABELS:
-                raise labels.fault(int(kinds.argmax()), f"more than {_MOST_LABELS:,} labels")
+                raise labels.fault(kinds.argmax(), f"more than {_MOST_LABELS:,} labels")
             facts.claim(8 * rows * (int(kinds.max()) + 1), f"{prefix}_{level}_labels.txt")
             for kind in range(int(kinds.max()) + 1):
                 columns[f"label {name} is {kind}"] = (kinds == kind).astype(float)
-        return pd.DataFrame(columns, index=range(rows))
+        return attributes.join(pd.DataFrame(columns, index=attributes.index))
 
     indicator = table("graph_indicator")
     listed = table("A")
-    if indicator is None:
+    if not indicator.names:
         raise DamagedInput(f"{prefix}{_ENDS[1]} is missing.", expected=WANTS)
     graph = indicator.frame["0"]
     last = _last_graph(indicator)
-    targets = table("graph_attributes", last) or table("graph_labels", last)
-    if not targets and last > len(graph):
+    targets = table("graph_attributes", last)
+    if not targets.names:
+        targets = table("graph_labels", last)
+    if not targets.names and last > len(graph):
         raise indicator.fault(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
     _check_ends(listed, graph.to_numpy())
 
     # Tables of nodes, edges and graphs; sorting joins edges of the same two nodes.
     params = facts.params
-    nodes = features("node", len(graph)).assign(
-        **{params.graph: graph, params.node: graph.index + 1}
-    )
+    nodes = features("node", len(graph))
+    nodes[params.graph] = graph
+    nodes[params.node] = graph.index + 1
     edges = features("edge", len(listed.frame))
     edges[[params.source, params.target]] = listed.frame[["0", "1"]]
     edges = _joined(edges, facts)
     edges[params.graph] = graph.to_numpy()[edges[params.source] - 1]
     graphs = pd.DataFrame({params.graph: range(1, last + 1)})
-    if targets:
+    if targets.names:
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
             # Classes in the order of their numbers.
@@ -111,7 +110,7 @@ def _last_graph(indicator: Table) -> int:
     """Return the number of the last graph; numbers must increase from 1."""
     graph = indicator.frame["0"]
     if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
-        raise indicator.fault(int((graph.diff() < 0).argmax()), "graphs are not numbered in order")
+        raise indicator.fault((graph.diff() < 0).argmax(), "graphs are not numbered in order")
     return int(graph.max())
 
 
@@ -127,4 +126,4 @@ def _check_ends(listed: Table, graphs: Array) -> None:
     first, second = graphs[ends.T - 1]
     apart = first != second
     if apart.any():
-        raise listed.fault(int(apart.argmax()), "the edge joins two graphs")
+        raise listed.fault(apart.argmax(), "the edge joins two graphs")
