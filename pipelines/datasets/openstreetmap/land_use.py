@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,6 @@ from kmip_data.runtime.threads import for_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry
-
-T = TypeVar("T")
 
 _POINTS = 2**16  #: of shapely that are made at a time: one takes 200 bytes
 _MAX_BYTES = 2**29  #: of the GeoJSON file; a city has tens of MB
@@ -116,18 +115,12 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
 
 def read_land_use(path: Path) -> LandUse:
     """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file."""
-
-    def areas(content: Any) -> LandUse:
-        features = content["features"]
+    with geojson_faults(f"{path.name} has no features with a property landuse"):
+        features = read_json(path, _MAX_BYTES)["features"]
         area = np.empty(len(features), object)
         area[:] = [geometry(feature["geometry"]) for feature in features]
         value = [str(feature["properties"]["landuse"]) for feature in features]
         return LandUse(value=value, area=area)
-
-    def refusal(fault: str) -> DamagedInput:
-        return DamagedInput(f"{path.name} has no features with a property landuse: {fault}")
-
-    return read_geojson(path, _MAX_BYTES, areas, refusal)
 
 
 def geometry(part: object) -> Geometry:
@@ -137,20 +130,13 @@ def geometry(part: object) -> Geometry:
     return shapely.from_geojson(json.dumps(part))
 
 
-def read_geojson(
-    path: Path,
-    most: int,
-    parse: Callable[[object], T],
-    refusal: Callable[[str], DamagedInput],
-) -> T:
-    """Return what ``parse`` makes of a GeoJSON file of at most ``most`` bytes.
-
-    Any error of a file in another layout is converted by ``refusal``.
-    """
+@contextmanager
+def geojson_faults(message: str, **advice: str) -> Iterator[None]:
+    """Convert the errors of a GeoJSON file in another layout to ``DamagedInput``."""
     import shapely
 
     try:
-        return parse(read_json(path, most))
+        yield
     except (
         OSError,
         ValueError,
@@ -159,4 +145,5 @@ def read_geojson(
         RecursionError,
         shapely.errors.ShapelyError,
     ) as error:
-        raise refusal(f"{type(error).__name__}: {str(error)[:200]}") from error
+        fault = f"{message}: {type(error).__name__}: {str(error)[:200]}"
+        raise DamagedInput(fault, **advice) from error

@@ -11,13 +11,14 @@ import numpy as np
 
 from kmip_data.arrays import F64
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.reading import read_json, read_model
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
+    geojson_faults,
     geometry,
-    read_geojson,
     read_land_use,
 )
 from kmip_data.pipelines.datasets.openstreetmap.network import (
@@ -37,9 +38,9 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     parse_bbox,
 )
 from kmip_data.pipelines.datasets.openstreetmap.tensors import (
+    Vocabulary,
     city_tensors,
     land_uses,
-    read_vocabulary,
 )
 from kmip_data.pipelines.shared.cities import CityTensors
 
@@ -55,23 +56,19 @@ def read_polygon(path: Path) -> Geometry:
     """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees)."""
     import shapely
 
-    def outline(content: object) -> Geometry:
-        polygons = list(map(geometry, _polygons(content)))
-        if all(map(shapely.is_valid, polygons)):
-            return shapely.union_all(polygons)
-        return shapely.Polygon()
-
-    def refusal(fault: str) -> DamagedInput:
-        return DamagedInput(
-            f"{path.name} does not outline an area: {fault}.",
-            expected="GeoJSON with a valid polygon in degrees",
-            next="draw one at https://geojson.io",
-        )
-
-    area = read_geojson(path, _MAX_BYTES, outline, refusal)
+    message = f"{path.name} does not outline an area"
+    advice = {
+        "expected": "GeoJSON with a valid polygon in degrees",
+        "next": "draw one at https://geojson.io",
+    }
+    with geojson_faults(message, **advice):
+        polygons = list(map(geometry, _polygons(read_json(path, _MAX_BYTES))))
+        valid = all(map(shapely.is_valid, polygons))
+        area = shapely.union_all(polygons) if valid else shapely.Polygon()
     if area.is_empty or not shapely.box(-180, -90, 180, 90).covers(area):
-        raise refusal(
-            "no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees"
+        raise DamagedInput(
+            f"{message}: no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees.",
+            **advice,
         )
     return area
 
@@ -131,7 +128,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
         return read_city_archive(raw.path)
 
     area = _area(raw, params)
-    facts: dict[str, object] = {}
+    facts: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
         graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
@@ -147,7 +144,10 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
             )
     uses = land_uses(graph, land_use)
     del land_use  # of a country 0.3 GB
-    vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
+    vocabulary = None
+    if VOCABULARY in raw.members:
+        hint = "build the city again, with another --set vocabulary=TARGET"
+        vocabulary = read_model(raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=hint)
     return city_tensors(
         graph,
         uses,
@@ -178,7 +178,7 @@ def _from_extract(
     params: OpenStreetMapParams,
     area: Geometry | None,
     workdir: Path,
-) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
+) -> tuple[StreetGraph, LandUse, dict[str, int]]:
     """Follow OSMnx: the largest component, simplified.
 
     With an area, first of the area and its margin.

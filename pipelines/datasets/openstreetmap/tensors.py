@@ -10,8 +10,6 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import F32, I8, Array, Integers
-from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, nearest_land_use
 from kmip_data.pipelines.datasets.openstreetmap.network import StreetGraph, count_streets
@@ -65,14 +63,6 @@ def lanes_by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
     return (MISSING, *(name for name in chosen if name != MISSING))
 
 
-def read_vocabulary(path: Path) -> Vocabulary:
-    """Read the vocabulary that a raw copy has."""
-    try:
-        return Vocabulary.model_validate_json(read_small(path))
-    except (ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(f"{path.name} is not a vocabulary: {first_fault(error)}") from error
-
-
 class Coded(NamedTuple):
     """Categories of nodes or edges: position of each one's category among the names."""
 
@@ -98,7 +88,7 @@ def city_tensors(
     workdir: Path,
     *,
     vocabulary: Vocabulary | None = None,
-    facts: dict[str, object],
+    facts: Mapping[str, object],
     warnings: tuple[str, ...] = (),
 ) -> CityTensors:
     """Return the city of a simplified street graph.

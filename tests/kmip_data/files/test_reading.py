@@ -11,7 +11,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.folder import RESULT_NAME, read_result
-from kmip_data.pipelines.datasets.openstreetmap.tensors import read_vocabulary
 
 
 def test_what_is_read(tmp_path):
@@ -52,7 +51,7 @@ def test_json_is_read_or_a_value_error(tmp_path):
     path = tmp_path / RESULT_NAME
     path.touch()
     os.truncate(path, MAX_BYTES + 1)
-    for read in (read_json, read_config, read_vocabulary, lambda path: read_result(path.parent)):
+    for read in (read_json, read_config, lambda path: read_result(path.parent)):
         with pytest.raises((OSError, DamagedInput), match="16,777,216"):
             read(path)
 
