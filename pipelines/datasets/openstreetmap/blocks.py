@@ -58,20 +58,19 @@ class Elements(NamedTuple):
     kind: I64  #: (R,) of members: 0 node, 1 way, 2 relation; of ways nothing
     combination: I64  #: (W,) position in ``tags``
     tags: I32  #: (C, K) distinct: position of the value of each key among the texts, -1 without
-    content: bytes  #: of the block
+    data: U8  #: of the block
     texts: I64  #: (T, 2) start and stop of each text in it
 
     def text(self, position: int) -> str:
         """Return the text at a position of ``tags``."""
         start, stop = self.texts[position]
-        return self.content[start:stop].decode()
+        return self.data[start:stop].tobytes().decode()
 
 
 class _Block(NamedTuple):
     """A block, parsed as far as its groups; fields are those of :func:`_fields`."""
 
-    content: bytes
-    data: U8  #: the same
+    data: U8
     fields: I64
     groups: I64  #: fields of all groups
 
@@ -195,8 +194,7 @@ def _inflated(blob: bytes) -> bytes:
 
 
 def _parsed(blob: bytes) -> _Block:
-    content = _inflated(blob)
-    data = np.frombuffer(content, np.uint8)
+    data = np.frombuffer(_inflated(blob), np.uint8)
     fields = _fields(data, 0, len(data))
     groups = [np.empty((0, 3), np.int64)]
     for start, stop in _spans(fields, _GROUP):
@@ -204,7 +202,7 @@ def _parsed(blob: bytes) -> _Block:
     group = np.concatenate(groups)
     if ((group[:, 0] < _NODES) | (group[:, 0] > _RELATIONS)).any():
         raise UnusualError("a group has other elements")
-    return _Block(content, data, fields, group)
+    return _Block(data, fields, group)
 
 
 def _nodes(block: _Block, start: int, stop: int) -> I32:
@@ -258,7 +256,7 @@ def _elements(
         letters = data[texts[alike, :1] + np.arange(len(key))]
         column[alike[(letters == np.frombuffer(key.encode(), np.uint8)).all(axis=1)]] = position
     number, tags, spans = _scan(data, bounds, column, len(keys), most, wanted, refs)
-    ref, size = _unpacked(block.data, spans[:, 2], True)
+    ref, size = _unpacked(data, spans[:, 2], True)
     kind = np.empty(0, np.int64)
     if field == _RELATIONS:
         kind, kinds = _unpacked(block.data, spans[:, 3], False)
@@ -270,7 +268,7 @@ def _elements(
     distinct = tags[first]
     if (distinct[combination] != tags).any():
         raise UnusualError("two combinations of tags have the same number")
-    return Elements(number, size, ref, kind, combination, distinct, block.content, texts)
+    return Elements(number, size, ref, kind, combination, distinct, data, texts)
 
 
 @njit_nogil()
@@ -302,8 +300,10 @@ def _fields(data: U8, start: int, stop: int) -> I64:
         last = -1
         first = value
         if key & 7 == 2:
+            if not 0 <= value <= stop - offset:
+                raise UnusualError("a message ends early")
             first = offset
-            offset = last = _end(offset, value, stop)
+            offset = last = offset + value
         elif key & 7:
             raise UnusualError("a field is neither bytes nor a varint")
         if size == len(fields):
@@ -313,13 +313,6 @@ def _fields(data: U8, start: int, stop: int) -> I64:
         fields[size, 2] = last
         size += 1
     return fields[:size]
-
-
-@njit_nogil()
-def _end(offset: int, size: int, stop: int) -> int:
-    if not 0 <= size <= stop - offset:
-        raise UnusualError("a message ends early")
-    return offset + size
 
 
 @njit_nogil()

@@ -141,11 +141,9 @@ def read_extract(
         require_room(folder, 3 * path.stat().st_size, "A copy of the nodes")
         try:
             city_map = _Map(path, network_type, folder, name)
-            ways = city_map.ways()
         except UnusualError:
             # Another format, a rare kind of PBF, or damaged: libosmium converts it, or says why not.
             city_map = _Map(_converted(path, folder, name), network_type, folder, name)
-            ways = city_map.ways()
 
         if city_map.repeated:
             import osmium
@@ -156,12 +154,11 @@ def read_extract(
             with osmium.SimpleWriter(str(folder / "sorted.osm.pbf")) as writer:
                 reader.apply(writer, simplify=True)
             city_map = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
-            ways = city_map.ways()
 
         land_use = assemble(
             city_map.closed, city_map.relations, city_map.member_lines, city_map.open_areas
         )
-        return Extract(ways, land_use)
+        return Extract(city_map.ways, land_use)
 
 
 def _converted(path: Path, folder: Path, name: str) -> Path:
@@ -211,9 +208,10 @@ class _Map:
         self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
         self.street = array("b")  #: of each kind: 1 if it belongs to the network
         self.file = Pbf(path)
-        self.node_id, self.x, self.y = self._read()
+        self.node_id, self.x, self.y = self._nodes()
+        self.ways = self._ways()
 
-    def _read(self) -> tuple[I64, I32, I32]:
+    def _nodes(self) -> tuple[I64, I32, I32]:
         """Keep relations, and return number, longitude and latitude of all nodes, by number."""
         with tempfile.TemporaryFile(dir=self.folder) as nodes:
             size = 0
@@ -250,7 +248,7 @@ class _Map:
             self.repeated = bool((number[1:] == number[:-1]).any())
         return number, x, y
 
-    def ways(self) -> Ways:
+    def _ways(self) -> Ways:
         """Return the streets, without consecutive repetitions of a node.
 
         Keep areas and the lines of relations.
