@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -100,12 +100,11 @@ def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> lis
 
 
 def units_by_size(
-    names: Iterable[str],
-    size: Callable[[str], int],
+    sizes: Mapping[str, int],
     most: int,
     what: str,
 ) -> list[Unit]:
-    """Deal names to units whose sizes add up to ``most`` or less.
+    """Deal names to units whose ``sizes`` add up to ``most`` or less.
 
     The items of a unit are called ``what``.
 
@@ -113,14 +112,13 @@ def units_by_size(
     """
     runs: list[list[str]] = []
     used = 0
-    for name in names:
-        needed = size(name)
+    for name, size in sizes.items():
         # Full: the next name begins a unit, also where it alone is larger than the bound.
-        if not runs or used + needed > most:
+        if not runs or used + size > most:
             runs.append([])
             used = 0
         runs[-1].append(name)
-        used += needed
+        used += size
     units = []
     for number, run in enumerate(runs):
         units.append(Unit(number, f"{what} {run[0]} to {run[-1]}", {what: run}))

@@ -105,7 +105,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         for position in params.choose(len(names)):
             name = names[position]
             sizes[name] = (prepared.path / f"{name}.edgelist").stat().st_size
-        return units_by_size(sizes, sizes.__getitem__, TEXT_PER_UNIT, "graphs")
+        return units_by_size(sizes, TEXT_PER_UNIT, "graphs")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: MalNetTinyParams

@@ -162,7 +162,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             # A bound by the size alone: nothing is read before the workers do.
             most_points[key] = size // SHORTEST_LINE + 1
         most = nodes_per_shard(self.schema(params), params)
-        return units_by_size(most_points, most_points.__getitem__, most, "shapes")
+        return units_by_size(most_points, most, "shapes")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams

@@ -24,7 +24,7 @@ def test_rows_are_cut_in_runs() -> None:
 
 def test_a_unit_is_as_large_as_allowed_unless_one_name_is_larger() -> None:
     sizes = {"a": 3, "b": 4, "c": 9, "d": 1}
-    units = units_by_size(sizes, sizes.__getitem__, 7, "graphs")
+    units = units_by_size(sizes, 7, "graphs")
     assert [unit.items["graphs"] for unit in units] == [["a", "b"], ["c"], ["d"]]
     assert [unit.index for unit in units] == [0, 1, 2]
     assert [unit.name for unit in units] == ["graphs a to b", "graphs c to c", "graphs d to d"]
