@@ -21,10 +21,15 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
-from kmip_data.pipelines.base import About, Params, Prepared, Records, Split, Unit
+from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.city_splits import CitySplitParams, city_split, split_codes
-from kmip_data.pipelines.shared.records import OneGraphPipeline, class_column, feature_column
+from kmip_data.pipelines.shared.records import (
+    OneGraphParams,
+    OneGraphPipeline,
+    class_column,
+    feature_column,
+)
 
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
@@ -39,16 +44,9 @@ _ROWS = 2**20  #: streets that are averaged at a time
 NODE_FEATURES = 12
 
 
-class CityParams(Params):
+class CityParams(OneGraphParams):
     """Parameters that change the record."""
 
-    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
-
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        description="with --sample: intersections of the generated city",
-    )
     hops: int = Field(
         default=16,
         le=1_000,
@@ -95,7 +93,7 @@ class CityTensors:
     eccentricity: F32 | None = None  #: (N,) as published
     labels: Array | None = None  #: (N,) integers, as published
     #: JSON, for ``statistics.city`` of the card.
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
     #: Sentences for the notes of the card, shown when the city is built.
     warnings: tuple[str, ...] = ()
 
@@ -245,16 +243,6 @@ def street_weights(tensors: CityTensors, weight: str) -> F32:
 
 P = TypeVar("P", bound=CityParams)
 
-_ARRAYS = (
-    "features",
-    "edge_index",
-    "edge_length",
-    "edge_speed",
-    "node_ids",
-    "eccentricity",
-    "labels",
-)
-
 
 def _file(workdir: Path, name: str) -> Path:
     return workdir / f"{name}.npy"
@@ -330,11 +318,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         """Yield the city."""
         from kmip_data.graphs.eccentricity import local_eccentricity
 
-        arrays = {}
-        for name in _ARRAYS:
-            path = _file(prepared.path, name)
-            if path.is_file():
-                arrays[name] = np.load(path, "r")
+        arrays = {path.stem: np.load(path, "r") for path in prepared.path.glob("*.npy")}
         city = CityTensors(**arrays)
         n = len(city.features)
 
@@ -406,10 +390,10 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     changes) of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then
     of latitude.
     """
-    for name in _ARRAYS:
-        values = getattr(tensors, name)
+    for name, values in vars(tensors).items():
         path = _file(workdir, name)
-        if values is not None and not path.is_file():  # as :func:`store_features` has written one
+        # :func:`store_features` may have written one.
+        if isinstance(values, np.ndarray) and not path.is_file():
             np.save(path, values, allow_pickle=False)
 
     rows = np.flatnonzero(split_codes(len(tensors.features)) == 0)

@@ -27,11 +27,10 @@ def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]
     with ExitStack() as stack:
         files = {}
         for arrays, rows in batches:
-            if not counts:
-                for name, array in arrays.items():
+            for name, array in arrays.items():
+                if name not in files:
                     files[name] = stack.enter_context((folder / name).open("wb"))
                     layout[name] = (array.dtype.str, array.shape[1:])
-            for name, array in arrays.items():
                 files[name].write(np.ascontiguousarray(array).data)
             counts.append(rows)
     rows = np.concatenate(counts or [np.zeros((0, 0), np.int64)])
