@@ -11,6 +11,7 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.pipelines.shared.cities import chunk_labels, mean_over_streets, symmetrise
 from kmip_data.pipelines.shared.city_splits import TEST, TRAIN, VAL, split_codes
+from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.sample_files import write_torch_file
 
 DEFAULT_NODES = 2_000
@@ -79,7 +80,7 @@ def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
     sides = np.concatenate([to_the_right, downwards], axis=1)
     sides = sides[:, rng.random(sides.shape[1]) < KEPT]
 
-    chosen = np.array(_connected_part(sides, side, n))
+    chosen = _connected_part(sides, side, n)
     new = np.full(side * side, -1)
     new[chosen] = rng.permutation(len(chosen))
     streets = new[sides]
@@ -94,26 +95,22 @@ def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
     return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
 
 
-def _connected_part(sides: I64, side: int, n: int) -> list[int]:
-    """Return ``n`` crossings that are connected: breadth first, until a start has a part that is large enough."""
-    near: list[list[int]] = [[] for _ in range(side * side)]
-    for a, b in sides.T.tolist():
-        near[a].append(b)
-        near[b].append(a)
+def _connected_part(sides: I64, side: int, n: int) -> I64:
+    """Return ``n`` crossings that are connected, breadth first from the middle on."""
+    from scipy import sparse
 
-    queue = []
-    # From the middle on, until a start lies in a part that is large enough.
-    for start in range(side * side // 2, side * side):
-        met = {start}
-        queue = [start]
-        for u in queue:
-            for v in near[u]:
-                if v not in met and len(met) < n:
-                    met.add(v)
-                    queue.append(v)
-        if len(met) == n:
+    count = side * side
+    source, target = there_and_back(sides.T)
+    order = np.argsort(source, kind="stable")
+    begins = np.searchsorted(source[order], np.arange(count + 1))
+    graph = sparse.csr_array((np.ones(len(order)), target[order], begins), (count, count))
+    part = np.empty(0, np.int64)
+    # Until a start lies in a part that is large enough.
+    for start in range(count // 2, count):
+        part = sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[:n]
+        if len(part) == n:
             break
-    return queue
+    return part
 
 
 def _one_hot(rng: Generator, rows: int, categories: int) -> F64:
