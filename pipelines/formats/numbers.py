@@ -233,7 +233,11 @@ def _number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
         if not count:
             return i, _FAULT, np.nan
     if not count:
-        return _nothing(text, i, sign)
+        # An empty field, or nan in any case.
+        is_nan = i + 3 < len(text) and text[i] | _LOWER == _N and text[i + 1] | _LOWER == _A
+        if is_nan and text[i + 2] | _LOWER == _N:
+            return i + 3, _SOUND, np.nan
+        return i, _FAULT if sign < 0 else _SOUND, np.nan
 
     # 2. An exponent.
     if text[i] | _LOWER == _E:
@@ -266,14 +270,3 @@ def _digits(text: U8, i: int, value: int) -> tuple[int, int, int]:
             taken += 1
         i += 1
     return i, value, taken
-
-
-@njit_nogil()
-def _nothing(text: U8, i: int, sign: float) -> tuple[int, int, float]:
-    """Read an empty field, or ``nan`` in any case."""
-    is_nan = i + 3 < len(text) and text[i] | _LOWER == _N and text[i + 1] | _LOWER == _A
-    if is_nan and text[i + 2] | _LOWER == _N:
-        return i + 3, _SOUND, np.nan
-    if sign < 0:
-        return i, _FAULT, np.nan
-    return i, _SOUND, np.nan

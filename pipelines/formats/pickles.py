@@ -19,6 +19,7 @@ import pickletools
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -94,14 +95,12 @@ class Pending:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, slots=True)
 class _Global:
     """A name of the allow-list on the stack."""
 
-    __slots__ = ("call", "name")
-
-    def __init__(self, name: str, call: Callable[..., Value]) -> None:
-        self.name = name
-        self.call = call
+    name: str
+    call: Callable[..., Value]
 
 
 def read_pickle(
@@ -280,24 +279,21 @@ class _Machine:
                 position = self._rarely(code, position)
         raise EOFError("no end of the pickle")
 
-    def _rarely(self, code: int, position: int) -> int:
+    def _rarely(self, code: int, position: int) -> int:  # noqa: C901, PLR0912 -- one branch a kind of opcode
         """Read any other opcode by its description in pickletools and carry it out.
 
         Returns the position behind it.
         """
-        opcode = _OPCODES.get(code)
-        if opcode is None:
+        description = _OPCODES.get(code)
+        if description is None:
             raise ValueError(f"no opcode: byte {code:#04x} at {position - 1}")
         # Opcodes of headers, names and numbers are rare, so generality may be slow.
-        argument = None
-        if opcode.arg is not None:
+        argument: Value = None
+        if description.arg is not None:
             self._file.seek(position)
-            argument = opcode.arg.reader(self._file)  # type: ignore[arg-type] # a map reads like a file
+            argument = description.arg.reader(self._file)  # type: ignore[arg-type] # a map reads like a file
             position = self._file.tell()
-        self._step(opcode.name, argument)
-        return position
-
-    def _step(self, opcode: str, argument: Value) -> None:  # noqa: C901, PLR0912 -- one branch a kind of opcode
+        opcode = description.name
         stack = self._stack
         if len(stack) > MAX_STACK:
             raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
@@ -343,6 +339,7 @@ class _Machine:
             stack[-1] = stack[-1].value
         elif opcode not in {"PROTO", "FRAME"}:
             raise RefusedError(f"the opcode {opcode}")
+        return position
 
     def _recall(self, key: Value) -> Value:
         value = self._memo.get(key, _MARKER)
