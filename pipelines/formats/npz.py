@@ -8,11 +8,10 @@ import tokenize
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import Array, fits, shape_text
+from kmip_data.arrays import Array, DType, fits, shape_text
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import PIECE, head_of, kind_of, reading
 
@@ -91,7 +90,7 @@ class ArrayStream:
         first = next(pieces, b"")
         header = io.BytesIO(first)
         self.shape: tuple[int, ...]
-        self.dtype: np.dtype[Any]
+        self.dtype: DType
         try:
             version = np.lib.format.read_magic(header)
             reader = np.lib.format.read_array_header_1_0

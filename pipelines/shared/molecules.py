@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -54,6 +54,9 @@ _HYBRIDISATIONS = np.array([5, 5, 0, 1, 2, 5, 3, 4, 5], np.uint8)
 _STEREOS = np.array([0, 5, 1, 2, 3, 4], np.uint8)
 # Single, double, triple (1 to 3) and aromatic (12); every other is 4.
 _BONDS = np.array([4, 0, 1, 2, *[4] * 8, 3, 4], np.uint8)
+
+
+T = TypeVar("T")
 
 
 class RefusedSmilesError(ValueError):
@@ -153,7 +156,7 @@ def featurise(mol: Mol) -> Molecule:
     return Molecule(x, edge_index, attr.repeat(2, axis=0))
 
 
-def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> I64:
+def _table(items: Iterable[T], *values: Callable[[T], object]) -> I64:
     """(items, values): a method mapped over all atoms takes three quarters of the time of a loop."""
     rows = list(items)
     return np.array([list(map(value, rows)) for value in values], np.int64).T
@@ -264,7 +267,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
 
 def check_partition(
-    lists: Any,
+    lists: object,
     rows: int | None,
     *,
     name: str,
@@ -302,7 +305,7 @@ def check_partition(
     return checked
 
 
-def _is_flat(value: Any) -> bool:
+def _is_flat(value: object) -> bool:
     """True for an array or list of numbers; NumPy would unfold nested tuples of a hostile file."""
     if isinstance(value, list | tuple):
         return all(isinstance(item, int | float | np.number) for item in value)

@@ -113,7 +113,7 @@ def _street_graph(graph: Any) -> StreetGraph:
     )
 
 
-def _real(data: Mapping[str, Any], key: str, where: str) -> float:
+def _real(data: Mapping[str, str | float], key: str, where: str) -> float:
     try:
         value = float(data.get(key, math.nan))
     except ValueError:

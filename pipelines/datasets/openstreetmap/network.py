@@ -12,7 +12,7 @@ them for each pass, a million references at a time, and a pass keeps arrays of a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -202,10 +202,9 @@ def inside(graph: Network, polygon: Geometry) -> Network:
 def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     """Return the graph with large arrays memory-mapped: each stage reads a part of a country's gigabyte."""
     large: dict[str, Any] = {}
-    for field in fields(graph):
-        values = getattr(graph, field.name)
+    for name, values in vars(graph).items():
         if isinstance(values, np.ndarray):
-            large[field.name] = mapped(values, folder)
+            large[name] = mapped(values, folder)
     tags = {key: mapped(codes, folder) for key, codes in graph.tags.items()}
     return replace(graph, tags=tags, **large)
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import SupportsInt
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -42,7 +42,7 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
     numbers = itertools.count(1)
     with osmium.SimpleWriter(str(path), overwrite=True) as writer:
 
-        def add_way(corners: Iterable[Any], tags: dict[str, str]) -> int:
+        def add_way(corners: Iterable[SupportsInt], tags: dict[str, str]) -> int:
             number = next(numbers)
             nodes = [int(corner) for corner in corners]
             writer.add_way(

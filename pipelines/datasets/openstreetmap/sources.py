@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kmip_data.builds.home import Home, build_in, named_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, require_room, writing
@@ -27,6 +27,9 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
 from kmip_data.pipelines.datasets.openstreetmap.tensors import Vocabulary
 from kmip_data.pipelines.raw.copies import list_copies, problems, store_own, unpack
 from kmip_data.pipelines.shared.own import given_file
+
+if TYPE_CHECKING:
+    from requests import Response
 
 
 def obtain_city(
@@ -194,7 +197,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
     from kmip_data.runtime.http_client import from_exception
 
-    def look(response: Any, **_: object) -> None:
+    def look(response: Response, **_: object) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and retries
         fault = _fault_of(response)
@@ -215,7 +218,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
         settings.use_cache, settings.requests_kwargs = before
 
 
-def _fault_of(response: Any) -> str:
+def _fault_of(response: Response) -> str:
     """Return why a server's answer cannot be used; empty if it can."""
     if not response.ok:
         return f"answers {response.status_code}"
