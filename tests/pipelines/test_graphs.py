@@ -792,7 +792,7 @@ BAD = [
     ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks of .2, 3. splits"),
     ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels for a graph of 3 nodes"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n"}, {}, "2 x 3 real values"),
-    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "no adjacency matrix"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "a.mtx has no graph"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "edges is not an array"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "edges is not an array"),

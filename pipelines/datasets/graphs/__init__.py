@@ -27,7 +27,6 @@ from kmip_data.pipelines.datasets.graphs import (
     arrays,
     citations,
     edges,
-    matrices,
     networks,
     smiles,
     tensors,
@@ -58,7 +57,7 @@ from kmip_data.pipelines.shared.own import (
 from kmip_data.pipelines.shared.records import units_of_rows
 
 #: Formats in the order in which they are tried.
-FORMATS = (citations, tensors, arrays, matrices, networks, tudataset, smiles, edges)
+FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)
 KEY_LENGTH = 160
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_NODE = 32
@@ -176,6 +175,11 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             key_length=min(max(survey.longest_key, 8), KEY_LENGTH),
         )
 
+        given_splits = []
+        for column in columns:
+            if column.doc == PART_DOC:
+                folds = f", folds 0 to {column.shape[0] - 1}" if column.shape else ""
+                given_splits.append(f"{column.attribute}{folds}")
         # As many graphs in a shard as fill it on average.
         per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
@@ -185,7 +189,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             else links.directed,
             "self_loops": links.loops,
             "isolated_nodes": links.isolated,
-            "given_splits": _given_splits(schema),
+            "given_splits": given_splits,
             "ignored": list(facts.ignored),
             "warnings": [warning for warning in (links.warning, survey.warning) if warning],
         }
@@ -382,16 +386,6 @@ class _Survey:
             )
             columns.append(column)
         return columns
-
-
-def _given_splits(schema: Schema) -> list[str]:
-    """Return the columns of parts, and their number of folds."""
-    splits = []
-    for column in schema.columns:
-        if column.doc == PART_DOC:
-            folds = f", folds 0 to {column.shape[0] - 1}" if column.shape else ""
-            splits.append(f"{column.attribute}{folds}")
-    return splits
 
 
 def read_graphs(

@@ -1,4 +1,7 @@
-"""Files of ``numpy.savez`` and scipy's ``save_npz``: adjacency, features and labels of a graph each."""
+"""Files of ``numpy.savez`` and scipy's ``save_npz``: adjacency, features and labels of a graph each.
+
+Matrix Market files (``.mtx``) have the adjacency matrix alone.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,21 @@ import numpy as np
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
+from kmip_data.pipelines.datasets.graphs.tables import (
+    MASKS,
+    Facts,
+    GraphParams,
+    first_member,
+    head_of,
+)
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
-WANTS = "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels"
+WANTS = (
+    "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
+    "or .mtx of Matrix Market"
+)
+_MATRIX_MARKET = b"%%MatrixMarket"  #: begins its files
 #: Prefixes of the names of a sparse matrix's arrays, or name of a dense matrix.
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
@@ -25,25 +38,48 @@ _LABELS = ("labels", "label", "y", "node_labels")
 #: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
+#: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
+_BYTES_OF_ENTRY = 48
 _MOST_FEATURES = 2**31  #: of a node in a shard
 _MOST_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if all files are zips of arrays."""
-    return all(first_member(head).endswith(b".npy") for head in heads.values())
+    """True if all files are zips of arrays, or begin with the banner of Matrix Market."""
+    return all(
+        first_member(head).endswith(b".npy") or head.startswith(_MATRIX_MARKET)
+        for head in heads.values()
+    )
 
 
 def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
     for file in files:
+        path = folder / file
         try:
-            yield _graph(NpzFile(folder / file), file, facts, alone=len(files) == 1)
+            if head_of(path).startswith(_MATRIX_MARKET):
+                yield _market_graph(path, file, facts)
+            else:
+                yield _graph(NpzFile(path), file, facts, alone=len(files) == 1)
         except UsageError:
             raise
         # Errors of scipy about invalid matrices, and of values beyond float32.
-        except (ValueError, TypeError, ArithmeticError) as error:
+        except (ValueError, TypeError, ArithmeticError, OSError) as error:
             raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
+
+
+def _market_graph(path: Path, name: str, facts: Facts) -> GraphRecord:
+    """Return the graph of a matrix; a symmetric one has each edge in both directions."""
+    from scipy import io, sparse
+
+    rows, columns, entries, _, values, _ = io.mminfo(path)
+    if rows != columns or values == "complex":
+        raise ValueError(f"{rows:,} x {columns:,} {values} values")
+    facts.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
+    edges, weights = edges_of(sparse.coo_array(io.mmread(path, spmatrix=False)))
+    check_edges(edges, rows, name)
+    key = str(Path(name).with_suffix(""))
+    return GraphRecord(key=key, num_nodes=rows, columns=weights, edge_index=edges.astype(np.int64))
 
 
 @np.errstate(over="raise")

@@ -14,6 +14,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import (
+    UNNAMED,
     Facts,
     GraphParams,
     Table,
@@ -139,14 +140,26 @@ def _check_ids(nodes: Table, ends: Array, facts: Facts) -> None:
     """Refuse nodes without a column of ids where another column holds those of the edges."""
     if facts.params.node in {"none", *nodes.names}:
         return
-    name = nodes.column_of_ids(pd.unique(ends.reshape(-1)), facts)
-    if name:
-        raise DamagedInput(
-            f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges stand in "
-            f"{name!r}.",
-            found=", ".join(nodes.names)[:500],
-            next=f"--set node={shlex.quote(name)}; or --set node=none, where nodes are numbered by row, from 0",
-        )
+    ids = pd.unique(ends.reshape(-1))
+    for name in nodes.names:
+        values = nodes.frame[name]
+        if name in facts.params.feature or values.dtype.kind == "f" or not values.is_unique:
+            continue
+        if name.startswith(UNNAMED) and (values == np.arange(len(values))).all():
+            continue
+        known = nodes.column(name)
+        wanted = ids
+        if known.dtype != ids.dtype:
+            known = texts_of(known)
+            wanted = texts_of(ids)
+        if 0 < len(ids) <= len(known) and pd.Index(wanted).isin(known).all():
+            raise DamagedInput(
+                f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges stand in "
+                f"{name!r}.",
+                found=", ".join(nodes.names)[:500],
+                next=f"--set node={shlex.quote(name)}; or --set node=none, where nodes are numbered by row, "
+                "from 0",
+            )
 
 
 def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:

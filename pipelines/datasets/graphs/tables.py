@@ -38,7 +38,7 @@ _BOUNDS = {"classification": (0, 65_535), "multilabel": (0, 1), "regression": (-
 _MOST_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _HEAD = 2**16
-_UNNAMED = "Unnamed: "  #: beginning of pandas's name for a column without one, such as its index
+UNNAMED = "Unnamed: "  #: beginning of pandas's name for a column without one, such as its index
 OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 2**20  #: bytes of text
@@ -316,25 +316,6 @@ class Table:
             return values.to_numpy()
         return values.fillna("").to_numpy(object)
 
-    def column_of_ids(self, ids: Array, facts: Facts) -> str:
-        """Return the column that seems to hold the distinct ``ids``; empty if none does."""
-        if len(ids) > len(self.frame):
-            return ""
-        for name in self.names:
-            values = self.frame[name]
-            if name in facts.params.feature or values.dtype.kind == "f" or not values.is_unique:
-                continue
-            if name.startswith(_UNNAMED) and (values == np.arange(len(values))).all():
-                continue
-            known = self.column(name)
-            wanted = ids
-            if known.dtype != ids.dtype:
-                known = texts_of(known)
-                wanted = texts_of(ids)
-            if len(known) and pd.Index(wanted).isin(known).all():
-                return name
-        return ""
-
     def features(self, names: Sequence[str]) -> F32:
         """Return columns of finite numbers, (R, F)."""
         columns = [np.empty((len(self.frame), 0), np.float32)]
@@ -370,7 +351,7 @@ class Table:
         for name in self.names:
             if name in ids or name in masks or name in facts.names.get("y", ()):
                 continue
-            if name.startswith(_UNNAMED) and name not in facts.params.feature:
+            if name.startswith(UNNAMED) and name not in facts.params.feature:
                 facts.ignored[f"a column without a name in {self.name}"] = None
                 continue
             codes = self._parts(name)

@@ -79,23 +79,19 @@ def _graphs(
     for file in files:
         stem = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
-        for value in _values(folder / file):
-            for item in _items(value, file):
-                where = f"{file}, graph {number} (from 0)"
-                yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
-                number += 1
-
-
-def _values(path: Path) -> Iterator[object]:
-    """Yield the items of a file; the error for a refused type says what to save instead."""
-    try:
-        yield from stream_values(path, _ALLOWED)
-    except DamagedInput as error:
-        refused = str(error.parts.get("found"))
-        for name, hint in _INSTEAD.items():
-            if name in refused:
-                error.parts["next"] = hint
-        raise
+        try:
+            for value in stream_values(folder / file, _ALLOWED):
+                for item in _items(value, file):
+                    where = f"{file}, graph {number} (from 0)"
+                    yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
+                    number += 1
+        except DamagedInput as error:
+            # The error for a refused type says what to save instead.
+            refused = str(error.parts["found"])
+            for name, hint in _INSTEAD.items():
+                if name in refused:
+                    error.parts["next"] = hint
+            raise
 
 
 def _items(value: object, file: str) -> Iterator[dict[str, object]]:
