@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import stat
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +15,7 @@ from pydantic import Field, model_validator
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError, require_room, writing
+from kmip_data.errors import DamagedInput, UsageError, located, require_room, writing
 from kmip_data.format.card import Receipt
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.format.writer import Skipped
@@ -220,25 +218,12 @@ _CHUNK = 2**20  #: bytes copied at a time
 _THREADS = 8  #: files copied at a time; most are small and wait for the disk
 
 
-def _located(path: Path) -> tuple[Path, str]:
-    """Return the absolute path and its kind: a file, a folder, or the reason why neither."""
-    try:
-        path = path.expanduser().absolute()
-        mode = path.stat().st_mode
-    except (OSError, RuntimeError, ValueError) as error:  # too long, ~ of nobody, NUL
-        return path, getattr(error, "strerror", None) or str(error)
-    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder"}
-    return path, kinds.get(stat.S_IFMT(mode), stat.filemode(mode))
-
-
 def given_file(path: Path, option: str) -> Path:
     """Return the absolute path of the file given by an option; raise if it is missing."""
-    path, kind = _located(path)
-    if kind != "a file":
-        fault = f"is not a file: {kind}"
-        if kind == os.strerror(errno.ENOENT):
-            fault = "does not exist"
-        raise UsageError(f"{path} {fault}.", next=f"check the path given to {option}")
+    path = located(path, "file")
+    # Not of Path: False, not an error, where a folder on the way may not be searched.
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise UsageError(f"There is no file {path}.", next=f"check the path given to {option}")
     return path
 
 
@@ -255,11 +240,11 @@ def files_below(
     hint = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
     if folder is None:
         raise UsageError(f"{option} is missing.", next=hint)
-    folder, kind = _located(folder)
-    if kind == "a file" and folder.suffix.lower() in suffixes:
+    folder = located(folder, "folder")
+    if os.path.isfile(folder) and folder.suffix.lower() in suffixes:  # noqa: PTH113 -- as above
         return {folder.name: folder}
-    if kind != "a folder":
-        raise UsageError(f"There is no folder {folder}: {kind}.", next=hint)
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise UsageError(f"There is no folder {folder}.", next=hint)
 
     existing_files = {}
     for parent, inner, files in os.walk(folder):
