@@ -286,13 +286,17 @@ TENSORS: Allowed = {
 _TYPES: Allowed = dict.fromkeys(STORAGES, never_called("a type of storage"))
 _GLOBALS: Allowed = {**TENSORS, **_TYPES}
 
-# Four small pickles (a magic number, a version, facts about the machine, a reference to the storage
-# by its type, key and length), a list of the one key, the length again; then the numbers.
+#: File of a storage up to its type: three small pickles (a magic number, a version, facts about the
+#: machine), and the beginning of the reference to the storage.
+STORAGE_HEAD = (
+    _BEFORE_1_6 + b"\x80\x02M\xe9\x03.\x80\x02}q\x00("
+    b"X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03X\r\x00\x00\x00little_endianq\x02\x88"
+    b"X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02X\x03\x00\x00\x00intq\x06K\x04"
+    b"X\x04\x00\x00\x00longq\x07K\x04uu.\x80\x02(X\x07\x00\x00\x00storageq\x00c"
+)
+# Then type, key and length of the storage, a list of the one key, the length again; then the numbers.
 _HEADER = re.compile(
-    rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.\x80\x02M\xe9\x03\.\x80\x02}q\x00\("
-    rb"X\x10\x00{3}protocol_versionq\x01M\xe9\x03X\r\x00{3}little_endianq\x02\x88X\n\x00{3}type_sizesq\x03}q\x04\("
-    rb"X\x05\x00{3}shortq\x05K\x02X\x03\x00{3}intq\x06K\x04X\x04\x00{3}longq\x07K\x04uu\.\x80\x02\("
-    rb"X\x07\x00{3}storageq\x00ctorch\n(?P<type>[A-Z][a-z]+Storage)\nq\x01"
+    re.escape(STORAGE_HEAD) + rb"torch\n(?P<type>[A-Z][a-z]+Storage)\nq\x01"
     rb"(?P<key>X[\x01-\x20]\x00{3}[0-9]{1,32})q\x02X\x03\x00{3}cpuq\x03(?:K.|M..|J....)Ntq\x04Q\."
     rb"\x80\x02]q\x00(?P=key)q\x01a\.(?P<count>.{8})",
     re.DOTALL,

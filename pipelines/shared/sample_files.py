@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.pipelines.formats.tensors import STORAGES
+from kmip_data.pipelines.formats.tensors import STORAGE_HEAD, STORAGES
 
 
 def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
@@ -162,13 +162,7 @@ def storage_bytes(array: Array, key: str) -> bytes:
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
     return b"".join(
         [
-            b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",  # the magic number
-            b"\x80\x02M\xe9\x03.",  # version 1001
-            b"\x80\x02}q\x00(X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03",
-            b"X\r\x00\x00\x00little_endianq\x02\x88X\n\x00\x00\x00type_sizesq\x03}q\x04(",
-            b"X\x05\x00\x00\x00shortq\x05K\x02X\x03\x00\x00\x00intq\x06K\x04",
-            b"X\x04\x00\x00\x00longq\x07K\x04uu.",
-            b"\x80\x02(X\x07\x00\x00\x00storageq\x00c",  # the reference to the storage
+            STORAGE_HEAD,
             STORAGE_NAMES[array.dtype],
             b"\nq\x01",
             text,
