@@ -26,6 +26,6 @@ def check_edges(edges: Array, nodes: int, where: str) -> None:
     if nodes > MOST_NODES:
         raise DamagedInput(f"{where}: {nodes:,} nodes, of at most {MOST_NODES:,}.")
     if not in_range(edges, nodes):
-        least = edges.min()
-        largest = edges.max()
-        raise DamagedInput(f"{where}: edges of nodes {least:,} to {largest:,}, of {nodes:,}.")
+        raise DamagedInput(
+            f"{where}: edges of nodes {edges.min():,} to {edges.max():,}, of {nodes:,}."
+        )

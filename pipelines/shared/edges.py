@@ -21,10 +21,8 @@ def there_and_back(edges: NDArray[Number]) -> NDArray[Number]:
     """Return each edge of (E, 2) and, next to it, its reverse: (2, 2·E)."""
     # Written in place: a stack and its transpose would take the memory twice.
     both = np.empty((2, 2 * len(edges)), edges.dtype)
-    both[0, 0::2] = edges[:, 0]
-    both[0, 1::2] = edges[:, 1]
-    both[1, 0::2] = edges[:, 1]
-    both[1, 1::2] = edges[:, 0]
+    both[:, 0::2] = edges.T
+    both[:, 1::2] = edges.T[::-1]
     return both
 
 

@@ -45,12 +45,11 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         check_source(source, params.model_dump(include=params.model_fields_set))
         if not quiet:
             show_license(self.manifest)
-        network = params.network_type
         return obtain_city(
             self.manifest,
             source,
             home,
-            network_type=network,
+            network_type=params.network_type,
             offline=offline,
             quiet=quiet,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,8 @@ class LandUse:
         import shapely
 
         meets = shapely.intersects(self.area, polygon)
-        return LandUse(
-            value=[self.value[i] for i in np.flatnonzero(meets)],
-            area=self.area[meets],
-            incomplete=self.incomplete,
-            lines=self.lines,
-        )
+        value = [self.value[i] for i in np.flatnonzero(meets)]
+        return replace(self, value=value, area=self.area[meets])
 
 
 def assemble(

@@ -190,8 +190,7 @@ def _from_extract(
         workdir,
         name=name,
     )
-    count = len(ways)
-    cut = ways.cut
+    facts = {"ways": len(ways), "ways_cut": ways.cut}
     everything = None
     if area is not None and ways.num_nodes:
         everything = ways
@@ -207,12 +206,10 @@ def _from_extract(
         graph = _part(graph, area, everything)
     if not graph.num_edges:
         raise DamagedInput(
-            f"{name} has no connected streets: {count} ways of network type {params.network_type!r}.",
+            f"{name} has no connected streets: {facts['ways']} ways of network type {params.network_type!r}.",
             next="give an extract with streets, or another network_type",
         )
-    facts = {
-        "ways": count,
-        "ways_cut": cut,
+    facts |= {
         "land_use_areas": len(land_use.value),
         "land_use_incomplete": land_use.incomplete,
         "land_use_lines": land_use.lines,
