@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, count, islice
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -218,7 +218,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         target = schema.labels
         _, graphs = read_graphs(prepared.path, prepared.plan["members"], params)
         rows = set(unit.items["rows"])
-        for graph in islice(compress(graphs, (row in rows for row in count())), len(rows)):
+        for row, graph in enumerate(islice(graphs, max(rows) + 1)):
+            if row not in rows:
+                continue
             key = ascii_key(graph.key, KEY_LENGTH)
             try:
                 record = smiles.finished(_both_ways(graph, params))

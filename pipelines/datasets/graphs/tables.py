@@ -20,6 +20,7 @@ from kmip_data.arrays import F32, Array
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError, human_bytes
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS, PARTS, part_name
+from kmip_data.pipelines.shared.checks import in_range
 from kmip_data.pipelines.shared.own import OwnParams
 from kmip_data.pipelines.shared.records import codes_of_masks
 
@@ -156,7 +157,12 @@ class Facts:
             if part in by_part:
                 raise DamagedInput(f"{where}: {part} is given twice: {', '.join(arrays)}.")
             if kind == "idx":
-                by_part[part] = _flags(array, nodes, f"{where}: {name}")
+                if array.dtype.kind not in "iu" or not in_range(array, nodes):
+                    raise DamagedInput(
+                        f"{where}: {name} does not hold positions of {nodes:,} nodes."
+                    )
+                by_part[part] = np.zeros(nodes, bool)
+                by_part[part][array] = True
             else:  # as many rows as nodes, or as many columns
                 by_part[part] = array.T if array.shape[-1:] == (nodes,) else array
         masks = [by_part.get(part, np.zeros(nodes, bool)) for part in PARTS]
@@ -250,15 +256,6 @@ class Facts:
         return classes
 
 
-def _flags(rows: Array, nodes: int, where: str) -> Array:
-    """Return the flags of all nodes, (N,), by the positions of some."""
-    if rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= nodes)).any():
-        raise DamagedInput(f"{where} does not hold positions of {nodes:,} nodes.")
-    flags = np.zeros(nodes, bool)
-    flags[rows] = True
-    return flags
-
-
 def numbers(targets: Array, classes: Sequence[str]) -> Array:
     """Return targets as numbers, by position in ``classes`` for texts, NaN if missing."""
     if targets.dtype == object and targets.ndim == 1:
@@ -323,8 +320,9 @@ class Table:
             values = pd.to_numeric(self.frame[name], errors="coerce").to_numpy(np.float64)
             with np.errstate(over="ignore"):
                 column = values.astype(np.float32)
-            row = np.isfinite(column).argmin() if len(column) else 0
-            if len(column) and not np.isfinite(column[row]):
+            unfinished = ~np.isfinite(column)
+            if unfinished.any():
+                row = unfinished.argmax()
                 fault = f"the feature {name!r} is {self.frame[name][row]}, not a finite number"
                 raise self.fault(row, fault, "--set feature=COLUMN of numbers; repeat, or none")
             columns.append(column[:, None])
