@@ -57,12 +57,6 @@ def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(totals, key=lambda name: (-totals[name], name)))
 
 
-def lanes_by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the same with untagged streets in the first column, as in the published cities."""
-    chosen = by_frequency({**counts, MISSING: sum(counts.values()) + 1})
-    return (MISSING, *(name for name in chosen if name != MISSING))
-
-
 class Coded(NamedTuple):
     """Categories of nodes or edges: position of each one's category among the names."""
 
@@ -118,9 +112,12 @@ def city_tensors(
     if uses:
         coded["landuse"] = uses
     if vocabulary is None:
+        lanes = coded["lanes"].counts()
+        # Untagged streets come first, as in the published cities.
+        lanes[MISSING] = sum(lanes.values()) + 1
         vocabulary = Vocabulary(
             landuse=by_frequency(uses.counts()) if uses else (),
-            lanes=lanes_by_frequency(coded["lanes"].counts()),
+            lanes=by_frequency(lanes),
             highway=by_frequency(coded["highway"].counts()),
         )
     # One category a column; a value that is in no column is counted, and the card says so.
