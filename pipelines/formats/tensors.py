@@ -89,7 +89,12 @@ def stream_values(path: Path, extra: Allowed) -> Iterator[Value]:
     allowed = {**_GLOBALS, **extra}
     with _opened(path, mapped(path)) as (pickled, resolve):
         if pickled[2:3] != b"]":  # behind the protocol
-            value = read_pickle(pickled, allowed, name=path.name, persistent=resolve)
+            value = read_pickle(
+                pickled,
+                allowed,
+                name=path.name,
+                persistent=resolve,
+            )
             yield from value if isinstance(value, list) else [value]
             return
         for items, _ in stream_list(
@@ -196,7 +201,10 @@ def _of_zip(
             raise RefusedError("something other than a storage")
         if key not in storages:
             member = f"{root}data/{key}"
-            data = _view_member(archive, member, mapping) if mapping else archive.read(member)
+            if mapping is None:
+                data: bytes | memoryview = archive.read(member)
+            else:
+                data = _view_member(archive, member, mapping)
             storages[key] = np.frombuffer(data, dtype)
         if len(storages[key]) != count or storages[key].dtype != dtype:
             raise RefusedError(f"storage {key} of {len(storages[key])} elements, not {count}")

@@ -318,7 +318,9 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         """Yield the city."""
         from kmip_data.graphs.eccentricity import local_eccentricity
 
-        arrays = {path.stem: np.load(path, "r") for path in prepared.path.glob("*.npy")}
+        arrays = {}
+        for path in prepared.path.glob("*.npy"):
+            arrays[path.stem] = np.load(path, "r")
         city = CityTensors(**arrays)
         n = len(city.features)
 

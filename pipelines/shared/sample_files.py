@@ -133,7 +133,10 @@ def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
 
     The same arrays, the same bytes.
     """
-    _write_pickle(path, [(*map(_Tensor, arrays), last) for *arrays, last in graphs])
+    items = []
+    for *arrays, last in graphs:
+        items.append((*map(_Tensor, arrays), last))
+    _write_pickle(path, items)
 
 
 def write_pickled_dictionaries(path: Path, graphs: Iterable[Mapping[str, object]]) -> None:

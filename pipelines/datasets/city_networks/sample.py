@@ -103,7 +103,8 @@ def _connected_part(sides: I64, side: int, n: int) -> I64:
     source, target = there_and_back(sides.T)
     order = np.argsort(source, kind="stable")
     begins = np.searchsorted(source[order], np.arange(count + 1))
-    graph = sparse.csr_array((np.ones(len(order)), target[order], begins), (count, count))
+    arrays = (np.ones(len(order)), target[order], begins)
+    graph = sparse.csr_array(arrays, (count, count))
     part = np.empty(0, np.int64)
     # Until a start lies in a part that is large enough.
     for start in range(count // 2, count):
