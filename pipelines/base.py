@@ -114,12 +114,15 @@ class RawFolder:
         return ", ".join(receipt.origin for receipt in self.receipts)
 
 
+Facts = Mapping[str, Any]  #: JSON-serialisable values by name
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Input of the workers: a folder and a small plan, picklable and JSON-serialisable."""
 
     path: Path
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    plan: Facts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,14 +131,14 @@ class Unit:
 
     index: int
     name: str
-    items: Mapping[str, Any]  #: JSON-serialisable selection of records
+    items: Facts  #: JSON-serialisable selection of records
 
 
 @dataclass(frozen=True)
 class About:
     """Additions of a pipeline to the card: JSON-serialisable statistics and notes."""
 
-    statistics: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Facts = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 

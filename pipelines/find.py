@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from kmip_data.builds.home import (
     Build,
@@ -26,7 +26,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 
 def find(
     target: str | os.PathLike[str],
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
     home: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
@@ -59,8 +59,8 @@ def find(
 
 def obtain(
     target: str | os.PathLike[str],
-    parameters: Mapping[str, Any] | None = None,
-    split_parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
+    split_parameters: Mapping[str, object] | None = None,
     *,
     home: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
@@ -91,12 +91,12 @@ def obtain(
     elif build:
         from kmip_data.pipelines.build import build_dataset
 
-        given: Any = {"parameters": parameters, "split_parameters": split_parameters}
         return build_dataset(
             name,
+            parameters=parameters,
+            split_parameters=split_parameters,
             home=home,
             sample=sample,
-            **given,
             **options,
         )
     else:
@@ -107,7 +107,7 @@ def obtain(
     return existing
 
 
-def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
+def split_name(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
     """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.build`."""
     from kmip_data.pipelines.build import ensure_split
 
@@ -127,7 +127,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
         encode_build(build, missing, **options)
 
 
-def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def record_parameters(name: str, given: Mapping[str, object]) -> dict[str, object]:
     """Return all parameters of a dataset as on its card: the given ones, validated, and defaults.
 
     Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of
@@ -139,7 +139,7 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return check_params(pipeline.Params, given, name).model_dump(mode="json")
 
 
-def shipped_schema(name: str, given: Mapping[str, Any]) -> Schema:
+def shipped_schema(name: str, given: Mapping[str, object]) -> Schema:
     """Return the columns of a shipped dataset; errors as of :func:`record_parameters`."""
     from kmip_data.pipelines.base import check_params, load_pipeline
 
@@ -149,7 +149,7 @@ def shipped_schema(name: str, given: Mapping[str, Any]) -> Schema:
 
 def _find_named(
     name: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     home: Home,
     *,
     sample: bool,
@@ -167,14 +167,14 @@ def _find_named(
 
 def _check_build(
     build: Build,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     *,
     sample: bool,
     dataset: str | None,
 ) -> None:
     """Refuse a build folder that contradicts the other arguments, such as another k."""
     card = build.card
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, object] = {}
     if dataset is not None:
         wanted["dataset"] = dataset
     if sample or dataset is not None:
@@ -197,7 +197,7 @@ def _check_build(
         )
 
 
-def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _as_recorded(manifest: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return the given parameters, validated, as on a card.
 
     Those of a saved dataset are returned unchanged.

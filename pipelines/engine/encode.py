@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -39,7 +39,14 @@ from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import M, Params, Pipeline, build_command, check_params, pipeline_of
+from kmip_data.pipelines.base import (
+    AnyPipeline,
+    M,
+    Params,
+    build_command,
+    check_params,
+    pipeline_of,
+)
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
@@ -232,7 +239,7 @@ def _edges(shard: Shard) -> Array:
     return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
 
 
-def _stored_edges(schema: Schema, edge_index: Array) -> dict[str, Any]:
+def _stored_edges(schema: Schema, edge_index: Array) -> dict[str, Array]:
     """Return the edges of a record as ``schema`` stores them, from (2, E) of one graph."""
     if schema.edges == "index":
         return {"edge_index": edge_index}
@@ -274,7 +281,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
             for g, key in enumerate(shard.keys):
                 nodes = slice(shard.node_ptr[g], shard.node_ptr[g + 1])
                 edges = slice(shard.edge_ptr[g], shard.edge_ptr[g + 1])
-                rows: dict[str, Any] = {"graph": g, "node": nodes, "edge": edges}
+                rows: dict[str, int | slice] = {"graph": g, "node": nodes, "edge": edges}
                 columns = {}
                 for column in schema.columns:
                     columns[column.key] = arrays[column.key][rows[column.level]]
@@ -380,7 +387,7 @@ def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
     return archive
 
 
-def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:
+def _recorded_params(model: type[M], recorded: Mapping[str, object], path: Path) -> M:
     try:
         return check_params(model, recorded, path.name)
     except UsageError as error:
@@ -390,7 +397,7 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
         ) from error
 
 
-def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
+def _pipeline_of(card: Card, path: Path) -> AnyPipeline:
     pipeline = pipeline_of(card)
     if pipeline is None:
         raise UsageError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -24,7 +24,15 @@ from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.base import (
+    About,
+    AnyPipeline,
+    Params,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+)
 from kmip_data.pipelines.engine.unfinished import UnitResult
 from kmip_data.pipelines.shared.records import apply_split
 
@@ -42,7 +50,7 @@ def versions_of_bytes() -> dict[str, str]:
 
 
 def build_key(
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     params: Params,
     raw: RawFolder,
 ) -> str:
@@ -68,7 +76,7 @@ def build_key(
 class BuildPlan:
     """A build to be made: pipeline and parameters, raw files, options, key and folder."""
 
-    pipeline: Pipeline[Any, Any]
+    pipeline: AnyPipeline
     params: Params
     raw: RawFolder
     options: BuildOptions
@@ -78,7 +86,7 @@ class BuildPlan:
     @classmethod
     def of(
         cls,
-        pipeline: Pipeline[Any, Any],
+        pipeline: AnyPipeline,
         params: Params,
         raw: RawFolder,
         home: Home,
@@ -175,7 +183,7 @@ def write_split(
     folder: Path,
     split: Split,
     records: Records,
-    requested: Mapping[str, Any],
+    requested: Mapping[str, object],
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5``.
 

@@ -22,7 +22,7 @@ from kmip_data.files.changes import fsync_path
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import AnyPipeline, Params, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.unfinished import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import bound_memory
@@ -36,7 +36,7 @@ class StopRequestedError(Exception):
 class BuildTask:
     """Picklable description of a unit's work."""
 
-    pipeline: Pipeline[Any, Any]
+    pipeline: AnyPipeline
     params: Params
     prepared: Prepared
     unit: Unit
@@ -63,7 +63,7 @@ class BuildTask:
 
 
 def prepare(
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     name: str,
     given: RawFolder | Prepared,
     params: Params,

@@ -9,14 +9,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, Member
-from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, is_small
+from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, is_small
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.pool import (
     BuildTask,
@@ -159,7 +159,7 @@ class _Run:
                 files.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
-    def _run_pass(self, name: str, given: RawFolder | Prepared, step: str) -> dict[str, Any]:
+    def _run_pass(self, name: str, given: RawFolder | Prepared, step: str) -> Facts:
         """Run one pass in a worker, into the folder of the step; return its result."""
         plan = self.plan
         work = self.steps.work

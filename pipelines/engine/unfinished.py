@@ -14,6 +14,7 @@ from kmip_data.files import changes as files
 from kmip_data.files.reading import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
+from kmip_data.pipelines.base import Facts
 
 WORK = "work"  #: folder inside an unfinished build: results of steps, what ``prepare`` wrote
 PREPARATION = "the preparation of the raw files"  #: the one call that is not a unit
@@ -34,10 +35,10 @@ class UnitResult:
     graphs: int
     nodes: int
     edges: int
-    statistics: dict[str, Any]
+    statistics: Facts
     #: Key and reason of each skipped record.
     skipped: list[list[str]] = field(default_factory=list)
-    members: list[dict[str, Any]] = field(default_factory=list)  #: files of a shard that is cut
+    members: list[Facts] = field(default_factory=list)  #: files of a shard that is cut
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Steps:
     def __init__(self, work: Path) -> None:
         self.work = work
 
-    def result(self, step: str) -> dict[str, Any]:
+    def result(self, step: str) -> Facts:
         """Return the result of a step; empty if it is not done or cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             result = read_json(self._path(step), _MAX_BYTES)
@@ -64,7 +65,7 @@ class Steps:
                 return result
         return {}
 
-    def finish(self, step: str, result: dict[str, Any]) -> None:
+    def finish(self, step: str, result: Facts) -> None:
         """Write the result of a step."""
         files.write_file(self._path(step), canonical_json(result).encode())
 

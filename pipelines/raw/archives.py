@@ -20,14 +20,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unreadable
 from kmip_data.files.reading import InflateError, open_gzip
 
 HEAD = 512  #: bytes that identify the kind of a file
 PIECE = 2**18  #: bytes handled at a time
-_OPENERS: dict[str, Any] = {"gzip": open_gzip, "bzip2": bz2.open, "xz": lzma.open}
+_OPENERS: dict[str, Callable[..., IO[bytes]]] = {
+    "gzip": open_gzip,
+    "bzip2": bz2.open,
+    "xz": lzma.open,
+}
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 _SPECIAL = "is a link or a special file"
 #: Errors of zipfile, tarfile and the decompressors on damaged bytes; RuntimeError where a password

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import (
@@ -23,7 +23,7 @@ from kmip_data.files.changes import write_json
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder
+from kmip_data.pipelines.base import AnyPipeline, Params, RawFolder
 from kmip_data.pipelines.raw.copies import (
     differing_pin,
     discard_download,
@@ -66,7 +66,7 @@ def show_license(manifest: Manifest) -> None:
     say(f"license of {manifest.name}: {terms.notice}{terms.url and f' ({terms.url})'}")
 
 
-def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
+def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
     """Return the agreements on record, by dataset; empty without a record."""
     try:
         record = read_json(home.root / RECORD_NAME)
@@ -112,7 +112,7 @@ def require_agreement(
 
 
 def obtain_raw(
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     params: Params,
     home: Home,
     options: BuildOptions,
@@ -149,7 +149,7 @@ def fetch_dataset(
 
 def _sample(
     home: Home,
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     limit: int | None,
     *,
     quiet: bool,

@@ -10,8 +10,7 @@ dictionaries. ``cifar10`` and ``mnist`` have ``x`` [N, 3] or [N, 1], ``pos`` [N,
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class BenchmarkPipeline(GraphsPipeline):
         for part, graphs in zip(PARTS, lists, strict=True):
             yield part, self._graphs(raw.each(part, graphs), mapping)
 
-    def _graphs(self, graphs: Iterable[Any], mapping: mmap.mmap) -> Iterator[Graph]:
+    def _graphs(self, graphs: Iterable[Graph], mapping: mmap.mmap) -> Iterator[Graph]:
         pictures = "graph/y" in self.manifest.layout.columns
         for number, graph in enumerate(graphs):
             yield _picture(graph) if pictures else graph
@@ -50,7 +49,7 @@ class BenchmarkPipeline(GraphsPipeline):
 PIPELINE = BenchmarkPipeline
 
 
-def _picture(graph: Mapping[str, Any]) -> Graph:
+def _picture(graph: Graph) -> Graph:
     return {
         "x": np.concatenate([graph["x"], graph["pos"]], axis=1),
         "edge_index": graph["edge_index"],

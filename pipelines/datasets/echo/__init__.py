@@ -10,16 +10,14 @@ charge or the logarithm of the energy. Facts and deviations: ``docs/datasets/ech
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.short import GraphsPipeline, Raw
+from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
 #: Task -> column of y; 0 of the others.
 _COLUMNS = {"echo-diam": 1, "echo-sssp": 2}
@@ -31,15 +29,13 @@ class EchoPipeline(GraphsPipeline):
     records_per_unit = 10_000
     key = "{part}/{number:07d}"
 
-    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Mapping[str, Array]]]]:
+    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
         """Read the graphs of each file."""
         for part in PARTS:
             path = raw.path(f"*{part}*.pt")
             yield part, self._graphs(raw, raw.each("graph", stream_graphs(path)))
 
-    def _graphs(
-        self, raw: Raw, graphs: Iterable[Mapping[str, Any]]
-    ) -> Iterator[Mapping[str, Array]]:
+    def _graphs(self, raw: Raw, graphs: Iterable[Graph]) -> Iterator[Graph]:
         column = _COLUMNS.get(self.manifest.file, 0)
         of_graph = "graph/y" in self.manifest.layout.columns
         for graph in graphs:

@@ -7,9 +7,8 @@ deviations: ``docs/own-data.md``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -224,7 +223,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 PIPELINE = OwnSuperpixelPipeline
 
 
-def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
     """Return each picture with its mask, by the name without suffix, in the order of the names.
 
     Raises ``DamagedInput`` where two pictures, or two masks, have one name.

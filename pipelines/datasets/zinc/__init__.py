@@ -10,9 +10,8 @@ benchmark's molecules in these lists, separated by commas. Instead of the pickle
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -81,7 +80,7 @@ def _read_index(path: Path) -> list[int]:
     return list(numbers)
 
 
-def _items(path: Path) -> Iterator[Any]:
+def _items(path: Path) -> Iterator[Graph]:
     match path.suffix:
         case ".pickle":
             allowed = {**NUMPY, **PICKLED_TENSORS}
@@ -95,7 +94,7 @@ def _items(path: Path) -> Iterator[Any]:
             raise DamagedInput(f"{path.name} is none of .pickle, .jsonl and .parquet.")
 
 
-def graph_of(molecule: Mapping[str, Any], where: str) -> Graph:
+def graph_of(molecule: Graph, where: str) -> Graph:
     """Return a molecule as a graph: bonds by first, then second atom."""
     atoms = molecule[ATOMS]
     count = len(atoms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ _LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
 _ROWS = 1_000  #: of Parquet, read at a time
 
 
-def json_rows(path: Path) -> Iterator[Any]:
+def json_rows(path: Path) -> Iterator[Graph]:
     """Yield the objects of a file, one per line."""
     with path.open("rb") as file:
         number = 0
@@ -28,7 +27,7 @@ def json_rows(path: Path) -> Iterator[Any]:
                 raise DamagedInput(f"{path.name}, line {number} is not JSON: {error}.") from error
 
 
-def parquet_rows(path: Path) -> Iterator[Any]:
+def parquet_rows(path: Path) -> Iterator[Graph]:
     """Yield the rows of a file as dictionaries."""
     require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
@@ -41,7 +40,7 @@ def parquet_rows(path: Path) -> Iterator[Any]:
         raise DamagedInput(f"{path.name} is not a whole Parquet file: {error}.") from error
 
 
-def graph_of_row(row: Any, where: str) -> Graph:
+def graph_of_row(row: Graph, where: str) -> Graph:
     """Return a row as a graph: bonds by first, then second atom."""
     atoms = row["node_feat"]
     count = len(atoms)
