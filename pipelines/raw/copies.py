@@ -195,10 +195,7 @@ def unpack(
 ) -> tuple[dict[str, str], list[Receipt]]:
     """Write the members of an archive into the new folder ``target``; return them and their receipt."""
     selection = recognise(archive, manifest.content, bare)
-    members = write_members(selection, target, quiet=quiet)
-    digest, size = selection.fingerprint()
-    name = archive.resolve().name
-    return members, [Receipt(name=name, origin=name, sha256=digest, bytes=size)]
+    return write_members(selection, target, quiet=quiet), [selection.receipt()]
 
 
 def remove_copy(copy: RawFolder) -> None:

@@ -47,8 +47,8 @@ _ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
 _MAX_TRIES = 200  #: most requests to one mirror, even with progress
 
 
-def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Path:
-    """Return the file of ``source`` in ``folder``, downloaded unless it exists with its receipt.
+def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Receipt:
+    """Return the receipt of ``source`` in ``folder``, downloaded unless its file exists with a receipt.
 
     Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few
     tries; an interrupted download resumes with a Range request. The file appears complete, with the
@@ -59,14 +59,11 @@ def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Pa
     written. The unfinished part stays.
     """
     target = folder / source.name
-    if verified_receipt(target):
-        return target
     with writing(target):
         folder.mkdir(parents=True, exist_ok=True)
     with files.build_lock(target, quiet=quiet):
-        if not verified_receipt(target):  # another process may have downloaded it meanwhile
-            _Download(source, target, quiet=quiet).run(hint)
-    return target
+        # Another process may have downloaded it while this one waited for the lock.
+        return verified_receipt(target) or _Download(source, target, quiet=quiet).run(hint)
 
 
 class _Download:
@@ -86,13 +83,12 @@ class _Download:
                 self.size = os.fstat(descriptor).st_size
                 os.close(descriptor)
 
-    def run(self, hint: str) -> None:
+    def run(self, hint: str) -> Receipt:
         """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
         failures = []
         for mirror in sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror)):
             try:
-                self._from_mirror(mirror)
-                return
+                return self._from_mirror(mirror)
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
                 self._say(mirror, failure.reason)
@@ -103,7 +99,7 @@ class _Download:
             next=hint,
         )
 
-    def _from_mirror(self, mirror: Mirror) -> None:
+    def _from_mirror(self, mirror: Mirror) -> Receipt:
         """Ask one mirror until the file is complete, or it is clear that it will not be."""
         fruitless = 0
         for _ in range(_MAX_TRIES):
@@ -112,17 +108,14 @@ class _Download:
                 # Nothing is missing after a run that ended just before the renaming.
                 if not (self._belongs_to(mirror) and self.size == self._total):
                     self._request(mirror)
-                self._finish(mirror)
-                return
+                return self._finish(mirror)
             except MirrorFailed as failure:
                 # Progress means one per cent of the file, at most 1 MiB: not a byte per second.
-                least = max(1, min(2**20, (self._total or 2**30) // 100))
-                fruitless = 0 if self.received - before >= least else fruitless + 1
+                least = min(2**20, (self._total or 2**30) // 100)
+                fruitless = 0 if self.received - before > least else fruitless + 1
                 if not failure.again or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
-                wait = failure.wait
-                if wait is None:
-                    wait = http.PAUSE * 2 ** max(0, fruitless - 1)
+                wait = failure.wait or http.PAUSE * 2 ** max(0, fruitless - 1)
                 self._say(mirror, f"{failure.reason}; it is asked again in {wait:g} s")
                 time.sleep(wait)
         raise MirrorFailed(f"was asked {_MAX_TRIES} times")
@@ -221,7 +214,7 @@ class _Download:
         if total is not None and self.size < total:
             raise MirrorFailed("cut the connection", again=True)
 
-    def _finish(self, mirror: Mirror) -> None:
+    def _finish(self, mirror: Mirror) -> Receipt:
         """Check the complete file, write its receipt and rename the file to its name."""
         digest, size = sha256_file(self.path)
         # Drop a complete file with other content: no later run can continue it.
@@ -238,6 +231,7 @@ class _Download:
             files.remove_file(self.side_path)
             files.fsync_path(self.target.parent)
         say(f"fetched {receipt.name}: {human_bytes(size)}, sha256 {digest}", quiet=self.quiet)
+        return receipt
 
     def _fault(self, mirror: Mirror, digest: str) -> str:
         """Return why the complete file is not the source; empty if it matches."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.files.changes import remove_tree
 from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import Entry, files_in, head_of, kind_of
 from kmip_data.runtime.progress import Progress
@@ -34,13 +35,16 @@ class Selection:
         """Declared size of all members."""
         return sum(self.members.values())
 
-    def fingerprint(self) -> tuple[str, int]:
-        """Return SHA-256 and bytes of the archive; of a folder, digest and total size of its members."""
+    def receipt(self, name: str = "") -> Receipt:
+        """Return the receipt of the archive; of a folder, with digest and total size of its members."""
+        origin = self.archive.resolve().name
         if self.archive.is_file():
-            return sha256_file(self.archive)
-        folder = self.archive / self.root
-        digests = {name: sha256_file(folder / name)[0] for name in self.members}
-        return json_digest(digests), self.bytes
+            digest, size = sha256_file(self.archive)
+        else:
+            folder = self.archive / self.root
+            digest = json_digest({name: sha256_file(folder / name)[0] for name in self.members})
+            size = self.bytes
+        return Receipt(name=name or origin, origin=origin, sha256=digest, bytes=size)
 
 
 def recognise(archive: Path, content: Content, bare: str = "") -> Selection:

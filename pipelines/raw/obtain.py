@@ -74,7 +74,7 @@ def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
         return {}
     if not isinstance(record, dict):
         return {}
-    return {str(name): entry for name, entry in record.items() if isinstance(entry, dict)}
+    return {name: entry for name, entry in record.items() if isinstance(entry, dict)}
 
 
 def require_agreement(
@@ -359,7 +359,7 @@ class _Import:
             faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
             is_pinned = None in faults
             if single and not is_pinned:
-                differing += [fault for fault in faults if fault]
+                differing += filter(None, faults)
 
         if not differing:
             return True if is_pinned or members.keys() <= known.keys() else None
@@ -409,9 +409,7 @@ class _Import:
             from kmip_data.pipelines.raw.download import fetch
 
             hint = self._archive_hint(source)
-            fetch(source, self.folder, hint=hint, quiet=self.options.quiet)
-            receipt = read_receipt(target)
-        assert receipt is not None
+            receipt = fetch(source, self.folder, hint=hint, quiet=self.options.quiet)
         selection = _selection(source, archive, known=True)
         return _Input(source, selection, receipt, downloaded=True)
 
@@ -444,10 +442,7 @@ class _Import:
 def _local(source: Source, archive: Path, *, known: bool = False) -> _Input:
     """Return a source in a local archive with a receipt of that archive."""
     selection = _selection(source, archive, known=known)
-    digest, size = selection.fingerprint()
-    origin = archive.resolve().name
-    receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
-    return _Input(source, selection, receipt)
+    return _Input(source, selection, selection.receipt(source.name))
 
 
 def _selection(source: Source, archive: Path, *, known: bool) -> Selection:

@@ -53,8 +53,9 @@ def source(*urls: str, **pinned: object) -> Source:
 
 
 def fetch(wanted: Source, target: Path, *, quiet: bool = True):
-    assert download.fetch(wanted, target.parent, hint=HINT, quiet=quiet) == target
-    return read_receipt(target)
+    receipt = download.fetch(wanted, target.parent, hint=HINT, quiet=quiet)
+    assert receipt == read_receipt(target)
+    return receipt
 
 
 def left_in(target: Path) -> set[str]:
