@@ -153,7 +153,7 @@ def test_lists_of_numbers(copy, tmp_path):
     for text, message in (
         ("0,1,x", r"val\.index, entry 3: 'x'"),
         ("0,-1", r"val\.index, entry 2"),
-        ("2,0,2", r"val\.index, entry 3: 2 stands in entry 1"),
+        ("2,0,2", r"val\.index lists molecule 2 twice"),
         (f"0,{count}", rf"val\.index lists molecule {count}, which val\.pickle"),
         ("", "val.index is empty"),
     ):
