@@ -199,6 +199,8 @@ class Pipeline(ABC, Generic[P, S]):
     small_bytes: ClassVar[int] = 4 * 2**20
     #: Extra of the package that a build requires.
     extra: ClassVar[str | None] = None
+    #: Parameter -> part of the build folder's name where it is not the default.
+    named: ClassVar[Mapping[str, str]] = {}
     #: Background class of nodes.
     background: ClassVar[int | None] = None
     #: Manifest fields of a plugin's dataset (:mod:`kmip_data.plugins`); shipped ones are TOML
@@ -289,8 +291,9 @@ class Pipeline(ABC, Generic[P, S]):
         return self.manifest.class_names
 
     def name_parts(self, params: P) -> list[str]:
-        """Return parts of the build folder's name, e.g. ``["k32"]``."""
-        return []
+        """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
+        unusual = params.model_dump(exclude_defaults=True)
+        return [part.format(unusual[name]) for name, part in self.named.items() if name in unusual]
 
 
 AnyPipeline = Pipeline[Any, Any]  #: parameters of any pipeline
@@ -360,12 +363,10 @@ def pipeline_of(card: Card) -> AnyPipeline | None:
 
 def build_command(manifest: Manifest, params: Params) -> str:
     """Return the command that builds a dataset with these parameters, without archives."""
-    usual = type(params)().model_dump()
-    unusual = {name: value for name, value in params.model_dump().items() if value != usual[name]}
     command = f"kmip-data build {manifest.file}"
     if manifest.recipe:
         command += f" --name {manifest.name} --archive PATH"
-    return " ".join(filter(None, [command, as_options(unusual)]))
+    return f"{command} {as_options(params.model_dump(exclude_defaults=True))}".rstrip()
 
 
 M = TypeVar("M", bound=BaseModel)

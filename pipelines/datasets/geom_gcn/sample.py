@@ -14,6 +14,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
+from kmip_data.pipelines.shared.sample_files import write_lines
 
 CLASSES = 5
 DEFAULT_NODES = 200
@@ -41,12 +42,12 @@ def write_sample(
             row[words] = 1
             words = row
         rows.append(f"{node}\t{','.join(map(str, words))}\t{label[node]}")
-    _write(folder / NODES, rows)
+    write_lines(folder / NODES, rows)
 
     first, second = rng.integers(0, n, (2, 6 * n))
     linked = (label[second] == (label[first] + 1) % CLASSES) | (rng.random(6 * n) < 0.2)
     pairs = zip(first[linked], second[linked], strict=True)
-    _write(folder / EDGES, ["node_id\tnode_id", *(f"{one}\t{other}" for one, other in pairs)])
+    write_lines(folder / EDGES, ["node_id\tnode_id", *(f"{one}\t{other}" for one, other in pairs)])
 
     ends = np.cumsum([round(share * n) for share in SHARES])
     for member in manifest.content.members[2:]:
@@ -55,7 +56,3 @@ def write_sample(
         for part, nodes in zip(PARTS, parts, strict=True):
             masks[f"{part}_mask"] = np.isin(np.arange(n), nodes).astype(np.uint8)
         np.savez(folder / member.pattern, **masks)  # type: ignore[arg-type]
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    path.write_bytes(("\n".join(lines) + "\n").encode("ascii"))

@@ -9,16 +9,16 @@ Geometric 2.8's ``GraphLandDataset``. Facts and deviations: ``docs/datasets/city
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.reading import first_fault
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
@@ -52,7 +52,7 @@ MOST_CATEGORIES = 4_096  #: of one column, each a column of x
 MOST_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
 NEAR = 1e-7  #: tolerance to the smallest and largest value
 _FILE = "streets.npz"
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+ColumnName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 
 
 class GraphLandParams(Params):
@@ -89,6 +89,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     """Pipeline of ``city-roads-{m,l}``."""
 
     version = 1
+    named: ClassVar[Mapping[str, str]] = {"target_scaling": "target-{}"}
     Params = GraphLandParams
     SplitParams = GraphLandSplitParams
 
@@ -150,14 +151,12 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
                 "std": float(deviation),
             }
 
-        kinds = np.array(features.kinds) == np.array(KINDS)[:, None]
-        np.savez(
-            workdir / _FILE,
-            x=features.x,
-            y=y,
-            edges=undirected(edges.T, len(y)),
-            kinds=kinds,
-        )
+        arrays: dict[str, Array] = {"node/x": features.x, "node/y": y}
+        for kind in KINDS:
+            is_kind = np.array(features.kinds) == kind
+            arrays[f"graph/x_{kind}_mask"] = is_kind.astype(np.uint8)
+        arrays["edges"] = undirected(edges.T, len(y))
+        np.savez(workdir / _FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
 
     def records(
@@ -165,16 +164,13 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     ) -> Iterator[GraphRecord]:
         """Yield the city."""
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
-            x = stored["x"]
-            columns: dict[str, Array] = {"node/x": x, "node/y": stored["y"]}
-            for kind, row in zip(KINDS, stored["kinds"], strict=True):
-                columns[f"graph/x_{kind}_mask"] = row.astype(np.uint8)
-            edge_index = stored["edges"].astype(self.schema(params).index_dtype)
+            columns = dict(stored)
+        edges = columns.pop("edges")
         yield GraphRecord(
             key=unit.name,
-            num_nodes=len(x),
+            num_nodes=len(columns["node/y"]),
             columns=columns,
-            edge_index=edge_index,
+            edge_index=edges.astype(self.schema(params).index_dtype),
         )
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
@@ -189,10 +185,6 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         code[np.isnan(records.column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
         return Split(params.split, params.split, {}, note=note, node_code=code)
-
-    def name_parts(self, params: GraphLandParams) -> list[str]:
-        """Return the scaling of the target if it is not the default."""
-        return [] if params.target_scaling == "RL" else [f"target-{params.target_scaling}"]
 
 
 PIPELINE = GraphLandPipeline
@@ -215,9 +207,13 @@ def read_features(folder: Path) -> Features:
     numerical order, or one column if there are two. Raises ``DamagedInput`` for any other tables.
     """
     info = read_info(folder / "info.yaml")
-    listed = {kind: info[f"{kind}_features_names"] for kind in KINDS}
-    # Fractions are also listed as numerical.
-    listed["numerical"] = [name for name in listed["numerical"] if name not in listed["fraction"]]
+    fractions = info.fraction_features_names
+    listed = {
+        # Fractions are also listed as numerical.
+        "numerical": [name for name in info.numerical_features_names if name not in fractions],
+        "fraction": fractions,
+        "categorical": info.categorical_features_names,
+    }
     table = read_table(folder / "features.csv")
     columns = []
     names: list[str] = []
@@ -240,7 +236,7 @@ def read_features(folder: Path) -> Features:
         raise DamagedInput("info.yaml names no features.")
     if twice := [name for name in names if names.count(name) > 1]:
         raise DamagedInput(f"info.yaml: two columns of x would be called {twice[0]!r}.")
-    return Features(np.column_stack(columns), tuple(names), tuple(kinds), info["target_name"])
+    return Features(np.column_stack(columns), tuple(names), tuple(kinds), info.target_name)
 
 
 def _categories(values: F32, name: str, columns: int) -> F32:
@@ -287,31 +283,31 @@ def to_normal(values: F32) -> F32:
     return normal_quantile(np.clip(share.astype(float), least, 1 - least)).astype(np.float32)
 
 
-def read_info(path: Path) -> dict[str, Any]:
-    """Read the names of the features of each kind, and of the target."""
+class Info(BaseModel):
+    """Names of the features of each kind, and of the target."""
+
+    numerical_features_names: list[ColumnName]
+    fraction_features_names: list[ColumnName]
+    categorical_features_names: list[ColumnName]
+    target_name: ColumnName
+
+
+def read_info(path: Path) -> Info:
+    """Read the names of the columns."""
     import yaml
 
     try:
         # Scalars stay text and merge keys are ignored, as the file is untrusted.
         info = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
-
-    keys = [f"{kind}_features_names" for kind in KINDS]
-    if not isinstance(info, dict):
-        info = {}
-    named = [info.get("target_name")]
-    sound = True
-    for key in keys:
-        names = info.get(key)
-        sound = sound and isinstance(names, list)
-        named += names if isinstance(names, list) else []
-    if not sound or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in named):
+        return Info.model_validate(info)
+    except ValidationError as error:
         raise DamagedInput(
             f"{path.name} does not name the columns.",
-            expected=", ".join([*keys, "target_name"]),
-        )
-    return info
+            expected=", ".join(Info.model_fields),
+            found=first_fault(error),
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
 
 
 def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:

@@ -8,9 +8,9 @@ pure function of the seed and ``i``; nothing is read. Topologies and the tasks `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ Rng = np.random.Generator
 VALUES = 8  #: number of possible node values; a guess is right once in eight
 KEY_BITS = 16  #: bits of the key shared by two nodes
 RECORDS_PER_UNIT = 2_000
-SHARES = (8, 1, 1)  #: of train, val and test, in tenths
+IN_TURN = (*["train"] * 8, "val", "test")  #: parts of ten rounds through the topologies
 
 
 class LongRangeParams(Params):
@@ -130,6 +130,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     """Pipeline of ``long-range``."""
 
     version = 1
+    named: ClassVar[Mapping[str, str]] = {"nodes": "n{}"}
     Params = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:
@@ -184,7 +185,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
     def name_parts(self, params: LongRangeParams) -> list[str]:
         """Return the task, and the largest graph if it is not the default."""
-        return [params.task, *([f"n{params.nodes}"] if params.nodes != 64 else [])]
+        return [params.task, *super().name_parts(params)]
 
 
 PIPELINE = LongRangePipeline
@@ -212,14 +213,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
 
     distance = hops_between(edge_index, nodes).astype(np.uint16)
 
-    # Of ten rounds through the topologies, eight are train, one val and one test.
-    train, val, _ = SHARES
-    tenth = row // len(names) % sum(SHARES)
-    part = "test"
-    if tenth < train:
-        part = "train"
-    elif tenth < train + val:
-        part = "val"
+    part = IN_TURN[row // len(names) % len(IN_TURN)]
     return GraphRecord(
         key=f"{part}/{name}/{row:07d}",
         num_nodes=nodes,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -65,6 +65,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     """Pipeline of ``malnet-tiny``."""
 
     version = 1
+    named: ClassVar[Mapping[str, str]] = {"isolated": "{}-isolated", "label_order": "{}"}
     Params = MalNetTinyParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:
@@ -135,15 +136,6 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         for part, names in lists.items():
             keys[part] = [name.rpartition("/")[2] for name in names]
         return split_by_lists(keys, records.keys, "lists")
-
-    def name_parts(self, params: MalNetTinyParams) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
-        parts = []
-        if params.isolated == "keep":
-            parts.append("keep-isolated")
-        if params.label_order != "alphabetical":
-            parts.append(params.label_order)
-        return parts
 
 
 PIPELINE = MalNetTinyPipeline

@@ -95,12 +95,7 @@ def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for position in range(max(map(len, names.values()))):
         # 7 of 10 to train, 1 to val, 2 to test, spread.
-        turn = (position * 3) % 10
-        part = "train"
-        if turn == 3:
-            part = "val"
-        elif turn in {6, 9}:
-            part = "test"
+        part = {3: "val", 6: "test", 9: "test"}.get(position * 3 % 10, "train")
         for listed in names.values():
             parts[part] += listed[position : position + 1]
     for listed in parts.values():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -43,6 +43,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     """A graph with real features."""
 
     version = 1
+    named: ClassVar[Mapping[str, str]] = {"edges": "{}"}
     Params = OGBNodesParams
 
     def schema(self, params: OGBNodesParams) -> Schema:
@@ -80,7 +81,3 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
             codes[rows] = code
         note = self.manifest.layout.split_note
         return Split("upstream", "upstream", {}, note=note, node_code=codes)
-
-    def name_parts(self, params: OGBNodesParams) -> list[str]:
-        """Return the kind of edges if it is not the default."""
-        return [] if params.edges == "published" else [params.edges]

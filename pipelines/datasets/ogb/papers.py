@@ -8,10 +8,10 @@ the edges by target on disk; features go from the archive into the shard as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -63,6 +63,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     version = 1
     passes = ("sort",)
+    named: ClassVar[Mapping[str, str]] = {"edges": "{}", "features": "{}"}
     Params = PapersParams
 
     def __init__(self, manifest: Manifest) -> None:
@@ -162,12 +163,6 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         note = f"the published lists, by {_RULE}; nodes without a label are in none"
         return Split("upstream", "upstream", {}, note=note, node_code=codes)
 
-    def name_parts(self, params: PapersParams) -> list[str]:
-        """Return the kind of edges and features if not the default."""
-        usual = type(params)()
-        values = (params.edges, params.features)
-        return [value for value in values if value not in {usual.edges, usual.features}]
-
 
 class FeatureRows:
     """Rows of ``node_feat``, inflated ahead of the writer, which requests them in order."""
@@ -213,7 +208,12 @@ class FeatureRows:
 
 def _features(raw: Path, nodes: int) -> ArrayStream:
     stream = NpzFile(raw / _DATA).array("node_feat", "f", (nodes, FEATURES))
-    return _by_rows(stream)
+    if stream.by_columns:
+        raise DamagedInput(
+            f"{stream.name} is stored by columns.",
+            next="save it again: numpy.ascontiguousarray(array)",
+        )
+    return stream
 
 
 def _years(data: NpzFile, nodes: int) -> ArrayStream:
@@ -222,15 +222,6 @@ def _years(data: NpzFile, nodes: int) -> ArrayStream:
 
 def _labels(raw: Path, nodes: int) -> ArrayStream:
     return NpzFile(raw / _LABELS).array("node_label", "fiu", (nodes, 1))
-
-
-def _by_rows(stream: ArrayStream) -> ArrayStream:
-    if stream.by_columns:
-        raise DamagedInput(
-            f"{stream.name} is stored by columns.",
-            next="save it again: numpy.ascontiguousarray(array)",
-        )
-    return stream
 
 
 def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
