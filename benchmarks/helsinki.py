@@ -40,7 +40,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
         def ours() -> None:
             with tempfile.TemporaryDirectory(dir=folder) as work:
-                plan = BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet)
+                plan = BuildPlan(pipeline, params, raw, Home(Path(work)), quiet)
                 build_raw(plan, pipeline.SplitParams())
 
         ours()  # compiles what no earlier run has compiled

@@ -25,7 +25,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
     count, repeats = (2, 3) if quick else (8, 15)
     with tempfile.TemporaryDirectory() as folder:
-        write_sample(Path(folder), limit=count)
+        write_sample(Path(folder), None, count, 0)
         with h5py.File(Path(folder) / "ply_data_all_0.h5") as file:
             rooms = [np.ascontiguousarray(block[:, :3]) for block in file["data"][...]]
     rng = np.random.default_rng(0)

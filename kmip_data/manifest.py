@@ -197,7 +197,6 @@ class Manifest(Strict):
     #: key of a column -> constants by which models standardise it
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    sample_arguments: dict[str, object] = Field(default={}, exclude=True)  #: of the generator
     layout: Layout = Layout()
 
     @property

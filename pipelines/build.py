@@ -105,7 +105,7 @@ def build_dataset(
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             try:
                 params = pipeline.resolve(params, raw)
-                build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
+                build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
             except DamagedInput as error:
                 if chosen.archives and raw.path not in before:
                     # Later commands must not use an archive that cannot be built from.
@@ -382,7 +382,7 @@ def build_own(
         try:
             params = pipeline.resolve(params, raw)
             resolved = True
-            build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
+            build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
         except (DamagedInput, UsageError, OutOfResources) as error:
             # Resume a build that has begun.
             if new and not (resolved and isinstance(error, OutOfResources)):
@@ -390,7 +390,7 @@ def build_own(
                 remove_copy(raw)
                 remove_empty(home.raw / name)
                 error.parts["on disk"] = _discard_build(
-                    BuildPlan.of(pipeline, params, raw, home, chosen)
+                    BuildPlan(pipeline, params, raw, home, chosen)
                 )
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)

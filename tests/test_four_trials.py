@@ -91,7 +91,7 @@ from pathlib import Path
 import numpy as np
 
 
-def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
     """Write ``limit`` molecules."""
     rng = np.random.default_rng(seed)
     with (folder / "qm9.txt").open("w", encoding="ascii", newline="\\n") as file:

@@ -360,7 +360,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             error.parts["next"] = _raw_again(pipeline.manifest, params, path)
             raise
         params = pipeline.resolve(params, raw)
-        plan = BuildPlan.of(pipeline, params, raw, home, options)
+        plan = BuildPlan(pipeline, params, raw, home, options)
         # Other raw files or parameters would put another build into this folder.
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(

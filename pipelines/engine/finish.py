@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
     AnyPipeline,
+    Facts,
     Params,
     RawFolder,
     Records,
@@ -74,48 +75,32 @@ def build_key(
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A build to be made: pipeline and parameters, raw files, options, key and folder."""
+    """A build to be made: pipeline and parameters, raw files, home and options."""
 
     pipeline: AnyPipeline
     params: Params
     raw: RawFolder
+    home: Home
     options: BuildOptions
-    key: str
-    folder: Path
 
-    @classmethod
-    def of(
-        cls,
-        pipeline: AnyPipeline,
-        params: Params,
-        raw: RawFolder,
-        home: Home,
-        options: BuildOptions,
-    ) -> Self:
-        """Return the plan with its key, and its folder below ``home`` unless the options name one.
+    @cached_property
+    def key(self) -> str:
+        """Build key."""
+        return build_key(self.pipeline, self.params, self.raw)
 
-        The folder is ``<dataset>[-sample]-<name parts>[-limitN]-<key>``.
-        """
-        key = build_key(pipeline, params, raw)
-        if options.output is not None:
-            folder = located(options.output, "output folder")
-        else:
-            parts = [
-                pipeline.manifest.name,
-                "sample" if raw.sample else "",
-                *pipeline.name_parts(params),
-                f"limit{params.limit}" if params.limit is not None else "",
-                key,
-            ]
-            folder = home.built / "-".join(filter(None, parts))
-        return cls(
-            pipeline=pipeline,
-            params=params,
-            raw=raw,
-            options=options,
-            key=key,
-            folder=folder,
-        )
+    @cached_property
+    def folder(self) -> Path:
+        """Output folder, or ``<dataset>[-sample]-<name parts>[-limitN]-<key>`` in the home."""
+        if self.options.output is not None:
+            return located(self.options.output, "output folder")
+        parts = [
+            self.pipeline.manifest.name,
+            "sample" if self.raw.sample else "",
+            *self.pipeline.name_parts(self.params),
+            "" if self.params.limit is None else f"limit{self.params.limit}",
+            self.key,
+        ]
+        return self.home.built / "-".join(filter(None, parts))
 
 
 _SHOWN = 8  #: classes without a node or graph
@@ -261,7 +246,7 @@ def finish_build(
         split_classes[split.name] = classes
 
     # Published averages hold for the default parameters; counts of graphs for any.
-    usual = params.model_dump() == type(params)().model_dump()
+    usual = not params.model_dump(exclude_defaults=True)
     known = manifest.expected.graphs is not None
     differing: list[str] = []
     if known and not raw.sample:
@@ -269,7 +254,6 @@ def finish_build(
             manifest,
             statistics,
             splits,
-            statistics["classes"],
             usual=usual,
         )
     # The card comes last: a folder without one is an unfinished build.
@@ -340,15 +324,14 @@ def _notes(
 
 def differing_counts(
     manifest: Manifest,
-    counts: Mapping[str, int],
+    counts: Facts,
     splits: Mapping[str, SplitEntry],
-    classes: Sequence[int],
     *,
     usual: bool,
 ) -> Iterator[str]:
     """Yield the manifest's counts that differ from the build, as text.
 
-    ``classes`` are class counts; nodes and edges are compared for the ``usual`` parameters alone.
+    Nodes and edges are compared for the ``usual`` parameters alone.
     """
     expected = manifest.expected
     graphs = counts["graphs"]
@@ -359,6 +342,7 @@ def differing_counts(
         if usual and published is not None and abs(mean - published) > ROUNDED * published:
             yield f"{mean:,.4f} {unit} per graph, published are {published:,.4f}"
     # Classes without examples are missing in a partial build.
+    classes = counts["classes"]
     missing = classes.count(0)
     if missing and len(classes) == len(manifest.class_names):
         yield f"{len(classes) - missing} of the {len(classes)} classes"

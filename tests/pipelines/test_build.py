@@ -108,7 +108,7 @@ def test_the_key_follows_content_not_container(toy: Toy) -> None:
         build_key(toy.pipeline, ToyParams(k=3), raw),
     }
     assert len(others) == 4
-    plan = BuildPlan.of(toy.pipeline, params, raw, Home(toy.folder), BuildOptions())
+    plan = BuildPlan(toy.pipeline, params, raw, Home(toy.folder), BuildOptions())
     assert (plan.key, plan.folder.name) == (key, f"toy-k2-{key}")
     assert len(key) == 12
 

@@ -37,7 +37,7 @@ def home(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def archive(home: Path) -> Path:
     """``paris.tar.gz`` in the exact upstream layout."""
-    write_sample(home / "raw files" / "paris", limit=NODES, seed=3)
+    write_sample(home / "raw files" / "paris", None, NODES, 3)
     path = home / "paris.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         tar.add(home / "raw files" / "paris", "paris")

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import F32, F64, Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_torch_file
 
@@ -26,9 +25,7 @@ CLASSES = 10  #: of pictures
 DEGREE = 8
 
 
-def write_sample(
-    folder: Path, *, manifest: Manifest, limit: int | None = None, seed: int = 0
-) -> None:
+def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
     """Write the file with train, val and test in the published proportions."""
     name = manifest.file
     count = limit or DEFAULT_GRAPHS
@@ -89,7 +86,7 @@ def _picture(label: int, grey: bool, rng: Generator) -> dict[str, Array]:
     }
 
 
-def _cells(least: int, rng: Generator) -> NDArray[np.float64]:
+def _cells(least: int, rng: Generator) -> F64:
     """Draw the centres of cells (N, 2): nine of ten points of a jittered grid, in no order."""
     side = int(rng.integers(least, least + 3))
     row, column = np.divmod(np.arange(side * side), side)
@@ -100,7 +97,7 @@ def _cells(least: int, rng: Generator) -> NDArray[np.float64]:
     return rng.permutation(pos[is_cell])
 
 
-def _colours(pos: NDArray[np.float64], label: int, rng: Generator) -> NDArray[np.float64]:
+def _colours(pos: F64, label: int, rng: Generator) -> F64:
     """Paint a square or a disc, by the class, in a colour before its complement: (N, 3)."""
     centre = 0.5 + rng.normal(0, 0.06, 2)
     size = 0.28 + 0.02 * (label % 5)
@@ -115,16 +112,16 @@ def _colours(pos: NDArray[np.float64], label: int, rng: Generator) -> NDArray[np
     return np.where(inside[:, None], front, 1 - front) + noise
 
 
-def _half(values: NDArray[np.float64]) -> NDArray[np.float32]:
+def _half(values: F64) -> F32:
     """Round to half precision, kept in float32, as upstream's features are."""
     return values.astype(np.float16).astype(np.float32)
 
 
-def _similarity(pos: NDArray[np.float64]) -> NDArray[np.float64]:
+def _similarity(pos: F64) -> F64:
     """exp(−(distance / width)²), width the mean distance of the eight nearest, made symmetric."""
     distance = np.linalg.norm(pos[:, None] - pos[None], axis=-1)
     width = np.sort(distance, axis=1)[:, 1 : DEGREE + 1].mean(axis=1, keepdims=True)
     one_way = np.exp(-((distance / width) ** 2))
-    both: NDArray[np.float64] = (one_way + one_way.T) / 2
+    both: F64 = (one_way + one_way.T) / 2
     np.fill_diagonal(both, 0)
     return both

@@ -29,7 +29,7 @@ KINDS = {
 }
 
 
-def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
     """Write the graphs, balanced over types, and the split lists."""
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))

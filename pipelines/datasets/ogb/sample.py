@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, Array
 from kmip_data.files.reading import csv_bytes
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
@@ -39,26 +37,17 @@ NODE_SHARES = {
 }
 
 
-def write_sample(
-    folder: Path,
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-    manifest: Manifest | None = None,
-    **arguments: Any,
-) -> None:
-    """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50.
-
-    The manifest is that of a graph; ``arguments`` are of the others.
-    """
+def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+    """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50."""
     rng = Generator(PCG64(seed))
-    if manifest is not None:
+    classes = manifest.expected.classes or 1
+    if manifest.layout.columns:
         write_graph(folder, max(50, limit or DEFAULT_NODES), rng, manifest)
-    elif "papers" in arguments:
-        papers = Papers(max(200, limit or DEFAULT_NODES), arguments["papers"], seed=seed)
+    elif manifest.file == "ogbn-papers100m":
+        papers = Papers(max(200, limit or DEFAULT_NODES), classes, seed=seed)
         write_folder(papers, folder)
-    elif "labels" in arguments:
-        write_molecules(folder, limit or DEFAULT_MOLECULES, rng, **arguments)
+    elif manifest.file.startswith("ogbg-"):
+        write_molecules(folder, limit or DEFAULT_MOLECULES, rng, labels=classes)
     else:
         write_smiles(folder, limit or DEFAULT_MOLECULES, rng)
 
@@ -79,7 +68,7 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
     write_archive(folder / LISTS, pickle.dumps(published, protocol=2))
 
 
-def dealt(rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def dealt(rows: I64) -> dict[str, I64]:
     """Divide rows among the four published parts, the first two nonempty if possible."""
     eighth = len(rows) // 8
     sizes = [len(rows) - 3 * eighth, eighth, eighth, eighth]
@@ -162,7 +151,7 @@ def write_tables(folder: Path, files: dict[str, Array]) -> None:
         write_table(folder / "raw" / f"{name}.csv.gz", values)
 
 
-def write_split(folder: Path, rule: str, parts: dict[str, NDArray[np.int64]]) -> None:
+def write_split(folder: Path, rule: str, parts: dict[str, I64]) -> None:
     """Write the lists of a split."""
     (folder / "split" / rule).mkdir(parents=True)
     for part, rows in parts.items():
@@ -179,7 +168,7 @@ def write_table(path: Path, values: Array) -> None:
     path.write_bytes(gzipped("".join(lines).encode("ascii")))
 
 
-def _bonds(size: int, rng: Generator) -> NDArray[np.int64]:
+def _bonds(size: int, rng: Generator) -> I64:
     """Draw bonds of a tree, (B, 2), each atom bound to one of the previous three; occasionally a ring."""
     atom = np.arange(1, size)
     before = np.maximum(0, atom - rng.integers(1, 4, size - 1))
@@ -190,9 +179,9 @@ def _bonds(size: int, rng: Generator) -> NDArray[np.int64]:
 
 
 def _labels(
-    elements: NDArray[np.int64],
-    molecule: NDArray[np.int64],
-    nodes: NDArray[np.int64],
+    elements: I64,
+    molecule: I64,
+    nodes: I64,
     labels: int,
     rng: Generator,
 ) -> Array:

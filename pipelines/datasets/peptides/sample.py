@@ -15,6 +15,8 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F64, I64
 from kmip_data.files.reading import csv_bytes
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.peptides import PIPELINE
 from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
 
 DEFAULT_PEPTIDES = 64
@@ -32,16 +34,10 @@ SIDE_CHAINS = {
 CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
 
 
-def write_sample(
-    folder: Path,
-    *,
-    table: str,
-    lists: str,
-    columns: tuple[str, ...],
-    limit: int | None = None,
-    seed: int = 0,
-) -> None:
-    """Write the CSV ``table`` with its ``columns`` and the split pickle ``lists`` of one of the two sets."""
+def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+    """Write the CSV and the split pickle of one of the two sets."""
+    pipeline = PIPELINE(manifest)
+    columns = pipeline.columns
     count = limit or DEFAULT_PEPTIDES
     rng = Generator(PCG64(seed))
     chains = [_chain(rng) for _ in range(count)]
@@ -62,11 +58,11 @@ def write_sample(
     rows = []
     for i, chain in enumerate(chains):
         rows.append([i, smiles(chain, rng), chain, *more[i]])
-    (folder / table).write_bytes(gzipped(csv_bytes(header, rows)))
+    (folder / pipeline.table).write_bytes(gzipped(csv_bytes(header, rows)))
 
     dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
     listed = {part: np.sort(rows) for part, rows in dealt.items()}
-    (folder / lists).write_bytes(pickle.dumps(listed, protocol=4))
+    (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(listed, protocol=4))
 
 
 def smiles(chain: str, rng: Generator) -> str:

@@ -58,7 +58,7 @@ COLORS = np.array(
 )  # fmt: skip
 
 
-def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
     """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
 
     There are 12 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.

@@ -40,7 +40,7 @@ def shapes() -> dict[str, list[Piece]]:
     return pieces_of
 
 
-def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
     """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``."""
     total = DEFAULT_SHAPES if limit is None else limit
     for category in CATEGORIES:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.graphs.splits import meta_labels, stratified_draw
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.shared.edges import both_ways
 from kmip_data.pipelines.shared.sample_files import write_pickled_list
@@ -26,18 +27,13 @@ _VOC_CLASSES = 21
 Picture = tuple[NDArray[np.float16], F32, I64, I64]
 
 
-def write_sample(
-    folder: Path,
-    *,
-    coco: bool,
-    limit: int | None = None,
-    seed: int = 0,
-) -> None:
+def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
     """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
 
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
     """
     count = limit or DEFAULT_PICTURES
+    coco = manifest.file == "coco-sp"
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
     pictures = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]

@@ -29,7 +29,7 @@ STREETS = 1_500  #: more than there are quantiles
 def raw(tmp_path_factory) -> Path:
     """Tables in the upstream layout, in the folder where upstream's class looks for them."""
     folder = tmp_path_factory.mktemp("pyg") / "city-roads-M" / "raw" / "city-roads-M"
-    write_sample(folder, limit=STREETS, seed=3)
+    write_sample(folder, None, STREETS, 3)
     return folder
 
 

@@ -42,19 +42,18 @@ DIFFERING = [
 @pytest.mark.parametrize(("changes", "says"), DIFFERING)
 def test_every_count_that_the_manifest_knows_is_compared(changes, says):
     facts = {**MALNET, **SIZES, "classes": [1_000] * 5, **changes}
-    counts, sizes = ({name: facts[name] for name in names} for names in (MALNET, SIZES))
+    sizes = {name: facts[name] for name in SIZES}
+    counts = {name: facts[name] for name in (*MALNET, "classes")}
     manifest = load_manifest("malnet-tiny")
-    found = list(differing_counts(manifest, counts, split(sizes), facts["classes"], usual=True))
+    found = list(differing_counts(manifest, counts, split(sizes), usual=True))
     assert len(found) == len(says)
     for text, expected in zip(found, says, strict=True):
         assert expected in text
 
 
 def test_other_parameters_may_give_other_nodes_and_edges():
-    counts = {**MALNET, "edges": 1}
-    assert not list(
-        differing_counts(load_manifest("malnet-tiny"), counts, {}, [1] * 5, usual=False)
-    )
+    counts = {**MALNET, "edges": 1, "classes": [1] * 5}
+    assert not list(differing_counts(load_manifest("malnet-tiny"), counts, {}, usual=False))
 
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():

@@ -33,7 +33,7 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
     raw = raw_folder(folder / "raw")
     split = pipeline.SplitParams()
     options = BuildOptions(output=output, jobs=1, quiet=True)
-    return build_raw(BuildPlan.of(pipeline, params, raw, Home(folder), options), split)
+    return build_raw(BuildPlan(pipeline, params, raw, Home(folder), options), split)
 
 
 class _Failing(type(toy_pipeline())):  # type: ignore[misc]

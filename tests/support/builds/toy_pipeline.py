@@ -267,7 +267,7 @@ def build_toy(
     params = ToyParams(**options.pop("parameters", {}))
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
-    plan = BuildPlan.of(
+    plan = BuildPlan(
         pipeline, params, raw, Home(home or folder), BuildOptions(jobs=jobs, **options)
     )
     return build_raw(plan, split)
