@@ -15,18 +15,12 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import I64
+from kmip_data.manifest import read_shipped
 from kmip_data.pipelines.shared.sample_files import write_lines
 
 DEFAULT_GRAPHS = 50
-#: Family; functions, least and most; calls a function; how unevenly calls are spread; share of
-#: leaves.
-KINDS = {
-    "addisplay": ("kuguo", 150, 500, 1.7, 1.5, 0.3),
-    "adware": ("airpush", 600, 1_200, 1.9, 1.2, 0.3),
-    "benign": ("benign", 300, 1_800, 2.4, 0.9, 0.2),
-    "downloader": ("jiagu", 40, 160, 1.3, 1.8, 0.5),
-    "trojan": ("artemis", 100, 700, 1.5, 1.0, 0.6),
-}
+#: Family and sizes of the graphs of each type.
+KINDS = read_shipped("tables", "call-graphs")
 
 
 def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:

@@ -15,7 +15,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F64, I64
 from kmip_data.files.reading import csv_bytes
-from kmip_data.manifest import Manifest
+from kmip_data.manifest import Manifest, read_shipped
 from kmip_data.pipelines.datasets.peptides import PIPELINE
 from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
 
@@ -24,14 +24,10 @@ PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
 NUM_LABELS = 10  #: of peptides-func
 LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
 
-#: Side chains by one-letter code; glycine has none, proline closes a ring with the backbone.
-SIDE_CHAINS = {
-    "A": "C", "R": "CCCNC(=N)N", "N": "CC(N)=O", "D": "CC(=O)O", "C": "CS", "Q": "CCC(N)=O", "E": "CCC(=O)O",
-    "G": "", "H": "Cc1c[nH]cn1", "I": "[C@@H](C)CC", "L": "CC(C)C", "K": "CCCCN", "M": "CCSC",
-    "F": "Cc1ccccc1", "P": "", "S": "CO", "T": "[C@@H](C)O", "W": "Cc1c[nH]c2ccccc12", "Y": "Cc1ccc(O)cc1",
-    "V": "C(C)C",
-}  # fmt: skip
-CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
+_RESIDUES = read_shipped("tables", "residues")
+#: Side chains by one-letter code.
+SIDE_CHAINS: dict[str, str] = _RESIDUES["side_chains"]
+CHARGED: dict[str, str] = _RESIDUES["charged"]
 
 
 def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:

@@ -16,46 +16,24 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, U8
-from kmip_data.pipelines.shared.clouds import BLOCK_POINTS, FEWEST, draw, normalised, windows
-from kmip_data.pipelines.shared.clouds import WINDOW as WIDTH
+from kmip_data.manifest import read_shipped
+from kmip_data.pipelines.shared.clouds import (
+    BLOCK_POINTS,
+    FEWEST,
+    WINDOW,
+    draw,
+    normalised,
+    windows,
+)
 from kmip_data.pipelines.shared.sample_files import write_lines
 
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 12
 BLOCKS_PER_FILE = 1_000
 AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)  #: of the published set
-KINDS = (
-    "WC",
-    "conferenceRoom",
-    "copyRoom",
-    "hallway",
-    "lobby",
-    "lounge",
-    "office",
-    "pantry",
-    "storage",
-)
-CEILING = 0
-FLOOR = 1
-WALL = 2
-BEAM = 3
-COLUMN = 4
-WINDOW = 5
-DOOR = 6
-TABLE = 7
-CHAIR = 8
-SOFA = 9
-BOOKCASE = 10
-BOARD = 11
-CLUTTER = 12
-COLORS = np.array(
-    [
-        (224, 222, 214), (126, 104, 84), (203, 199, 183), (170, 158, 140), (150, 152, 158), (150, 190, 214),
-        (118, 74, 44), (164, 126, 82), (58, 60, 70), (120, 38, 42), (92, 62, 40), (232, 240, 236),
-        (110, 120, 90),
-    ],
-    np.float64,
-)  # fmt: skip
+_ROOMS = read_shipped("tables", "rooms")
+CLASSES = list(_ROOMS["colours"])
+COLORS = np.array(list(_ROOMS["colours"].values()), np.float64)
 
 
 def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
@@ -91,6 +69,7 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
 
 def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
     """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
+    kinds = _ROOMS["kinds"]
     for area, size in enumerate(area_sizes(total), 1):
         # At least four rooms an area (if it has as many blocks), so that whole rooms can be held
         # out.
@@ -102,12 +81,12 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
             # Blocks from all over the floor, so that every kind of surface is in some of them.
-            corners = windows(extent[:2].tolist(), WIDTH)
+            corners = windows(extent[:2].tolist(), WINDOW)
             count = min(wanted, most, len(corners))
             spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
             chosen = [corners[i] for i in spread]
             blocks = list(_cut(cloud, label, chosen, rng))
-            kind = KINDS[int(rng.integers(len(KINDS)))]
+            kind = kinds[int(rng.integers(len(kinds)))]
             for x, y in blocks:
                 yield f"Area_{area}_{kind}_{number}", x, y
             wanted -= len(blocks)
@@ -145,14 +124,14 @@ def _cut(
     cloud = cloud[by_x]
     label = label[by_x]
     for left, front in corners:
-        first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
+        first, last = np.searchsorted(cloud[:, 0], [left, left + WINDOW])
         strip = cloud[first:last, 1]
-        in_window = (strip >= front) & (strip <= front + WIDTH)
+        in_window = (strip >= front) & (strip <= front + WINDOW)
         inside = first + np.flatnonzero(in_window)
         if len(inside) < FEWEST:
             continue
         rows = draw(inside, BLOCK_POINTS, rng)
-        centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
+        centred, share = normalised(cloud[:, :3], rows, WINDOW, top)
         colour = cloud[rows, 3:].astype(np.float32)
         yield np.hstack([centred, colour, share]), label[rows]
 
@@ -166,9 +145,9 @@ class _Scene:
     def __init__(self) -> None:
         self.corner: list[Vector] = []
         self.edges: list[tuple[Vector, Vector]] = []
-        self.label: list[int] = []
+        self.label: list[str] = []
 
-    def box(self, label: int, low: Vector, size: Vector) -> None:
+    def box(self, label: str, low: Vector, size: Vector) -> None:
         """Add the faces of a box; a size of 0 on one axis gives one face."""
         x, y, z = low
         dx, dy, dz = size
@@ -194,7 +173,7 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     extent = np.array([width, depth, height])
     scene = _furnish(extent, rng)
     corner = np.array(scene.corner)
-    label = np.array(scene.label, np.uint8)
+    label = np.array([CLASSES.index(name) for name in scene.label], np.uint8)
     u = np.array([first for first, _ in scene.edges])
     v = np.array([second for _, second in scene.edges])
 
@@ -224,38 +203,38 @@ def _furnish(extent: F64, rng: Generator) -> _Scene:
     """Place the shell and the furniture of a room; every class is likely, none is sure."""
     x, y, z = (float(size) for size in extent)
     scene = _Scene()
-    scene.box(FLOOR, (0, 0, 0), (x, y, 0))
-    scene.box(CEILING, (0, 0, z), (x, y, 0))
-    scene.box(WALL, (0, 0, 0), (x, 0, z))
-    scene.box(WALL, (0, y, 0), (x, 0, z))
-    scene.box(WALL, (0, 0, 0), (0, y, z))
-    scene.box(WALL, (x, 0, 0), (0, y, z))
+    scene.box("floor", (0, 0, 0), (x, y, 0))
+    scene.box("ceiling", (0, 0, z), (x, y, 0))
+    scene.box("wall", (0, 0, 0), (x, 0, z))
+    scene.box("wall", (0, y, 0), (x, 0, z))
+    scene.box("wall", (0, 0, 0), (0, y, z))
+    scene.box("wall", (x, 0, 0), (0, y, z))
 
     def along(length: float, size: float) -> float:
         last = max(0.25, length - size - 0.2)
         return float(rng.uniform(0.2, last))
 
     # On the walls, a few centimetres into the room so that they hide the wall behind them.
-    scene.box(DOOR, (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
-    scene.box(WINDOW, (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
-    scene.box(BOARD, (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
-    scene.box(BOOKCASE, (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
-    scene.box(COLUMN, (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
+    scene.box("door", (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
+    scene.box("window", (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
+    scene.box("board", (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
+    scene.box("bookcase", (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
+    scene.box("column", (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
 
     for _ in range(int(rng.integers(1, 3))):
-        scene.box(BEAM, (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
+        scene.box("beam", (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
     if rng.random() < 0.8:
         left = along(x, 1.7)
         front = along(y, 0.85)
-        scene.box(SOFA, (left, front, 0.0), (1.7, 0.85, 0.42))
-        scene.box(SOFA, (left, front, 0.42), (1.7, 0.2, 0.4))
+        scene.box("sofa", (left, front, 0.0), (1.7, 0.85, 0.42))
+        scene.box("sofa", (left, front, 0.42), (1.7, 0.2, 0.4))
     for _ in range(int(rng.integers(1, 4))):
         _add_table(scene, along(x, 1.5), along(y, 0.8), rng)
     for _ in range(int(rng.integers(1, 4))):
         dx, dy, dz = rng.uniform(0.2, 0.6, 3).tolist()
         left = along(x, 0.6)
         front = along(y, 0.6)
-        scene.box(CLUTTER, (left, front, 0.0), (dx, dy, dz))
+        scene.box("clutter", (left, front, 0.0), (dx, dy, dz))
     return scene
 
 
@@ -266,15 +245,15 @@ def _add_table(
     rng: Generator,
 ) -> None:
     """Add a table on four legs with something on it, and one or two chairs."""
-    scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
+    scene.box("table", (left, front, 0.70), (1.5, 0.8, 0.04))
     for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
-        scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
+        scene.box("table", (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
     height = float(rng.uniform(0.1, 0.4))
-    scene.box(CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
+    scene.box("clutter", (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
 
     for side in range(int(rng.integers(1, 3))):
         x = left + 0.2 + 0.7 * side
         y = front - 0.35
-        scene.box(CHAIR, (x, y, 0.42), (0.45, 0.45, 0.06))
-        scene.box(CHAIR, (x, y, 0.48), (0.45, 0.05, 0.42))
-        scene.box(CHAIR, (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))
+        scene.box("chair", (x, y, 0.42), (0.45, 0.45, 0.06))
+        scene.box("chair", (x, y, 0.48), (0.45, 0.05, 0.42))
+        scene.box("chair", (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))
