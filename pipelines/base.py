@@ -406,6 +406,13 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         ) from error
 
 
+def recorded_split(pipeline: AnyPipeline, recorded: Mapping[str, object], name: str) -> SplitParams:
+    """Return the split parameters among those that a file or a card has for a split."""
+    fields = pipeline.SplitParams.model_fields
+    parameters = {key: value for key, value in recorded.items() if key in fields}
+    return check_params(pipeline.SplitParams, parameters, name)
+
+
 def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
     """Refuse parameters of samples for other builds: they would change the name and nothing else."""
     if sample:

@@ -40,11 +40,13 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     no_folds,
     pipeline_of,
+    recorded_split,
 )
 from kmip_data.pipelines.engine import unfinished
 from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
+from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.own import MOST_MEMORY
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
@@ -98,8 +100,6 @@ def build_dataset(
             )
         raw = None
         if build is None:
-            from kmip_data.pipelines.raw.obtain import obtain_raw  # not for an existing build
-
             require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
@@ -123,8 +123,6 @@ def build_dataset(
                 quiet=chosen.quiet,
             )
         except RawNeededError:
-            from kmip_data.pipelines.raw.obtain import obtain_raw
-
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             if raw.content_digest != build.card.content_digest:
                 # Their split would be another.
@@ -174,13 +172,11 @@ def splits_on_disk(folder: Path, pipeline: AnyPipeline) -> dict[str, SplitParams
 
     They are drawn again from these: other bytes are in the way.
     """
-    fields = pipeline.SplitParams.model_fields
     splits = {}
     for path in sorted((folder / "splits").glob("*.h5")):
         try:
             recorded = read_split(path, records=_MOST_RECORDS).parameters
-            parameters = {key: value for key, value in recorded.items() if key in fields}
-            splits[path.stem] = check_params(pipeline.SplitParams, parameters, path.name)
+            splits[path.stem] = recorded_split(pipeline, recorded, path.name)
         except (DamagedInput, UsageError):
             say(f"{path} is not a split of this dataset: it stays, and is not part of the build.")
     return splits
@@ -263,18 +259,15 @@ def _find(
 
 def _check_files(build: Build) -> None:
     """Refuse a finished build with missing shards or splits, or other sizes."""
-    expected: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {split.file: None for split in build.card.splits.values()}
     for shard in build.card.shards:
-        for file, member in shard.files.items():
-            expected[file] = member.bytes
-    for split in build.card.splits.values():
-        expected[split.file] = None  # any size
-    for file, size in expected.items():
+        sizes.update({file: member.bytes for file, member in shard.files.items()})
+    for file, size in sizes.items():
         path = build.path / file
         fault = ""
         if not path.is_file():
             fault = "gone"
-        elif size is not None and path.stat().st_size != size:
+        elif size not in {None, path.stat().st_size}:
             fault = f"{path.stat().st_size:,} bytes, not {size:,}"
         if fault:
             raise DamagedInput(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -41,11 +41,11 @@ from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     AnyPipeline,
-    M,
     Params,
     build_command,
     check_params,
     pipeline_of,
+    recorded_split,
 )
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
@@ -344,14 +344,16 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     pipeline = _pipeline_of(card, path)
     # The build key identifies its raw files.
     options = replace(options, output=path, unpinned=True)
-    params = _recorded_params(pipeline.Params, card.parameters, path)
-    fields = pipeline.SplitParams.model_fields
-    splits = []
     # The default split first, as it was when the build was made.
-    for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
-        recorded = card.splits[name].parameters
-        parameters = {key: value for key, value in recorded.items() if key in fields}
-        splits.append(_recorded_params(pipeline.SplitParams, parameters, path))
+    names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
+    try:
+        params = check_params(pipeline.Params, card.parameters, path.name)
+        splits = [recorded_split(pipeline, card.splits[name].parameters, name) for name in names]
+    except UsageError as error:
+        raise DamagedInput(
+            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
+            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+        ) from error
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
         try:
@@ -385,16 +387,6 @@ def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
     if any(source.mirrors for source in manifest.sources):
         return f"kmip-data fetch {manifest.name}, then the same command again; or {archive}"
     return archive
-
-
-def _recorded_params(model: type[M], recorded: Mapping[str, object], path: Path) -> M:
-    try:
-        return check_params(model, recorded, path.name)
-    except UsageError as error:
-        raise DamagedInput(
-            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
-            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
-        ) from error
 
 
 def _pipeline_of(card: Card, path: Path) -> AnyPipeline:

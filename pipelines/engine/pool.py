@@ -196,14 +196,16 @@ def explained(
         memory = isinstance(error, MemoryError)
         if memory or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
-            what = f"{full} at {where}: {str(error) or type(error).__name__}."
-            again = (
-                "free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again"
-            )
-            raise OutOfResources(what, left=RESUMES, next=again) from error
-        what = f"Building stopped at {where}: {type(error).__name__}: {error}"
-        again = f"kmip-data info {dataset}; check the raw files, then build again"
-        raise DamagedInput(what, left="the shards that are finished", next=again) from error
+            raise OutOfResources(
+                f"{full} at {where}: {str(error) or type(error).__name__}.",
+                left=RESUMES,
+                next="free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again",
+            ) from error
+        raise DamagedInput(
+            f"Building stopped at {where}: {type(error).__name__}: {error}",
+            left="the shards that are finished",
+            next=f"kmip-data info {dataset}; check the raw files, then build again",
+        ) from error
 
 
 LOOK_SECONDS = 0.05  #: seconds between checks of the stop file

@@ -12,7 +12,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, AnyPipeline, Prepared, PublishedSplitParams, RawFolder
+from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, read_smiles
 
@@ -197,7 +197,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return [*scaled, *super().name_parts(params)]
 
 
-def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
+def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it
     """Return the pipeline of the manifest's dataset."""
     pipeline = (
         PeptidesStructPipeline if manifest.file == "peptides-struct" else PeptidesFuncPipeline

@@ -294,16 +294,13 @@ def _chunk(
     from kmip_data.format.safety import inflate
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
-    fault = "no data"
-    if dataset.id.get_chunk_info_by_coord(offset).size:
+    where = f"{name}, chunk at {list(offset)}, is damaged"
+    if not dataset.id.get_chunk_info_by_coord(offset).size:
+        raise DamagedInput(f"{where}: no data.")
+    try:
         mask, data = dataset.id.read_direct_chunk(offset)
-        try:
-            if deflated and not mask:
-                data = inflate(data, size)
-        except ValueError as error:
-            fault = str(error)
-        else:
-            if len(data) == size:
-                return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
-            fault = f"{len(data)} bytes, expected {size}"
-    raise DamagedInput(f"{name}, chunk at {list(offset)}, is damaged: {fault}.")
+        if deflated and not mask:
+            data = inflate(data, size)
+        return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
+    except ValueError as error:
+        raise DamagedInput(f"{where}: {error}.") from error

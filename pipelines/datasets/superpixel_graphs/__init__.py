@@ -16,7 +16,6 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.graphs.splits import order_before_draw
 from kmip_data.manifest import Manifest
@@ -31,16 +30,9 @@ from kmip_data.pipelines.formats.tensors import (
     mapped,
     read_torch_file,
 )
-from kmip_data.pipelines.shared.records import class_column, feature_column, in_order
+from kmip_data.pipelines.shared.records import in_order
 from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
-_OF_A_COLOUR = ("mean", "deviation of", "largest", "least")
-FIELDS = (
-    *(f"{what} {colour} [0-1]" for what in _OF_A_COLOUR for colour in ("red", "green", "blue")),
-    "row of the centroid [px]",
-    "column of the centroid [px]",
-)
-EDGE_FIELDS = ("mean edge strength along the boundary", "length of the boundary [px]")
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
 
@@ -56,22 +48,6 @@ class SuperpixelPipeline(GraphsPipeline):
         self.is_coco = manifest.file == "coco-sp"  #: labels are category ids of COCO, not classes
         # The parts that were drawn from one set of pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
-
-    def schema(self, params: Params) -> Schema:
-        """Return colour and position of superpixels, strength and length of boundaries, and the class."""
-        doc = "colour of the superpixel over its pixels, then its centre"
-        features = feature_column("node/x", FIELDS, doc, stored="float16")
-        doc = "the boundary of two superpixels; strength by the Sobel filter"
-        boundary = feature_column("edge/attr", EDGE_FIELDS, doc)
-        classes = len(self.manifest.class_names)
-        label = class_column("node/y", classes, "class of the pixel at the rounded centre")
-        columns = (features, boundary, label)
-        return Schema(
-            columns=columns,
-            max_nodes=self.manifest.max_nodes,
-            directed=False,
-            key_length=16,
-        )
 
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
         """Read the graphs of each memory-mapped file, of up to 9 GB."""
