@@ -221,14 +221,14 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``.
 
-        The module ``sample`` in the family's folder does it, by ``write_sample``.
+        The module of the family does it, by ``write_sample``.
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
-        generator = importlib.import_module(f"{_module(self.manifest)}.sample")
-        generator.write_sample(folder, self.manifest, limit, seed)
+        module = importlib.import_module(_module(self.manifest))
+        module.write_sample(folder, self.manifest, limit, seed)
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters completed from the files, if a recipe reads some."""

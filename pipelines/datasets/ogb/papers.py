@@ -31,8 +31,7 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.datasets.ogb.nodes import OGBNodesParams
-from kmip_data.pipelines.datasets.ogb.tables import read_lists
+from kmip_data.pipelines.datasets.ogb.tables import OGBNodesParams, read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.shared import edge_runs
 from kmip_data.pipelines.shared.records import OneGraphPipeline

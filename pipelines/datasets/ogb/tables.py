@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import (
+    Params,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Records,
+    Split,
+    Unit,
+    raw_lists,
+)
 from kmip_data.pipelines.formats.numbers import Table
-from kmip_data.pipelines.shared.molecules import check_partition
-from kmip_data.pipelines.shared.pieces import finish_pieces
+from kmip_data.pipelines.shared.edges import undirected
+from kmip_data.pipelines.shared.molecules import (
+    ATOM_SIZES,
+    BOND_SIZES,
+    check_partition,
+    molecule_columns,
+)
+from kmip_data.pipelines.shared.pieces import Pieces, finish_pieces
+from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, split_by_lists
+from kmip_data.pipelines.short import PiecesPipeline, record_of, schema_of
 
 MOST_BYTES = 20_000_000_000  #: of a decompressed table
 MOST_ROWS = 2**31
@@ -121,3 +142,115 @@ def read_lists(folder: Path, rule: str) -> dict[str, I64]:
 def read_split(folder: Path, rule: str, rows: int | None) -> dict[str, I64]:
     """Return the numbers of each part, checked to be those from 0 to ``rows``, each in one part."""
     return check_partition(read_lists(folder, rule), rows, name=f"split/{rule}")
+
+
+# --- Molecules ------------------------------------------------------------------------------------
+
+# Molecules: ``ogbg-molhiv``, ``ogbg-molpcba`` and others in that layout.
+
+#: Upper bound of each component of a column.
+_HIGHS = {
+    "node/x": [size - 1 for size in ATOM_SIZES],
+    "edge/attr": [size - 1 for size in BOND_SIZES],
+}
+
+
+class OGBGraphsPipeline(PiecesPipeline):
+    """Molecules with one known label, or several possibly unknown ones."""
+
+    parts: ClassVar[Sequence[str]] = ("graphs",)
+    key = "{number:06d}"
+    records_per_unit = 8_192  #: about 6 MB per shard
+
+    def schema(self, params: Params) -> Schema:
+        """Atoms, bonds and labels."""
+        labels = self.manifest.expected.classes or 1
+        is_known = labels == 1
+        target = Column(
+            key="graph/y", attribute="y", shape=(labels,), num_classes=labels,
+            stored="uint8" if is_known else "float16",  # which has NaN where one is unknown
+            presented="int64" if is_known else "float32",
+            low=0, high=1, finite=is_known, fields=self.manifest.class_names,
+            doc="label: 0 or 1" if is_known else "labels: 0, 1, or NaN where it is not known",
+        )  # fmt: skip
+        return Schema(
+            columns=(*molecule_columns(), target),
+            max_nodes=self.manifest.max_nodes,
+            directed=False,
+            key_length=8,
+        )
+
+    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+        """Write the tables as memory-mapped arrays; check the split."""
+        nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _HIGHS)
+        read_split(raw.path, rule_of(self.manifest), len(nodes))
+        return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "numbers": {"graphs": None}})
+
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+        """Apply the published lists, which keep molecules of a scaffold in one part."""
+        lists = read_split(raw_lists(self.manifest, raw), rule_of(self.manifest), None)
+        rows = [int(key) for key in records.keys]
+        return split_by_lists(
+            {part: listed.tolist() for part, listed in lists.items()},
+            rows,
+            "row numbers",
+        )
+
+
+# --- Node classification graphs -------------------------------------------------------------------
+
+# Node classification graphs: ``ogbn-arxiv`` and ``ogbn-products``.
+
+
+class OGBNodesParams(OneGraphParams):
+    """Parameters that change the record."""
+
+    edges: Literal["published", "undirected"] = Field(
+        default="published",
+        description="published: as OGB's class has them, citations one way, links of products there and, "
+        "next to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected",
+    )
+
+
+class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
+    """A graph with real features."""
+
+    version = 1
+    named: ClassVar[Mapping[str, str]] = {"edges": "{}"}
+    Params = OGBNodesParams
+
+    def schema(self, params: OGBNodesParams) -> Schema:
+        """Return the columns of the layout."""
+        schema = schema_of(self.manifest)
+        return replace(schema, directed=schema.directed and params.edges == "published")
+
+    def prepare(self, raw: RawFolder, params: OGBNodesParams, workdir: Path) -> Prepared:
+        """Write the tables as memory-mapped arrays; check the split."""
+        nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
+        if len(nodes) != 1:
+            raise DamagedInput(f"raw/num-node-list.csv.gz is of {len(nodes):,} graphs, not of one.")
+        read_split(raw.path, rule_of(self.manifest), int(nodes[0]))
+        return Prepared(workdir)
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: OGBNodesParams
+    ) -> Iterator[GraphRecord]:
+        """Yield the graph."""
+        graph = Pieces(prepared.path / "graph")[0]
+        schema = self.schema(params)
+        if params.edges == "undirected":
+            has_reverses = not schema_of(self.manifest).directed
+            edges = graph["edge_index"][:: 1 + has_reverses]
+            both = undirected(edges, len(graph["x"]))
+            graph["edge_index"] = both.T.astype(schema.index_dtype)
+        yield record_of(unit.name, graph, schema)
+
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+        """Apply the published lists."""
+        nodes = int(records.nodes[0])
+        codes = np.empty(nodes, np.uint8)
+        lists = read_split(raw_lists(self.manifest, raw), rule_of(self.manifest), nodes)
+        for code, rows in enumerate(lists.values()):
+            codes[rows] = code
+        note = self.manifest.layout.split_note
+        return Split("upstream", "upstream", {}, note=note, node_code=codes)

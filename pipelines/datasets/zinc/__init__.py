@@ -9,17 +9,21 @@ benchmark's molecules in these lists, separated by commas. Instead of the pickle
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.random import PCG64, Generator
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, require_extra
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.datasets.zinc.mirror import graph_of_row, json_rows, parquet_rows
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
 from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.shared.sample_files import part_sizes, write_pickled_dictionaries
 from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
 ATOMS = "atom_type"
@@ -96,4 +100,114 @@ def graph_of(molecule: Graph, where: str) -> Graph:
         "y": np.reshape(molecule[TARGET], ()),
         "edge_index": np.stack(ends),
         "edge_attr": bonds[ends],
+    }
+
+
+# --- The mirror -----------------------------------------------------------------------------------
+
+# ZINC on the Hugging Face hub (graphs-datasets/ZINC): one graph per row of JSON lines or Parquet.
+
+_LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
+_ROWS = 1_000  #: of Parquet, read at a time
+
+
+def json_rows(path: Path) -> Iterator[Graph]:
+    """Yield the objects of a file, one per line."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(_LONGEST):
+            number += 1
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DamagedInput(f"{path.name}, line {number} is not JSON: {error}.") from error
+
+
+def parquet_rows(path: Path) -> Iterator[Graph]:
+    """Yield the rows of a file as dictionaries."""
+    require_extra("parquet", path.name)
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS):
+                yield from batch.to_pylist()
+    except (ArrowException, OSError, ValueError) as error:  # names that are no UTF-8
+        raise DamagedInput(f"{path.name} is not a whole Parquet file: {error}.") from error
+
+
+def graph_of_row(row: Graph, where: str) -> Graph:
+    """Return a row as a graph: bonds by first, then second atom."""
+    atoms = row["node_feat"]
+    count = len(atoms)
+    if row.get("num_nodes", count) != count:
+        raise DamagedInput(f"{where}: {count} atoms, but num_nodes is {row['num_nodes']!r}.")
+    ends = np.asarray(row["edge_index"])
+    if not ends.size:  # an empty list has no type
+        ends = np.zeros((2, 0), np.int64)
+    order = np.lexsort(ends[::-1])
+    ends = ends[:, order]
+    if (ends[:, 1:] == ends[:, :-1]).all(axis=0).any():
+        raise DamagedInput(f"{where}: a bond twice.")
+
+    y = np.reshape(row["y"], ())
+    if y.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            y = y.astype(np.float32)
+    return {
+        "x": np.reshape(atoms, (count, 1)),
+        "y": y,
+        "edge_index": ends,
+        "edge_attr": np.reshape(row["edge_attr"], -1)[order],
+    }
+
+
+# --- Sample ---------------------------------------------------------------------------------------
+
+# Sample molecules in the raw layout of ZINC: generated, never the real data.
+#
+# A molecule is a chain with branches and at most two rings; its target is a sum over atoms and bonds,
+# less for each ring.
+
+DEFAULT_MOLECULES = 240
+PUBLISHED = {"train": 10, "val": 1, "test": 1}
+LEFT_OUT = 3  #: molecules of each pickle that its index does not list
+_SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: of types of atoms
+_VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
+
+
+def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+    """Write ``limit`` molecules; for the benchmark's subset more, and index files that list as many."""
+    rng = Generator(PCG64(seed))
+    subset = manifest.file == "zinc"
+    for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
+        total = size + LEFT_OUT * subset
+        molecules = [_molecule(rng) for _ in range(total)]
+        write_pickled_dictionaries(folder / f"{part}.pickle", molecules)
+        if subset:
+            listed = ",".join(map(str, rng.permutation(total)[:size]))
+            (folder / f"{part}.index").write_bytes(f"{listed}\r\n".encode())
+
+
+def _molecule(rng: Generator) -> dict[str, Any]:
+    count = int(rng.integers(9, 31))
+    atoms = rng.choice(len(_SHARES), count, p=_SHARES)
+    bonds = np.zeros((count, count), np.int8)
+    # Each atom hangs on one of the three before it.
+    for atom in range(1, count):
+        bonds[atom, rng.integers(max(atom - 3, 0), atom)] = rng.choice(
+            [1, 2, 3], p=[0.75, 0.2, 0.05]
+        )
+    rings = int(rng.integers(3))
+    for ring in range(rings):
+        bonds[6 + ring, ring] = 1
+    bonds = np.maximum(bonds, bonds.T)
+
+    double = (bonds == 2).sum() / 2
+    target = _VALUES[atoms].sum() - 0.1 * double - 0.5 * rings
+    return {
+        "num_atom": count,
+        ATOMS: atoms.astype(np.int8),
+        BONDS: bonds,
+        TARGET: np.array([target], np.float32),
     }

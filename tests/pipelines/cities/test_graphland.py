@@ -18,8 +18,12 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.datasets.graphland import PIPELINE, GraphLandParams, to_normal
-from kmip_data.pipelines.datasets.graphland.sample import write_sample
+from kmip_data.pipelines.datasets.graphland import (
+    PIPELINE,
+    GraphLandParams,
+    to_normal,
+    write_sample,
+)
 from kmip_data.pipelines.engine.encode import repair_build
 
 STREETS = 1_500  #: more than there are quantiles
