@@ -132,13 +132,18 @@ def schema_of(manifest: Manifest, key_length: int = 64) -> Schema:
         for name, (source, start, stop) in layout.views.items()
     ]
     return Schema(
-        columns=tuple(column_of(key, form) for key, form in layout.columns.items()),
+        columns=columns_of(manifest),
         views=tuple(views),
         edges="index",
         max_nodes=manifest.max_nodes,
         directed=not (layout.undirected or layout.both_ways),
         key_length=key_length,
     )
+
+
+def columns_of(manifest: Manifest) -> tuple[Column, ...]:
+    """Return the columns of the manifest's layout."""
+    return tuple(column_of(key, form) for key, form in manifest.layout.columns.items())
 
 
 def column_of(key: str, form: ColumnForm) -> Column:

@@ -185,13 +185,13 @@ def test_wrong_arrays_are_named(copy):
         replace(copy, arrays)
         fails(copy, r"ply_data_all_0\.h5", *patterns)
 
-    spoilt = r"block 11 \(Area_\d_\w+/000011\)", "point 77", "green"
+    spoilt = r"block 11 \(Area_\d_\w+/000011\): x has values that are not finite"
     wide = {"data": data.repeat(2, 1)[:, :4097], "label": label.repeat(2, 1)[:, :4097]}
     check_each(
         check,
         [
-            ({"data": changed(data, (11, 77, 4), np.nan)}, *spoilt),
-            ({"label": changed(label, (3, 5), 13)}, "block 3", "the label 13 is none of 0 to 12"),
+            ({"data": changed(data, (11, 77, 4), np.nan)}, spoilt),
+            ({"label": changed(label, (3, 5), 13)}, "block 3", "y is 0 to 13, not 0 to 12"),
             ({"data": data[:, :, :6]}, "18, 4096, 6", "not 9 columns"),
             ({"data": data.astype(np.float64)}, "'data' is not float32", "float64"),
             ({"label": label[:, :100]}, "do not fit"),

@@ -218,7 +218,6 @@ def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a cl
 # some noise, so that they can be learned.
 
 DEFAULT_PEPTIDES = 64
-PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
 NUM_LABELS = 10  #: of peptides-func
 LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
 
@@ -254,7 +253,7 @@ def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int)
         rows.append([i, _written(chain, rng), chain, *more[i]])
     (folder / pipeline.table).write_bytes(gzipped(csv_bytes(header, rows)))
 
-    dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
+    dealt = deal(rng.permutation(count), part_sizes(count, manifest.expected.splits["upstream"]))
     listed = {part: np.sort(rows) for part, rows in dealt.items()}
     (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(listed, protocol=4))
 

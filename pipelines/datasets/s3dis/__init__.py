@@ -35,16 +35,13 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.datasets.s3dis.sample import write_sample as write_sample
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
-from kmip_data.pipelines.shared.records import class_column, feature_column, rows_inside
+from kmip_data.pipelines.shared.records import rows_inside
+from kmip_data.pipelines.short import columns_of
 
 if TYPE_CHECKING:
     import h5py
 
-FIELDS = (
-    "x [m]", "y [m]", "z [m]", "red [0-1]", "green [0-1]", "blue [0-1]",
-    "x / room extent", "y / room extent", "z / room extent",
-)  # fmt: skip
-NUM_CLASSES = 13
+WIDTH = 9  #: columns of a point
 VALIDATION_SHARE = (3_294, 20_291)  #: of the train pool, the published sizes for test area 6
 MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have 151 million
 
@@ -95,11 +92,8 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def schema(self, params: S3DISParams) -> Schema:
         """Return nine features in file order, ``pos`` as a view of the first three, and the class."""
-        doc = "position centred on the block, colour, position in the room; in file order"
-        features = feature_column("node/x", FIELDS, doc)
-        label = class_column("node/y", NUM_CLASSES, "semantic class")
         return knn_schema(
-            (features, label),
+            columns_of(self.manifest),
             params,
             pos=0,
             max_nodes=self.manifest.max_nodes,
@@ -146,22 +140,17 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         """Yield the blocks of one unit in file order."""
         name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
         rooms = read_room_list(prepared.path / "room_filelist.txt")
+        schema = self.schema(params)
         with _open(prepared.path / name) as (data, label):
             features = read_rows(data, rows, name=f"{name}, data")
             labels = read_rows(label, rows, name=f"{name}, label")
         for row, x, y in zip(rows, features, labels, strict=True):
             key = f"{rooms[first + row]}/{first + row:06d}"
-            where = f"{name}, block {row} ({key})"
-            if not np.isfinite(x).all():
-                point, column = np.argwhere(~np.isfinite(x))[0]
-                fault = f"{FIELDS[column]!r} of point {point} is not finite: {x[point, column]}"
-                raise DamagedInput(f"{where}: {fault}.")
-            if y.max(initial=0) >= NUM_CLASSES:
-                raise DamagedInput(
-                    f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}."
-                )
+            for column, values in zip(schema.columns, (x, y), strict=True):
+                if fault := column.fault(values):
+                    raise DamagedInput(f"{name}, block {row} ({key}): {column.attribute} {fault}.")
             columns = {"node/x": x, "node/y": y}
-            record = connect(key, x[:, :3], columns, params, self.schema(params).index_dtype)
+            record = connect(key, x[:, :3], columns, params, schema.index_dtype)
             if record is not None:
                 yield record
 
@@ -240,10 +229,10 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
                 )
         data = file["data"]
         label = file["label"]
-        if data.shape[2] != len(FIELDS) or label.shape != data.shape[:2]:
+        if data.shape[2] != WIDTH or label.shape != data.shape[:2]:
             raise DamagedInput(
                 f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not fit, or "
-                f"'data' has not {len(FIELDS)} columns."
+                f"'data' has not {WIDTH} columns."
             )
         yield data, label
 

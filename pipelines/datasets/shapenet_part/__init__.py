@@ -24,7 +24,7 @@ from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import read_shipped, unknown_name
+from kmip_data.manifest import Manifest, read_shipped, unknown_name
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -38,15 +38,12 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.shared.records import (
-    class_column,
-    feature_column,
     split_by_lists,
     units_by_size,
 )
 from kmip_data.pipelines.shared.sample_files import deal, part_sizes, write_lines
+from kmip_data.pipelines.short import columns_of
 
-FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
-NUM_CLASSES = 50
 #: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
 SHORTEST_LINE = 14
 
@@ -113,17 +110,13 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def schema(self, params: ShapeNetPartParams) -> Schema:
         """Normals before positions, as the k-MIP code fed them; part label; category."""
-        features = feature_column(
-            "node/x", FIELDS, "surface normal, then position in the units of the file"
-        )
-        label = class_column("node/y", NUM_CLASSES, "part, numbered over all categories")
         category = Column(
             key="graph/category", attribute="category", stored="uint8", presented="int64",
             low=0, high=len(params.categories) - 1,
             doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
         )  # fmt: skip
         return knn_schema(
-            (features, label, category),
+            (*columns_of(self.manifest), category),
             params,
             pos=3,
             max_nodes=self.manifest.max_nodes,
@@ -284,7 +277,6 @@ def read_shape(
 # of the shapes in its train, val and test lists.
 
 DEFAULT_SHAPES = 48
-PUBLISHED = {"train": 12_137, "val": 1_870, "test": 2_874}
 
 Piece = tuple[str, int, F64, F64]  #: kind, part, centre, size
 
@@ -303,7 +295,7 @@ def shapes() -> dict[str, list[Piece]]:
     return pieces_of
 
 
-def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
+def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
     """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``."""
     total = DEFAULT_SHAPES if limit is None else limit
     for category in CATEGORIES:
@@ -327,7 +319,7 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
         paths.append(path)
 
     order = Generator(PCG64([seed, total, 1])).permutation(total)
-    for part, rows in deal(order, part_sizes(total, PUBLISHED)).items():
+    for part, rows in deal(order, part_sizes(total, manifest.expected.splits["upstream"])).items():
         listed = [f"shape_data/{paths[i]}" for i in rows]
         (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
 
