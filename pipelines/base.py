@@ -200,7 +200,7 @@ class Pipeline(ABC, Generic[P, S]):
     #: Extra of the package that a build requires.
     extra: ClassVar[str | None] = None
     #: Parameter -> part of the build folder's name where it is not the default.
-    named: ClassVar[Mapping[str, str]] = {}
+    named: ClassVar[Sequence[tuple[str, str]]] = ()
     #: Background class of nodes.
     background: ClassVar[int | None] = None
     #: Manifest fields of a plugin's dataset (:mod:`kmip_data.plugins`); shipped ones are TOML
@@ -289,7 +289,7 @@ class Pipeline(ABC, Generic[P, S]):
     def name_parts(self, params: P) -> list[str]:
         """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
         unusual = params.model_dump(exclude_defaults=True)
-        return [part.format(unusual[name]) for name, part in self.named.items() if name in unusual]
+        return [part.format(unusual[name]) for name, part in self.named if name in unusual]
 
 
 AnyPipeline = Pipeline[Any, Any]  #: parameters of any pipeline

@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Manifest, Mirror, Strict
+from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.extract import is_clean, recognise, write_members
 from kmip_data.wording import timestamp
@@ -203,27 +203,6 @@ def remove_copy(copy: RawFolder) -> None:
     folder = copy.path.name
     names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
     files.remove_files(copy.path.parent, names, folders=[folder])
-
-
-class Partial(Strict):
-    """Identity of the file of which ``NAME.partial`` is the beginning."""
-
-    url: str  #: address of the mirror, before redirects
-    validator: str | None = None  #: for ``If-Range`` (RFC 9110, 13.1.5): a strong ETag, else a date
-    total: int | None = None  #: bytes
-
-
-def partial_paths(target: Path) -> tuple[Path, Path]:
-    """Return the paths of an unfinished download and of the side file that identifies it."""
-    partial = target.with_name(f"{target.name}.partial")
-    return partial, partial.with_name(f"{partial.name}.json")
-
-
-def read_partial(target: Path) -> Partial | None:
-    """Return the identity of an unfinished download; ``None`` without a valid side file."""
-    with contextlib.suppress(OSError, ValueError):
-        return Partial.model_validate(read_json(partial_paths(target)[1]))
-    return None
 
 
 def receipt_path(target: Path) -> Path:

@@ -6,6 +6,7 @@ mirror, with a strong validator or a pinned digest.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -25,18 +26,11 @@ from kmip_data.errors import (
     writing,
 )
 from kmip_data.files import changes as files
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Mirror, Source
+from kmip_data.manifest import Mirror, Source, Strict
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
-from kmip_data.pipelines.raw.copies import (
-    Partial,
-    differing_pin,
-    partial_paths,
-    read_partial,
-    receipt_path,
-    verified_receipt,
-)
+from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed
@@ -66,6 +60,14 @@ def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Re
         return verified_receipt(target) or _Download(source, target, quiet=quiet).run(hint)
 
 
+class Partial(Strict):
+    """Identity of the file of which ``NAME.partial`` is the beginning."""
+
+    url: str  #: address of the mirror, before redirects
+    validator: str | None = None  #: for ``If-Range`` (RFC 9110, 13.1.5): a strong ETag, else a date
+    total: int | None = None  #: bytes
+
+
 class _Download:
     """An unfinished download of a source, kept across runs."""
 
@@ -73,8 +75,11 @@ class _Download:
         self.source = source
         self.target = target
         self.quiet = quiet
-        self.path, self.side_path = partial_paths(target)
-        self.partial = read_partial(target)
+        self.path = target.with_name(f"{target.name}.partial")
+        self.side_path = target.with_name(f"{target.name}.partial.json")
+        self.partial: Partial | None = None
+        with contextlib.suppress(OSError, ValueError):
+            self.partial = Partial.model_validate(read_json(self.side_path))
         self.size = 0
         self.received = 0  #: bytes that this run appended, kept or not
         if os.path.lexists(self.path):

@@ -27,7 +27,7 @@ from kmip_data.drawing.surroundings import UNKNOWN, drawable
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
+from kmip_data.pipelines.datasets.ogb.sample import Papers, write_folder
 from kmip_data.pipelines.shared import edge_runs
 from kmip_data.pipelines.shared.sample_files import gzipped
 from kmip_data.saving.export import write_parquet

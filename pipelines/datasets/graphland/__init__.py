@@ -39,6 +39,7 @@ from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.edges import undirected
 from kmip_data.pipelines.shared.records import (
+    OneGraphParams,
     OneGraphPipeline,
     codes_of_masks,
     feature_column,
@@ -58,16 +59,9 @@ _FILE = "streets.npz"
 ColumnName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 
 
-class GraphLandParams(Params):
+class GraphLandParams(OneGraphParams):
     """Parameters that change the record."""
 
-    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
-
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        description="with --sample: streets of the generated city",
-    )
     target_scaling: Literal["RL", "RH", "none"] = Field(
         default="RL",
         description="standardise the target by mean and deviation of the train streets of this split; "
@@ -92,7 +86,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     """Pipeline of ``city-roads-{m,l}``."""
 
     version = 1
-    named: ClassVar[Mapping[str, str]] = {"target_scaling": "target-{}"}
+    named = (("target_scaling", "target-{}"),)
     Params = GraphLandParams
     SplitParams = GraphLandSplitParams
 

@@ -130,7 +130,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     """Pipeline of ``long-range``."""
 
     version = 1
-    named: ClassVar[Mapping[str, str]] = {"nodes": "n{}"}
+    named = (("nodes", "n{}"),)
     Params = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:

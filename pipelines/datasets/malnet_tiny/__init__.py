@@ -69,7 +69,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     """Pipeline of ``malnet-tiny``."""
 
     version = 1
-    named: ClassVar[Mapping[str, str]] = {"isolated": "{}-isolated", "label_order": "{}"}
+    named = (("isolated", "{}-isolated"), ("label_order", "{}"))
     Params = MalNetTinyParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:

@@ -8,10 +8,10 @@ the edges by target on disk; features go from the archive into the shard as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -62,7 +62,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     version = 1
     passes = ("sort",)
-    named: ClassVar[Mapping[str, str]] = {"edges": "{}", "features": "{}"}
+    named = (("edges", "{}"), ("features", "{}"))
     Params = PapersParams
 
     def __init__(self, manifest: Manifest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -158,7 +158,7 @@ _HIGHS = {
 class OGBGraphsPipeline(PiecesPipeline):
     """Molecules with one known label, or several possibly unknown ones."""
 
-    parts: ClassVar[Sequence[str]] = ("graphs",)
+    parts = ("graphs",)
     key = "{number:06d}"
     records_per_unit = 8_192  #: about 6 MB per shard
 
@@ -216,7 +216,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     """A graph with real features."""
 
     version = 1
-    named: ClassVar[Mapping[str, str]] = {"edges": "{}"}
+    named = (("edges", "{}"),)
     Params = OGBNodesParams
 
     def schema(self, params: OGBNodesParams) -> Schema:

@@ -33,7 +33,7 @@ _MOST_VALUES = 2**27  #: of a matrix that is made dense: 512 MiB
 class PlanetoidSplitParams(FoldParams):
     """Parameters of the split."""
 
-    seeded: ClassVar[tuple[str, ...]] = ("stratified", "per-class")
+    seeded = ("stratified", "per-class")
 
     split: Literal["upstream", "per-class", "stratified"] = Field(  # type: ignore[assignment]
         default="upstream",
@@ -115,34 +115,29 @@ def per_class(labels: Array, seed: int) -> Array:
 
     medium_graph/data_utils.py at 23f9604, number by number: it draws by ``torch.randperm``.
     """
-    draw = _Permutations(seed)
+    state = np.random.RandomState(seed)
     codes = np.full(len(labels), NO_PART, np.uint8)
     others = []
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        rows = rows[draw(len(rows))]
+        rows = rows[_permutation(state, len(rows))]
         codes[rows[:A_CLASS]] = 0
         others.append(rows[A_CLASS:])
     rest = np.concatenate(others)
-    rest = rest[draw(len(rest))]
+    rest = rest[_permutation(state, len(rest))]
     codes[rest[:VAL]] = 1
     codes[rest[VAL : VAL + TEST]] = 2
     return codes
 
 
-class _Permutations:
+def _permutation(state: np.random.RandomState, count: int) -> I64:
     """``torch.randperm`` after ``torch.manual_seed``: a Mersenne Twister and a shuffle from the front."""
-
-    def __init__(self, seed: int) -> None:
-        self._state = np.random.RandomState(seed)
-
-    def __call__(self, count: int) -> I64:
-        order = np.arange(count)
-        for i in range(count - 1):
-            word = int(self._state.randint(0, 2**32, dtype=np.uint32))
-            other = i + word % (count - i)
-            order[i], order[other] = order[other], order[i]
-        return order
+    order = np.arange(count)
+    for i in range(count - 1):
+        word = int(state.randint(0, 2**32, dtype=np.uint32))
+        other = i + word % (count - i)
+        order[i], order[other] = order[other], order[i]
+    return order
 
 
 class _Sparse(Pending):

@@ -60,7 +60,7 @@ class S3DISParams(PointParams):
 class S3DISSplitParams(SplitParams):
     """Parameters of the split."""
 
-    seeded: ClassVar[tuple[str, ...]] = ("upstream", "room", "stratified")
+    seeded = ("upstream", "room", "stratified")
 
     split: Literal["upstream", "room", "stratified"] = Field(
         default="upstream",

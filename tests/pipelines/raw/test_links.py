@@ -12,11 +12,12 @@ from support.cli import kmip
 
 from kmip_data.files.changes import LOCKS
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.copies import partial_paths, receipt_path
+from kmip_data.pipelines.raw.copies import receipt_path
 
 NAME = "s3dis"
 (SOURCE,) = load_manifest(NAME).sources
-PARTIAL, STATE = partial_paths(Path(SOURCE.name))
+PARTIAL = Path(f"{SOURCE.name}.partial")
+STATE = Path(f"{SOURCE.name}.partial.json")
 #: every name that a command writes among raw files, taken from where it is written
 MADE = tuple(
     str(path)

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_papers
+from kmip_data.pipelines.datasets.ogb.sample import Papers, write_papers
 
 PUBLISHED = 111_059_956  #: nodes
 CLASSES = 172
