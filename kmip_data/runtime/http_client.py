@@ -15,7 +15,6 @@ import urllib3
 from kmip_data import __version__
 from kmip_data.wording import without_controls, without_secrets
 
-MAX_REDIRECTS = 10
 CONNECT = 15.0  #: seconds for a connection to one address
 STALL = 60.0  #: seconds without a byte, or with less than ``RATE``
 RATE = 1024.0  #: bytes per second
@@ -57,7 +56,6 @@ class Session(requests.Session):
         self.headers["User-Agent"] = f"kmip-data/{__version__}"
         # Compressed in transit, the bytes would not be those that are counted and hashed.
         self.headers["Accept-Encoding"] = "identity"
-        self.max_redirects = MAX_REDIRECTS
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """Return where an answer redirects to; refuse addresses that are not as safe."""
@@ -79,7 +77,7 @@ def open_response(
     headers: Mapping[str, str],
     session: Session | None = None,
 ) -> Iterator[requests.Response]:
-    """Request ``url`` and return the answer, of any status, after at most ten redirects.
+    """Request ``url`` and return the answer, of any status, after redirects.
 
     A ``session`` keeps the connection of an answer that is read to its end.
 

@@ -51,14 +51,16 @@ def check_view(view: SharedView) -> str:
         seen = Path(view.token).read_text(encoding="ascii") == view.secret
     there = all(Path(folder).is_dir() for folder in view.folders)
     if not (seen and there and os.access(view.folders[0], os.W_OK)):
-        what = f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first."
-        raise UsageError(what, next="give a folder that all workers share with --home or --output")
+        raise UsageError(
+            f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
+            next="give a folder that all workers share with --home or --output",
+        )
     here = dict(own_versions())
     for name, version in view.versions:
         if here.get(name) != version:
-            what = f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ."
             raise UsageError(
-                what, next="give every worker the same environment, then the same command"
+                f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ.",
+                next="give every worker the same environment, then the same command",
             )
     return host
 

@@ -317,8 +317,10 @@ def _notes(
         notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
     if skipped:
         shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
-        more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
-        notes.append(f"Skipped {len(skipped):,} records that could not be built: {shown}{more}")
+        notes.append(
+            f"Skipped {len(skipped):,} records that could not be built "
+            f"(all: statistics.skipped of {CARD_NAME}): {shown}"
+        )
     return notes
 
 

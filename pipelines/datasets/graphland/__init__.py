@@ -9,9 +9,9 @@ Geometric 2.8's ``GraphLandDataset``. Facts and deviations: ``docs/datasets/city
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -26,7 +26,6 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.elementary import normal_quantile
 from kmip_data.pipelines.base import (
     About,
-    Params,
     Prepared,
     RawFolder,
     Records,

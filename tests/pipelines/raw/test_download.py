@@ -295,7 +295,7 @@ BAD = {
     "html": (page(), "sent no archive: got text/html, 3 kB"),
     "html called zip": (File(b"<html>" * 100, kind="application/zip"), "got application/zip, 600 B"),
     "loop": (
-        lambda handler: redirect(handler.server.url(handler.path))(handler), "Exceeded 10 redirects",
+        lambda handler: redirect(handler.server.url(handler.path))(handler), "Exceeded 30 redirects",
     ),
     "file": (redirect("file:///etc/passwd"), "redirects to file"),
     "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
