@@ -19,7 +19,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import ADDED, Manifest, Strict, load_manifest, named
-from kmip_data.wording import as_options, nearest
+from kmip_data.wording import nearest
 
 
 class Params(Strict):
@@ -355,14 +355,6 @@ def pipeline_of(card: Card) -> AnyPipeline | None:
     except UsageError:
         return None
     return load_pipeline(named(manifest, card.dataset))
-
-
-def build_command(manifest: Manifest, params: Params) -> str:
-    """Return the command that builds a dataset with these parameters, without archives."""
-    command = f"kmip-data build {manifest.file}"
-    if manifest.recipe:
-        command += f" --name {manifest.name} --archive PATH"
-    return f"{command} {as_options(params.model_dump(exclude_defaults=True))}".rstrip()
 
 
 M = TypeVar("M", bound=BaseModel)

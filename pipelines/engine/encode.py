@@ -42,7 +42,6 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     AnyPipeline,
     Params,
-    build_command,
     check_params,
     pipeline_of,
     recorded_split,
@@ -55,6 +54,7 @@ from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
+from kmip_data.wording import as_options
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,9 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
 def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
     """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
-        return f"{build_command(manifest, params)}, which brings the files; then the same command again"
+        options = as_options(params.model_dump(exclude_defaults=True))
+        command = f"kmip-data build {manifest.file} --name {manifest.name} --archive PATH {options}"
+        return f"{command.rstrip()}, which brings the files; then the same command again"
     archive = f"kmip-data verify {path} --repair --archive PATH"
     if any(source.mirrors for source in manifest.sources):
         return f"kmip-data fetch {manifest.name}, then the same command again; or {archive}"

@@ -132,7 +132,7 @@ def obtain_raw(
         return RawFolder(home.raw, {}, (), sample=sample)
     if sample:
         return _sample(home, pipeline, params.limit, quiet=options.quiet)
-    return _Import(pipeline.manifest, home, options, "build").run(complete=False)
+    return _Import(pipeline.manifest, home, options, "build").run()
 
 
 def fetch_dataset(
@@ -144,7 +144,7 @@ def fetch_dataset(
     complete set or a download must exist, or is downloaded. Same errors.
     """
     chosen = BuildOptions.of(manifest.name, options)
-    return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
+    return list(_Import(manifest, home, chosen, "fetch").run().receipts)
 
 
 def _sample(
@@ -183,7 +183,7 @@ def _sample(
 
 
 class _Import:
-    """Import of a dataset's raw data for ``command``."""
+    """Import of a dataset's raw data for ``command``: ``build``, or ``fetch``, which takes no part of them."""
 
     def __init__(
         self,
@@ -204,16 +204,13 @@ class _Import:
             for source in manifest.sources or (Source(name=manifest.name, mirrors=()),)
         ]
 
-    def run(self, *, complete: bool) -> RawFolder:
-        """Return the matching copy, importing it if there is none.
-
-        ``complete`` as for a fetch.
-        """
+    def run(self) -> RawFolder:
+        """Return the matching copy, importing it if there is none."""
         if self.manifest.generated:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
         if not self.options.quiet:
             show_license(self.manifest)
-        copy = self._earlier(complete=complete)
+        copy = self._earlier()
         if copy is not None:
             return copy
         needed = any(not source.packaged for source in self.sources)
@@ -221,14 +218,14 @@ class _Import:
             raise self._not_here(self.sources)
         with locked(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
-            return self._earlier(complete=complete) or self._import()
+            return self._earlier() or self._import()
 
     def _copies(self) -> list[RawFolder]:
         """Return existing copies; those that differ from the manifest only if accepted."""
         accepted = self.options.unpinned
         return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 
-    def _earlier(self, *, complete: bool) -> RawFolder | None:
+    def _earlier(self) -> RawFolder | None:
         """Return the one matching sound copy, or ``None`` if there is none, or an archive is given."""
         if self.archives:
             return None
@@ -240,7 +237,7 @@ class _Import:
         choice = downloaded or whole
         if not choice:
             fetched = all((self.folder / source.name).is_file() for source in self.sources)
-            choice = [] if complete or fetched else copies
+            choice = [] if self.command == "fetch" or fetched else copies
         if not choice:
             return None
 

@@ -7,6 +7,7 @@ most edges among each other.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -328,12 +329,8 @@ def write_papers(
     def number(value: int) -> tuple[tuple[int, ...], Iterator[Array]]:
         return (1,), iter([np.array([value])])
 
-    def both_ends() -> Iterator[Array]:
-        yield from papers.ends(0)
-        yield from papers.ends(1)
-
     arrays = {
-        "edge_index": ((2, edges), both_ends()),
+        "edge_index": ((2, edges), itertools.chain(papers.ends(0), papers.ends(1))),
         "num_nodes_list": number(nodes),
         "num_edges_list": number(edges),
         "node_feat": ((nodes, FEATURES), papers.features()),
@@ -362,11 +359,9 @@ def write_npz(
             info = zipfile.ZipInfo(f"{key}.npy")
             info.compress_type = methods[key]
             with archive.open(info, "w", force_zip64=True) as member:
-                begun = False
-                for block in blocks:
-                    if not begun:
+                for number, block in enumerate(blocks):
+                    if not number:
                         header = np.lib.format.header_data_from_array_1_0(block)
                         header["shape"] = shape
                         np.lib.format.write_array_header_1_0(member, header)
-                        begun = True
                     member.write(np.ascontiguousarray(block).data)

@@ -139,30 +139,25 @@ def _cut(
 Vector = tuple[float, float, float]
 
 
-class _Scene:
-    """Rectangles to be sampled: corner, two edges, class."""
+#: A rectangle to be sampled: corner, two edges, class.
+Face = tuple[Vector, Vector, Vector, str]
 
-    def __init__(self) -> None:
-        self.corner: list[Vector] = []
-        self.edges: list[tuple[Vector, Vector]] = []
-        self.label: list[str] = []
 
-    def box(self, label: str, low: Vector, size: Vector) -> None:
-        """Add the faces of a box; a size of 0 on one axis gives one face."""
-        x, y, z = low
-        dx, dy, dz = size
-        ex = (dx, 0.0, 0.0)
-        ey = (0.0, dy, 0.0)
-        ez = (0.0, 0.0, dz)
-        for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
-            if max(u) == 0 or max(v) == 0:
-                continue
-            nx, ny, nz = normal
-            shifts = (0.0, 1.0) if max(normal) > 0 else (0.0,)
-            for shift in shifts:
-                self.corner.append((x + shift * nx, y + shift * ny, z + shift * nz))
-                self.edges.append((u, v))
-                self.label.append(label)
+def _add_box(faces: list[Face], label: str, low: Vector, size: Vector) -> None:
+    """Add the faces of a box; a size of 0 on one axis gives one face."""
+    x, y, z = low
+    dx, dy, dz = size
+    ex = (dx, 0.0, 0.0)
+    ey = (0.0, dy, 0.0)
+    ez = (0.0, 0.0, dz)
+    for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
+        if max(u) == 0 or max(v) == 0:
+            continue
+        nx, ny, nz = normal
+        shifts = (0.0, 1.0) if max(normal) > 0 else (0.0,)
+        for shift in shifts:
+            corner = (x + shift * nx, y + shift * ny, z + shift * nz)
+            faces.append((corner, u, v, label))
 
 
 def make_room(rng: Generator) -> tuple[F64, U8, F64]:
@@ -171,11 +166,9 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     depth = rng.uniform(3.5, 7.0)
     height = rng.uniform(2.5, 3.2)
     extent = np.array([width, depth, height])
-    scene = _furnish(extent, rng)
-    corner = np.array(scene.corner)
-    label = np.array([CLASSES.index(name) for name in scene.label], np.uint8)
-    u = np.array([first for first, _ in scene.edges])
-    v = np.array([second for _, second in scene.edges])
+    *ends, names = zip(*_furnish(extent, rng), strict=True)
+    corner, u, v = np.array(ends)
+    label = np.array([CLASSES.index(name) for name in names], np.uint8)
 
     # Points a square metre: some blocks have more than 4,096 points, some fewer.
     areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
@@ -199,61 +192,61 @@ def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     return np.concatenate([xyz, rgb], axis=1), label[face], extent
 
 
-def _furnish(extent: F64, rng: Generator) -> _Scene:
+def _furnish(extent: F64, rng: Generator) -> list[Face]:
     """Place the shell and the furniture of a room; every class is likely, none is sure."""
     x, y, z = (float(size) for size in extent)
-    scene = _Scene()
-    scene.box("floor", (0, 0, 0), (x, y, 0))
-    scene.box("ceiling", (0, 0, z), (x, y, 0))
-    scene.box("wall", (0, 0, 0), (x, 0, z))
-    scene.box("wall", (0, y, 0), (x, 0, z))
-    scene.box("wall", (0, 0, 0), (0, y, z))
-    scene.box("wall", (x, 0, 0), (0, y, z))
+    faces: list[Face] = []
+    _add_box(faces, "floor", (0, 0, 0), (x, y, 0))
+    _add_box(faces, "ceiling", (0, 0, z), (x, y, 0))
+    _add_box(faces, "wall", (0, 0, 0), (x, 0, z))
+    _add_box(faces, "wall", (0, y, 0), (x, 0, z))
+    _add_box(faces, "wall", (0, 0, 0), (0, y, z))
+    _add_box(faces, "wall", (x, 0, 0), (0, y, z))
 
     def along(length: float, size: float) -> float:
         last = max(0.25, length - size - 0.2)
         return float(rng.uniform(0.2, last))
 
     # On the walls, a few centimetres into the room so that they hide the wall behind them.
-    scene.box("door", (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
-    scene.box("window", (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
-    scene.box("board", (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
-    scene.box("bookcase", (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
-    scene.box("column", (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
+    _add_box(faces, "door", (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
+    _add_box(faces, "window", (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
+    _add_box(faces, "board", (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
+    _add_box(faces, "bookcase", (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
+    _add_box(faces, "column", (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
 
     for _ in range(int(rng.integers(1, 3))):
-        scene.box("beam", (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
+        _add_box(faces, "beam", (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
     if rng.random() < 0.8:
         left = along(x, 1.7)
         front = along(y, 0.85)
-        scene.box("sofa", (left, front, 0.0), (1.7, 0.85, 0.42))
-        scene.box("sofa", (left, front, 0.42), (1.7, 0.2, 0.4))
+        _add_box(faces, "sofa", (left, front, 0.0), (1.7, 0.85, 0.42))
+        _add_box(faces, "sofa", (left, front, 0.42), (1.7, 0.2, 0.4))
     for _ in range(int(rng.integers(1, 4))):
-        _add_table(scene, along(x, 1.5), along(y, 0.8), rng)
+        _add_table(faces, along(x, 1.5), along(y, 0.8), rng)
     for _ in range(int(rng.integers(1, 4))):
         dx, dy, dz = rng.uniform(0.2, 0.6, 3).tolist()
         left = along(x, 0.6)
         front = along(y, 0.6)
-        scene.box("clutter", (left, front, 0.0), (dx, dy, dz))
-    return scene
+        _add_box(faces, "clutter", (left, front, 0.0), (dx, dy, dz))
+    return faces
 
 
 def _add_table(
-    scene: _Scene,
+    faces: list[Face],
     left: float,
     front: float,
     rng: Generator,
 ) -> None:
     """Add a table on four legs with something on it, and one or two chairs."""
-    scene.box("table", (left, front, 0.70), (1.5, 0.8, 0.04))
+    _add_box(faces, "table", (left, front, 0.70), (1.5, 0.8, 0.04))
     for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
-        scene.box("table", (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
+        _add_box(faces, "table", (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
     height = float(rng.uniform(0.1, 0.4))
-    scene.box("clutter", (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
+    _add_box(faces, "clutter", (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
 
     for side in range(int(rng.integers(1, 3))):
         x = left + 0.2 + 0.7 * side
         y = front - 0.35
-        scene.box("chair", (x, y, 0.42), (0.45, 0.45, 0.06))
-        scene.box("chair", (x, y, 0.48), (0.45, 0.05, 0.42))
-        scene.box("chair", (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))
+        _add_box(faces, "chair", (x, y, 0.42), (0.45, 0.45, 0.06))
+        _add_box(faces, "chair", (x, y, 0.48), (0.45, 0.05, 0.42))
+        _add_box(faces, "chair", (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))

@@ -79,22 +79,15 @@ class ShapeNetPartParams(PointParams):
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         """Sort the names by category; all 16 are equivalent to none."""
-        known = [category.name for category in CATEGORIES]
-        lower = {name.lower() for name in known}
-        for name in names:
-            if name.lower() not in lower:
-                raise ValueError(
-                    unknown_name(
-                        "category",
-                        name,
-                        known,
-                        command="",
-                    ).what
-                )
+        known = {category.name.lower(): category.name for category in CATEGORIES}
         wanted = {name.lower() for name in names}
-        if wanted == lower:
+        for name in names:
+            if name.lower() not in known:
+                error = unknown_name("category", name, list(known.values()), command="")
+                raise ValueError(error.what)
+        if wanted == known.keys():
             return ()
-        return tuple(name for name in known if name.lower() in wanted)
+        return tuple(name for lower, name in known.items() if lower in wanted)
 
     @property
     def categories(self) -> tuple[Category, ...]:
