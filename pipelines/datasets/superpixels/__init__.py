@@ -24,6 +24,7 @@ from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
+from kmip_data.pipelines.short import columns_of
 
 IMAGES = "images"
 MASKS = "masks"
@@ -104,9 +105,8 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""
         boundary = ("mean edge strength", "boundary [pixels]")
         fields = ("distance [pixels]",) if params.edges == "knn" else boundary
-        doc = "colour of the superpixel and its centroid"
         columns = (
-            feature_column("node/x", graph.FIELDS, doc, stored="float16"),
+            *columns_of(self.manifest),
             feature_column("edge/attr", fields, "of the pair of superpixels"),
             class_column(
                 "node/y",

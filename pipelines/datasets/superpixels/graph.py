@@ -97,11 +97,11 @@ def _by_colour(pixels: U8, name: str) -> I64:
     # A colour as one number: 2^16 red + 2^8 green + blue.
     weights = (65_536, 256, 1)
     codes = pixels.astype(np.int64) @ weights
-    known = voc_palette().astype(np.int64) @ weights
-    order = np.argsort(known)
-    position = np.searchsorted(known, codes, sorter=order)
-    rows: I64 = order[position.clip(max=len(known) - 1)]
-    wrong = known[rows] != codes
+    # The class of every colour there is, 32 MiB: a look-up needs no search.
+    class_of = np.full(2**24, -1, np.int16)
+    class_of[voc_palette().astype(np.int64) @ weights] = np.arange(256)
+    classes = class_of[codes].astype(np.int64)
+    wrong = classes < 0
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         colour = tuple(pixels[row, column].tolist())
@@ -110,7 +110,7 @@ def _by_colour(pixels: U8, name: str) -> I64:
             f"{colour}, which is none of Pascal VOC's.",
             next="save masks with the class of each pixel as its value",
         )
-    return rows
+    return classes
 
 
 @contextmanager
@@ -142,10 +142,6 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
 
 
 EdgeRule = Literal["rag-boundary", "knn"]
-FIELDS = (
-    *(f"{what} {hue} [0-1]" for what in ("mean", "std", "max", "min") for hue in ("red", "green", "blue")),
-    "row [pixels]", "column [pixels]",
-)  # fmt: skip
 EXTRA = 50  #: segments requested at first beyond those wanted; LRGB's 550 for 500
 COMPACTNESS = 30.0  #: LRGB's weight of nearness against colour in SLIC
 BORDER = (255, 230, 60)  #: red, green, blue
@@ -195,7 +191,7 @@ def with_borders(picture: U8, segments: Array) -> U8:
 
 
 def features(picture: U8, segments: I64) -> F64:
-    """Return the 14 columns of each superpixel, (N, 14): :data:`FIELDS`.
+    """Return the 14 columns of each superpixel, (N, 14), as the manifest names them.
 
     Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each
     channel in 0 to 1, and the centroid. Sums of 8-bit values are exact, so the order of pixels
