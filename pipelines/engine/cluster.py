@@ -135,9 +135,9 @@ class DaskWorkers(Executor):
             ready: dict[str, int] = self._client.nthreads()
         return max(1, sum(ready.values()) + len(ready))
 
-    def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        future: Future[R] = self._executor.submit(call_here, self._view, function, arguments)
-        return future
+    def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
+        """Run ``function(*arguments)`` in a worker that sees what this process sees."""
+        return super().submit(call_here, self._view, function, arguments)
 
     def result(self, future: Future[R], name: str) -> R:
         """Return the result of a call, which Dask tries on several workers before giving up."""

@@ -233,6 +233,7 @@ class Executor(AbstractContextManager["Executor", None]):
     def __init__(self, stop: Path) -> None:
         self.stop = stop
         self.running: set[Future[Any]] = set()
+        self._executor: Any = None  #: of the library that has the workers
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""
@@ -244,17 +245,13 @@ class Executor(AbstractContextManager["Executor", None]):
         """Provide ``count`` workers, unless a cluster decides; return how many calls to submit at a time."""
 
     @abstractmethod
-    def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        """Run ``function(*arguments)`` in a worker."""
-
-    @abstractmethod
     def end(self) -> None:
         """Kill the workers, whose results are no longer needed."""
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
         with signals.held():
-            future = self._submit(function, *arguments)
+            future: Future[R] = self._executor.submit(function, *arguments)
             self.running.add(future)
             future.add_done_callback(self.running.discard)
         return future
@@ -320,7 +317,6 @@ class Workers(Executor):
     def __init__(self, stop: Path, memory: int | None = None) -> None:
         super().__init__(stop)
         self._memory = memory
-        self._executor: Any = None
         self._size = 0
 
     def start(self, count: int) -> int:
@@ -356,10 +352,6 @@ class Workers(Executor):
         # One call more than processes, so that none waits for the next.
         return self._size + 1
 
-    def _submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
-        future: Future[R] = self._executor.submit(function, *arguments)
-        return future
-
     def end(self) -> None:
         """Kill the processes, idle or not."""
         if self._executor is not None:
@@ -387,8 +379,6 @@ class InProcess(Executor):
         with threads.limit_restored():
             future.set_result(function(*arguments))
         return future
-
-    _submit = submit
 
     def end(self) -> None:
         """Do nothing."""

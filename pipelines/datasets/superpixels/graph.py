@@ -100,7 +100,7 @@ def _by_colour(pixels: U8, name: str) -> I64:
     # The class of every colour there is, 32 MiB: a look-up needs no search.
     class_of = np.full(2**24, -1, np.int16)
     class_of[voc_palette().astype(np.int64) @ weights] = np.arange(256)
-    classes = class_of[codes].astype(np.int64)
+    classes: I64 = class_of[codes].astype(np.int64)
     wrong = classes < 0
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
