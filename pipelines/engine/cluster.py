@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, install_command
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
@@ -87,8 +88,8 @@ class DaskWorkers(Executor):
 
     Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures``
     (3) times. ``work`` is a folder on the shared file system for the stop file and the token that
-    workers must find, ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs``
-    workers here. Every worker must see the folders that it ``needs``.
+    workers must find; without a ``scheduler`` in the options one is started here, with ``jobs``
+    workers. Every worker must see the folders that it ``needs``.
     """
 
     grace = 5.0
@@ -96,18 +97,17 @@ class DaskWorkers(Executor):
     def __init__(
         self,
         work: Path,
-        scheduler: str | None,
+        options: BuildOptions,
         *,
         jobs: int,
         needs: Iterable[Path],
-        quiet: bool,
     ) -> None:
         super().__init__(work / "stop")
         self._token = work / "token"
-        self._scheduler = scheduler
+        self._scheduler = options.scheduler
         self._jobs = jobs
         self._needs = tuple(needs)
-        self._quiet = quiet
+        self._quiet = options.quiet
         self._client: Any = None
 
     def __enter__(self) -> Self:

@@ -61,10 +61,9 @@ def open_executor(
 
         return DaskWorkers(
             work,
-            options.scheduler,
+            options,
             jobs=jobs,
             needs=needs,
-            quiet=options.quiet,
         )
     memory = None if options.memory is None else int(options.memory)
     return InProcess(work / "stop") if here else Workers(work / "stop", memory)

@@ -9,7 +9,7 @@ Geometric 2.8's ``GraphLandDataset``. Facts and deviations: ``docs/datasets/city
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import csv_bytes, first_fault
+from kmip_data.files.reading import first_fault
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
@@ -43,7 +43,6 @@ from kmip_data.pipelines.shared.records import (
     codes_of_masks,
     feature_column,
 )
-from kmip_data.pipelines.shared.sample_files import write_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -356,8 +355,21 @@ def read_masks(folder: Path, rule: str, nodes: int) -> U8:
 # A generated city in the layout of GraphLand: never real data, as the name of each column says.
 
 DEFAULT_STREETS = 2_000
-NUMERICAL = ("sample_length", "sample_limit", "sample_paved")
-CATEGORICAL = ("sample_bus", "sample_surface")
+INFO = """\
+# SAMPLE: generated, not the real data
+dataset_name: sample
+task: regression
+numerical_features_names:
+- sample_length
+- sample_limit
+- sample_paved
+fraction_features_names:
+- sample_paved
+categorical_features_names:
+- sample_bus
+- sample_surface
+target_name: sample_speed
+"""
 SPLITS = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
 MISSING = 0.03  #: share of values that are not known
 
@@ -369,7 +381,9 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
 
     The speed depends on a street's limit and surface, and on the lengths of its neighbours.
     """
-    n = max(30, DEFAULT_STREETS if limit is None else limit)
+    import pandas as pd
+
+    n = max(30, limit or DEFAULT_STREETS)
     rng = Generator(PCG64(seed))
     _, streets = bent_grid(n, rng)
     both_ways = rng.random(streets.shape[1]) < 0.3
@@ -388,26 +402,15 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
         column[rng.random(n) < MISSING] = np.nan
     bus = rng.integers(0, 2, n)
 
-    info = [
-        "# SAMPLE: generated, not the real data",
-        "dataset_name: sample",
-        "task: regression",
-    ]
-    kinds = {
-        "numerical": NUMERICAL,
-        "fraction": NUMERICAL[2:],
-        "categorical": CATEGORICAL,
-    }
-    for kind, names in kinds.items():
-        info.append(f"{kind}_features_names:")
-        info += [f"- {name}" for name in names]
-    info.append("target_name: sample_speed")
-    write_lines(folder / "info.yaml", info)
-
-    columns = (length, allowed, paved, bus, surface)
-    features = dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))
+    (folder / "info.yaml").write_bytes(INFO.encode())
     tables = {
-        "features": features,
+        "features": {
+            "sample_length": length,
+            "sample_limit": allowed,
+            "sample_paved": paved,
+            "sample_bus": bus,
+            "sample_surface": surface,
+        },
         "targets": {"sample_speed": speed},
     }
     for rule, (train, val) in SPLITS.items():
@@ -416,19 +419,7 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
         part = (draw >= train).astype(int) + (draw >= train + val)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
     for name, table in tables.items():
-        values = (column.tolist() for column in table.values())
-        rows = zip(range(n), *values, strict=True)
-        _write(folder / f"{name}.csv", ["node_id", *table], rows)
-    _write(folder / "edgelist.csv", ["source", "target"], edges.T.tolist())
-
-
-def _write(path: Path, header: list[str], rows: Iterable[Iterable[object]]) -> None:
-    cells = (map(_text, row) for row in rows)
-    path.write_bytes(csv_bytes(header, cells))
-
-
-def _text(value: object) -> str:
-    """Format six digits of a number; empty for NaN."""
-    if isinstance(value, float):
-        return f"{value:.6g}".replace("nan", "")
-    return str(value)
+        path = folder / f"{name}.csv"
+        pd.DataFrame(table).to_csv(path, index_label="node_id", float_format="%.6g")
+    ends = pd.DataFrame(edges.T, columns=["source", "target"])
+    ends.to_csv(folder / "edgelist.csv", index=False)

@@ -171,12 +171,10 @@ def write_split(folder: Path, rule: str, parts: dict[str, I64]) -> None:
 
 def write_table(path: Path, values: Array) -> None:
     """Write numbers as OGB's files have them: no header, nothing for NaN."""
-    lines = []
-    rows = values if values.ndim > 1 else values[:, None]
-    for row in rows.tolist():
-        words = ["" if value != value else repr(value) for value in row]  # noqa: PLR0124 -- NaN
-        lines.append(",".join(words) + "\n")
-    path.write_bytes(gzipped("".join(lines).encode("ascii")))
+    import pandas as pd
+
+    text = pd.DataFrame(values).to_csv(header=False, index=False)
+    path.write_bytes(gzipped(text.encode("ascii")))
 
 
 def _bonds(size: int, rng: Generator) -> I64:

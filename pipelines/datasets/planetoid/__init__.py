@@ -146,19 +146,16 @@ class _Sparse(Pending):
     __slots__ = ()
 
     def finish(self, state: Any) -> None:
-        """Make the matrix dense."""
+        """Make the matrix dense; repeated entries of a cell add up."""
+        from scipy.sparse import csr_array
+
         rows, columns = state["_shape"]
         ends, indices, values = state["indptr"], state["indices"], state["data"]
         if not 0 < rows * columns <= _MOST_VALUES:
             raise RefusedError(f"a matrix of {rows:,} × {columns:,} values")
-        counts = np.diff(ends)
-        inside = len(indices) == len(values) == ends[-1] and len(ends) == rows + 1 and not ends[0]
-        if not inside or (counts < 0).any() or not ((indices >= 0) & (indices < columns)).all():
-            raise ValueError("a sparse matrix whose parts do not fit")
-        dense = np.zeros((rows, columns), values.dtype)
-        # Repeated entries of a cell add up.
-        np.add.at(dense, (np.repeat(np.arange(rows), counts), indices), values)
-        self.value = dense
+        matrix = csr_array((values, indices, ends), shape=(rows, columns))
+        matrix.check_format(full_check=True)  # a ValueError where the parts do not fit
+        self.value = matrix.toarray()
 
 
 _ALLOWED = {
