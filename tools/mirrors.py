@@ -77,7 +77,7 @@ def first_bytes(url: str) -> tuple[int | None, bytes]:
     with http.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
         if response.status_code not in {200, 206}:
             raise http.from_status(response)
-        size = http.declared_length(response)
+        size = response.raw.length_remaining
         if response.status_code == 206:
             span = http.content_range(response)
             size = None if span is None else span[2]

@@ -142,17 +142,6 @@ def content_range(response: requests.Response) -> tuple[int, int, int | None] | 
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
-def declared_length(response: requests.Response) -> int | None:
-    """Return the length that the answer declares; ``None`` if it declares none."""
-    text = response.headers.get("Content-Length")
-    if text is None or "chunked" in response.headers.get("Transfer-Encoding", ""):
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise MirrorFailed("declares a length that is not a number of bytes") from error
-
-
 def from_status(response: requests.Response) -> MirrorFailed:
     """Return the failure that the status of ``response`` means."""
     code = response.status_code

@@ -85,7 +85,7 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
         )
     with reading(path):
         kind = kind_of(head_of(path))
-        if bare or (kind != "zip" and not _is_tar(path, kind)):
+        if bare or (kind != "zip" and not tarfile.is_tarfile(path)):
             yield Entry(path, bare or path.name, path.stat().st_size, partial(path.open, "rb"))
         elif kind == "zip":
             yield from _zip_members(path)
@@ -125,14 +125,6 @@ def kind_of(first: bytes) -> str:
         tarfile.TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
         return "tar"
     return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), "")
-
-
-def _is_tar(path: Path, kind: str) -> bool:
-    """True if a file is a tar, possibly compressed."""
-    if kind in _OPENERS:
-        with contextlib.suppress(*_BROKEN, OSError), _OPENERS[kind](path) as file:
-            kind = kind_of(file.read(HEAD))
-    return kind == "tar"
 
 
 def _files_below(folder: Path) -> Iterator[Entry]:

@@ -43,6 +43,7 @@ from kmip_data.pipelines.shared.records import (
     codes_of_masks,
     feature_column,
 )
+from kmip_data.pipelines.shared.sample_files import write_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -402,7 +403,7 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
         column[rng.random(n) < MISSING] = np.nan
     bus = rng.integers(0, 2, n)
 
-    (folder / "info.yaml").write_bytes(INFO.encode())
+    write_lines(folder / "info.yaml", INFO.splitlines())
     tables = {
         "features": {
             "sample_length": length,
