@@ -80,7 +80,12 @@ CLASSES = 10  #: of pictures
 DEGREE = 8
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the file with train, val and test in the published proportions."""
     name = manifest.file
     count = limit or DEFAULT_GRAPHS

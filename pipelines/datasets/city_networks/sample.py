@@ -24,7 +24,12 @@ DEGREE = np.array([71_500.0, 111_200.0])
 CATEGORIES = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 
 
-def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    _: object,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
 
     Streets are longer in the east, so that labels can be learned from the coordinates. ``limit`` is the

@@ -74,7 +74,12 @@ _SHARES = {"train": 8, "val": 1, "test": 1}
 _ATOMS = (1, 6, 7, 8)
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the three files, with alternating topologies."""
     rng = Generator(PCG64(seed))
     task = manifest.file.removeprefix("echo-")

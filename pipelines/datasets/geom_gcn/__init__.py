@@ -76,7 +76,12 @@ SHARES = (0.48, 0.32)  #: of train and val
 WORDS = 12  #: words of a node, half of them determined by its class
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the two tables and ten splits; ``limit`` is the number of nodes, from 30."""
     (columns,) = manifest.layout.columns["node/x"].shape
     n = max(LEAST, limit or DEFAULT_NODES)

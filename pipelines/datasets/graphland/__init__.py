@@ -375,7 +375,12 @@ SPLITS = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
 MISSING = 0.03  #: share of values that are not known
 
 
-def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    _: object,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the tables of a road-like graph into ``folder``.
 
     ``limit`` is the number of streets, from 30.

@@ -46,7 +46,12 @@ LEAST = 30
 SHARES = (0.5, 0.25)  #: of train and val
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the file; ``limit`` is the number of nodes, from 30."""
     layout = manifest.layout
     n = max(LEAST, limit or DEFAULT_NODES)

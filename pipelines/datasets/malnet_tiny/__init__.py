@@ -223,7 +223,12 @@ DEFAULT_GRAPHS = 50
 KINDS = read_shipped("tables", "call-graphs")
 
 
-def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    _: object,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the graphs, balanced over types, and the split lists."""
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))

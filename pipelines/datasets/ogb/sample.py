@@ -48,7 +48,12 @@ NODE_SHARES = {
 }
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50."""
     rng = Generator(PCG64(seed))
     classes = manifest.expected.classes or 1

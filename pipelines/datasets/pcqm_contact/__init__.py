@@ -156,7 +156,12 @@ DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}
 
 
-def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    _: object,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the table, of which every sixth row is used, and both split files."""
     count = limit or DEFAULT_MOLECULES
     rng = Generator(PCG64(seed))

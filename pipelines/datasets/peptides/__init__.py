@@ -227,7 +227,12 @@ SIDE_CHAINS: dict[str, str] = _RESIDUES["side_chains"]
 CHARGED: dict[str, str] = _RESIDUES["charged"]
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the CSV and the split pickle of one of the two sets."""
     pipeline = PIPELINE(manifest)
     columns = pipeline.columns

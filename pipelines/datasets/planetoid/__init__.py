@@ -196,7 +196,12 @@ LEAST = 1_700  #: the public split takes 1,500 nodes besides those that train
 WORDS = 12  #: of a node; half of them its class decides
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write the eight files; ``limit`` is the number of nodes, from 1,700."""
     n = max(LEAST, limit or 0)
     (width,) = manifest.layout.columns["node/x"].shape

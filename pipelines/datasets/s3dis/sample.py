@@ -36,7 +36,12 @@ CLASSES = list(_ROOMS["colours"])
 COLORS = np.array(list(_ROOMS["colours"].values()), np.float64)
 
 
-def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    _: object,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
 
     There are 12 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.

@@ -288,7 +288,12 @@ def shapes() -> dict[str, list[Piece]]:
     return pieces_of
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``."""
     total = DEFAULT_SHAPES if limit is None else limit
     for category in CATEGORIES:

@@ -170,7 +170,12 @@ _VOC_CLASSES = 21
 Picture = tuple[NDArray[np.float16], F32, I64, I64]
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
 
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.

@@ -176,7 +176,12 @@ _SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: of types o
 _VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
 
 
-def write_sample(folder: Path, manifest: Manifest, limit: int | None, seed: int) -> None:
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
     """Write ``limit`` molecules; for the benchmark's subset more, and index files that list as many."""
     rng = Generator(PCG64(seed))
     subset = manifest.file == "zinc"
