@@ -85,7 +85,7 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
         )
     with reading(path):
         kind = kind_of(head_of(path))
-        if bare or (kind != "zip" and not tarfile.is_tarfile(path)):
+        if bare or (kind != "zip" and not (kind and tarfile.is_tarfile(path))):
             yield Entry(path, bare or path.name, path.stat().st_size, partial(path.open, "rb"))
         elif kind == "zip":
             yield from _zip_members(path)
