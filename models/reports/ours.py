@@ -37,36 +37,30 @@ class Ours(Strict):
 
     name: str
     dataset: str
-    build: str = Field(description="key of the build")
+    build: str  #: key of the build
     model: str
     variant: str
-    metric: str = Field(description="the metric that chose the epoch; shares, not percent")
+    metric: str  #: the metric that chose the epoch; shares, not percent
     epochs: int
-    planned: int | None = Field(
-        default=None, description="epochs of the schedule; none: as many as were trained"
-    )
+    planned: int | None = None  #: epochs of the schedule; none: as many as were trained
     parameters: int
-    nodes: int | None = Field(default=None, description="nodes of a graph on average, of real data")
-    hardware: str = Field(description="processor and threads, or GPU")
+    nodes: int | None = None  #: nodes of a graph on average, of real data
+    hardware: str  #: processor and threads, or GPU
     torch: str
     commit: str
     note: str = ""
-    set: tuple[str, ...] = Field(default=(), description="keys besides the preset, as of --set")
-    published: tuple[float, float] | None = Field(
-        default=None, description="mean and deviation on test by the source of the settings"
-    )
+    set: tuple[str, ...] = ()  #: keys besides the preset, as of --set
+    #: mean and deviation on test by the source of the settings
+    published: tuple[float, float] | None = None
     seeds: tuple[int, ...] = Field(min_length=1)
-    folds: tuple[int, ...] = Field(
-        default=(), description="published split of each run, if several"
-    )
-    splits: tuple[str, ...] = Field(description="digest of the split")
+    folds: tuple[int, ...] = ()  #: published split of each run, if several
+    splits: tuple[str, ...]  #: digest of the split
     val: tuple[float, ...]
     test: tuple[float, ...]
-    seconds: tuple[float, ...] = Field(description="of the whole training")
-    weights: tuple[Digest, ...] = Field(description="SHA-256 of model.safetensors")
-    first_epochs: tuple[dict[str, tuple[float, ...]], ...] = Field(
-        default=(), description="columns of metrics.csv in the first epochs"
-    )
+    seconds: tuple[float, ...]  #: of the whole training
+    weights: tuple[Digest, ...]  #: SHA-256 of model.safetensors
+    #: columns of metrics.csv in the first epochs
+    first_epochs: tuple[dict[str, tuple[float, ...]], ...] = ()
 
     @model_validator(mode="after")
     def _one_value_a_seed(self) -> Ours:
@@ -297,15 +291,10 @@ class Leaderboard(Strict):
     """One file: the leaderboards of one benchmark."""
 
     source: str
-    metrics: tuple[str, ...] = Field(
-        description="metrics of ours that its figures are compared with"
-    )
-    models: dict[str, str] = Field(
-        description="model of ours -> name of the same network on the leaderboard"
-    )
-    entries: dict[str, dict[str, tuple[float] | tuple[float, float]]] = Field(
-        description="dataset -> entry -> mean and, if published, standard deviation on test"
-    )
+    metrics: tuple[str, ...]  #: metrics of ours that its figures are compared with
+    models: dict[str, str]  #: model of ours -> name of the same network on the leaderboard
+    #: dataset -> entry -> mean and, if published, standard deviation on test
+    entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
 
     def entry(self, dataset: str, name: str) -> Entry:
         """Return an entry by name."""
