@@ -11,7 +11,6 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -154,7 +153,7 @@ def _run(args: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
-        explained = explain(error, args)
+        explained = explain(error)
         known = explained or _unknown(error)
         code = errors.UNKNOWN_ERROR
         if explained is not None:
@@ -174,23 +173,18 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError | None:
+def explain(error: Exception) -> errors.KmipDataError | None:
     """Return ``error`` as one of the classes shown to users, or ``None`` if it is a bug."""
     if isinstance(error, errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None)
-        command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
-        asked = f"{PROGRAM} {command}".rstrip()
-        usage = None
-        if context is not None:
-            asked = context.command_path
-            usage = context.get_usage().removeprefix("Usage: ")
-        step = f"{asked} --help"
+        context = getattr(error, "ctx", None) or click.Context(root, info_name=PROGRAM)
+        step = f"{context.command_path} --help"
         # Many options of other programs are keys here, such as --lr.
-        params = context.command.params if context is not None else []
-        if isinstance(error, click.NoSuchOption) and any("--set" in p.opts for p in params):
+        takes_keys = any("--set" in param.opts for param in context.command.params)
+        if isinstance(error, click.NoSuchOption) and takes_keys:
             step += ", or --set KEY=VALUE"
+        usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
         missing = isinstance(error, click.MissingParameter)
