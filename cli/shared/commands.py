@@ -77,13 +77,11 @@ class Command(click.Command):
 
         Those in no group are the last one, ``Options``.
         """
-        title_of: dict[str, str] = {}
-        for title, flags in self.groups.items():
-            title_of |= dict.fromkeys(flags, title)
         sections: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option):
-                title = title_of.get(param.opts[0], "Options")
+                titles = (title for title, flags in self.groups.items() if param.opts[0] in flags)
+                title = next(titles, "Options")
                 sections.setdefault(title, []).append(param)
         return sections
 
@@ -106,9 +104,10 @@ class Command(click.Command):
             name = ctx.command_path.partition(" ")[2]
             option = error.option_name.partition("=")[0]
             if any(param.name == "overrides" for param in self.params) and (key := _key_of(option)):
+                typed = re.search(rf"{re.escape(option)}[= ]([^-']\S*|'[^']*')", shlex.join(line))
+                value = typed[1] if typed else "VALUE"
                 raise UsageError(
-                    f"{name} has no {option}: it is a key.",
-                    next=f"--set {key}={_value_of(option, line)}",
+                    f"{name} has no {option}: it is a key.", next=f"--set {key}={value}"
                 ) from None
             raise
 
@@ -125,15 +124,6 @@ class Command(click.Command):
             for line in read_table("examples").get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
-
-
-def _value_of(option: str, line: Sequence[str]) -> str:
-    """Return the value that an option has on a command line, ``VALUE`` without one."""
-    for word, following in zip(line, [*line[1:], "-"], strict=True):
-        value = word.removeprefix(f"{option}=") if word.startswith(f"{option}=") else following
-        if word.partition("=")[0] == option and not value.startswith("-"):
-            return shlex.quote(value)
-    return "VALUE"
 
 
 def _key_of(option: str) -> str:
@@ -322,13 +312,11 @@ def seek_names(dataset: str | None = None, model: str | None = None) -> None:
     """Import the installed plugins with these names, which the user typed and no built-in part has."""
     from kmip_data.manifest import dataset_names, shipped_names
 
-    wanted = []
-    if dataset is not None and dataset not in dataset_names():
-        wanted.append(("datasets", dataset))
-    if model is not None and model not in shipped_names("models"):
-        wanted.append(("models", model))
-    for group, name in wanted:
-        if os.sep not in name:
+    for group, name, shipped in (
+        ("datasets", dataset, dataset_names()),
+        ("models", model, shipped_names("models")),
+    ):
+        if name is not None and name not in shipped and os.sep not in name:
             from kmip_data.plugins import seek
 
             seek(group, name)
