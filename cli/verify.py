@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared.commands import (
-    Name,
+    RUN_OR_TARGET,
     jobs_option,
     raw_options,
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kmip_data.builds.home import Home
 
 
-class _Target(Name):
-    """A build, or a run, which becomes its path."""
-
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Any:
-        from kmip_data.builds.home import Home
-
-        try:
-            return super().convert(value, param, ctx)
-        except UsageError:
-            from kmip_data.models.training.run.folder import find_run
-
-            home = Home.locate(ctx.params.get("home") if ctx is not None else None)
-            with contextlib.suppress(UsageError):
-                return find_run(str(value), home)
-            raise
-
-
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=_Target("build"))
+@click.argument("target", type=RUN_OR_TARGET)
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged; other files stay.")
 @click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
@@ -56,7 +33,7 @@ class _Target(Name):
 @jobs_option
 @work_options
 def command(
-    target: str | Path,
+    target: str,
     repair: bool,
     published: bool,
     sample: bool,
@@ -74,11 +51,12 @@ def command(
     from kmip_data.builds.verify import verify_build
     from kmip_data.format.card import read_card
 
-    if not isinstance(target, str):
-        _verify_run(target, as_json=as_json)
+    source = build_or_run(target, home, sample=sample)
+    if isinstance(source, Path):
+        _verify_run(source, as_json=as_json)
         return
 
-    path = resolve(target, home, sample=sample).path
+    path = source.path
     rebuilt = []
     report = verify_build(path)
     tried = repair and not report.ok
