@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from kmip_data.cli.shared.commands import (
     TARGET,
     force_option,
     look_options,
+    number_list,
     part_option,
     path_option,
 )
@@ -163,24 +163,16 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
         # The middle of each third: neighbours in a build are often alike.
         shown = min(SHOWN, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    chosen: dict[int, None] = {}
-    for item in text.split(","):
-        match = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
-        named = False
-        if match is not None:
-            first = int(match[1])
-            last = int(match[2] or match[1])
-            named = first <= last < count
-            # One more than may be drawn is enough to refuse a long range.
-            chosen |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
-        if not named or len(chosen) > MOST:
-            raise UsageError(
-                f"--records {text} does not name records of {where}.",
-                expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
-                found=f"more than {MOST} positions" if named else repr(item),
-                next="kmip-data preview --help",
-            )
-    return list(chosen)
+    chosen = list(dict.fromkeys(number_list("--records", text)))
+    last = max(chosen)
+    if last >= count or len(chosen) > MOST:
+        raise UsageError(
+            f"--records {text} does not name records of {where}.",
+            expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+            found=f"{len(chosen)} positions, of which {last} is the last",
+            next="kmip-data preview --help",
+        )
+    return chosen
 
 
 def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
