@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
 
 from kmip_data.cli.list import builds_table
 from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option, seek_names
-from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
+from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
 from kmip_data.cli.shared.output import Facts, build_facts, facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
@@ -16,8 +16,12 @@ from kmip_data.wording import OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pydantic.fields import FieldInfo
+
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
+    from kmip_data.format.schema import Schema
+    from kmip_data.manifest import Manifest
 
 #: Rows of a column on an item of N nodes and E edges.
 ROWS = {"graph": "1", "node": "N", "edge": "E"}
@@ -126,7 +130,7 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
 
     # 3. Parameters, notes, citation, and the builds that exist.
-    parameters = table(["of build", "default", "what"], _parameters(name), indent=2)
+    parameters = table(["of build", "default", "what"], _parameters(manifest), indent=2)
     text.append(f"\nParameters\n{parameters}")
     if manifest.notes:
         text.append("\n  ".join(["\nNotes", *manifest.notes]))
@@ -182,18 +186,10 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
     return result, "\n".join(text)
 
 
-def _parameters(name: str) -> list[list[str]]:
+def _parameters(manifest: Manifest) -> list[list[str]]:
     """Return the parameters of a dataset: option, default, meaning."""
-    from kmip_data.manifest import load_manifest
-    from kmip_data.pipelines.base import load_pipeline
-
-    manifest = load_manifest(name)
-    pipeline: Any = load_pipeline(manifest)
-    models = [pipeline.Params, pipeline.SplitParams]
-    if manifest.recipe:
-        models.insert(0, pipeline.Source)
-    fields: dict[str, Any] = {}
-    for model in models:
+    fields: dict[str, FieldInfo] = {}
+    for model in parameter_models(manifest).values():
         fields |= model.model_fields
 
     rows = []
@@ -297,7 +293,7 @@ def _classes_by_part(card: Card) -> str:
     return "\n" + table(["class", "count", *columns], rows)
 
 
-def columns_table(schema: Any, *, indent: int = 0) -> str:
+def columns_table(schema: Schema, *, indent: int = 0) -> str:
     """Return the columns: content, storage and presentation of each."""
     rows = []
     for column in schema.columns:

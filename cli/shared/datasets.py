@@ -14,7 +14,10 @@ from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from kmip_data.builds.home import Build, Home
+    from kmip_data.manifest import Manifest
 
 # Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, and the
 # sources of a recipe.
@@ -104,6 +107,17 @@ def given(store: str) -> dict[str, Any]:
     return dict(click.get_current_context().meta.get(store, {}))
 
 
+def parameter_models(manifest: Manifest) -> dict[str, type[BaseModel]]:
+    """Return the parameters of a dataset by store: those of its source first, where it has one."""
+    from kmip_data.pipelines.base import load_pipeline
+
+    pipeline: Any = load_pipeline(manifest)
+    models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
+    if manifest.recipe:
+        models = {SOURCES: pipeline.Source, **models}
+    return models
+
+
 def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     """Put each KEY=VALUE into the store of this parameter; tuples may be repeated.
 
@@ -111,16 +125,10 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     used.
     """
     from kmip_data.manifest import load_manifest, unknown_name
-    from kmip_data.pipelines.base import load_pipeline
 
     # 1. Parameters of this dataset by name: their stores and types.
-    manifest = load_manifest(dataset)
-    pipeline: Any = load_pipeline(manifest)
-    models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
-    if manifest.recipe:
-        models[SOURCES] = pipeline.Source
-    known: dict[str, tuple[str, Any]] = {}
-    for store, model in models.items():
+    known: dict[str, tuple[str, object]] = {}
+    for store, model in parameter_models(load_manifest(dataset)).items():
         known |= {name: (store, field.annotation) for name, field in model.model_fields.items()}
 
     # 2. Sort each value into its store.
