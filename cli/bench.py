@@ -282,9 +282,8 @@ def train(
     configs = {}
     for name in names:
         configs[name] = configuration(
-            target, {}, {}, home=home, model=name, variant=None, epochs=None, overrides=settings,
-            **options,
-        )  # fmt: skip
+            target, {}, {}, model=name, home=home, overrides=settings, **options
+        )
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device

@@ -34,7 +34,7 @@ _SHOWN = 10  #: names of features, or counts of classes
 _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 PYG = "pyg"  #: builds from a class that the command line names
 #: What goes with it besides ``--set``.
-_OF_PYG = {"name", "recipe_name", "settings", "output", "home", "as_json", "quiet"}
+_OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
 
 
 class _Buildable(shared.Name):
@@ -152,13 +152,10 @@ def _build_class(
     """Build from a dataset class, whose code runs: only the command line can name it."""
     from kmip_data.models.training.config.overrides import toml_value
 
-    ctx = click.get_current_context()
-    for param in ctx.command.params:
-        source = ctx.get_parameter_source(str(param.name))
-        if source is click.core.ParameterSource.COMMANDLINE and param.name not in _OF_PYG:
-            raise UsageError(
-                f"{param.opts[0]} does not go with {PYG}.", next="--set KEY=VALUE, for the class"
-            )
+    if others := shared.on_line() - _OF_PYG:
+        raise UsageError(
+            f"{min(others)} does not go with {PYG}.", next="--set KEY=VALUE, for the class"
+        )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
     name = given(SOURCES).get("name")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
@@ -228,7 +227,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
 def _refuse_second_model(file: Path | None, preset: str | None) -> None:
     """Refuse options that name a model where a configuration or a preset does."""
-    ignored = sorted({"--model", "--as"} & _on_line())
+    ignored = sorted({"--model", "--as"} & shared.on_line())
     if file is not None and ignored:
         raise UsageError(
             f"A configuration names its model itself, so {ignored[-1]} has no effect.",
@@ -244,22 +243,11 @@ def _refuse_second_model(file: Path | None, preset: str | None) -> None:
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
+    if others := shared.on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",
         )
-
-
-def _on_line() -> set[str]:
-    """Return the options of this command that are on the line."""
-    context = click.get_current_context()
-    options = set()
-    for param in context.command.params:
-        source = context.get_parameter_source(str(param.name))
-        if isinstance(param, click.Option) and source is ParameterSource.COMMANDLINE:
-            options.add(param.opts[0])
-    return options
 
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
@@ -281,36 +269,47 @@ def configuration(
     records: Mapping[str, Any],
     split: Mapping[str, Any],
     *,
+    model: str = "gps-kmip",
     home: Home | None = None,
     file: Path | None = None,
-    **options: Any,
+    preset: str | None = None,
+    variant: str | None = None,
+    epochs: int | None = None,
+    overrides: Sequence[str] = (),
+    neighbors: str | None = None,
+    quiet: bool = False,
+    **options: object,
 ) -> RunConfig:
     """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
 
-    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``preset``,
-    ``variant``, ``epochs`` (a warm-up that would fill them is shortened; of a sample
-    :data:`SAMPLE_EPOCHS` unless the file or ``stop_after`` says otherwise), ``overrides``, and by
-    the names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
+    ``records`` and ``split`` are parameters that were given. A warm-up that would fill ``epochs``
+    is shortened; of a sample they are :data:`SAMPLE_EPOCHS` unless the file or ``stop_after`` says
+    otherwise. ``options`` have the names of :data:`KEYS`; ``None`` and ``False`` leave the key
+    alone.
     """
+    from kmip_data.models.training.config.graphgps import read_graphgps
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
     from kmip_data.models.training.config.presets import config_for, on_data, preset_on
     from kmip_data.runtime.progress import say
 
     replaced = list[str]()
-    if options.get("preset") is not None:
-        config, replaced = preset_on(str(target), options["preset"], options["variant"], home=home)
+    if preset is not None:
+        config, replaced = preset_on(str(target), preset, variant, home=home)
     elif file is None:
-        shared.seek_names(model=options["model"])
-        config = config_for(str(target), options["model"], options["variant"], home=home)
+        shared.seek_names(model=model)
+        config = config_for(str(target), model, variant, home=home)
     else:
         if file.suffix.lower() in YAML:
-            config = _from_yaml(file, **options)
+            config, unread = read_graphgps(file)
+            if unread:
+                ignored = ", ".join(unread)
+                say(f"{file}: without effect in its own code, and here: {ignored}", quiet=quiet)
         else:
             config = read_config(file, import_plugins=True)
         if target is not None and target != config.data.dataset:
             config, replaced = on_data(config, target, home=home)
     for line in replaced:
-        say(line, quiet=options.get("quiet", False))
+        say(line, quiet=quiet)
     config = config.updated(
         "data",
         parameters={**config.data.parameters, **records},
@@ -318,28 +317,17 @@ def configuration(
         # A seed of the split that is given counts, whatever the run's seed is.
         split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
     )
-    if (text := options.get("neighbors")) is not None:
-        options["neighbors"] = shared.number_list("--neighbor-sampling", text)
+    if neighbors is not None:
+        options["neighbors"] = shared.number_list("--neighbor-sampling", neighbors)
     settings = []
     for name, key in KEYS.items():
         value = options.get(name)
         if value is not None and value is not False:
             settings.append(f"{key}={value}")
     config = apply_overrides(config, settings)
-    epochs = options.get("epochs")
     scheduled = file is not None or config.training.stop_after is not None
     if epochs is None and config.data.sample and not scheduled:
         epochs = min(SAMPLE_EPOCHS, config.training.epochs)
     if epochs is not None:
         config = with_epochs(config, epochs)
-    return apply_overrides(config, options.get("overrides", ()))
-
-
-def _from_yaml(file: Path, *, quiet: bool = False, **_: Any) -> RunConfig:
-    from kmip_data.models.training.config.graphgps import read_graphgps
-    from kmip_data.runtime.progress import say
-
-    config, unread = read_graphgps(file)
-    if unread:
-        say(f"{file}: without effect in its own code, and here: {', '.join(unread)}", quiet=quiet)
-    return config
+    return apply_overrides(config, overrides)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kmip_data.errors import UsageError, located
 
@@ -450,6 +451,17 @@ dask_option = click.option(
     "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_dask,
     help="Dask cluster with a shared file system: scheduler address or file; without a value: start one.",
 )  # fmt: skip
+
+
+def on_line() -> set[str]:
+    """Return the options of the running command that are on the line."""
+    context = click.get_current_context()
+    options = set()
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if isinstance(param, click.Option) and source is ParameterSource.COMMANDLINE:
+            options.add(param.opts[0])
+    return options
 
 
 def number_list(option: str, text: str) -> list[int]:
