@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +34,7 @@ from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import metrics_columns, title_of
 
 MOST_CHANGES = 2  #: of a row that its name in a legend has
-POINTS = 9.0  #: between a point and its label
-#: Directions from a point in which its label may lie, in order of preference.
-SIDES = ((0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
+POINTS = 5.0  #: between a point and its label, across and up
 UNITS = {"ms": 1 / 3_600_000, "s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
 #: Durations at an axis: decades of a unit, and steps between them.
 TIMES = ("10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h", "1000 h")
@@ -44,8 +42,6 @@ DECADES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 SIXTIETHS = (1, 2, 5, 10, 20, 30, 45)
 STEPS = {"ms": DECADES, "s": SIXTIETHS, "min": SIXTIETHS, "h": DECADES}
 TIMES_IN_DETAIL = [f"{count} {unit}" for unit, counts in STEPS.items() for count in counts]
-BAR_STEPS = 9  #: points that stand for an error bar
-ENOUGH = 0.8  #: distance of a label from other objects, relative to that from its point
 Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
 
 
@@ -227,16 +223,6 @@ def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
     return results
 
 
-class Label(NamedTuple):
-    """Label of a point with an error bar."""
-
-    x: float
-    y: float
-    bar: tuple[float, float]
-    text: str
-    best: bool  #: True if on a frontier
-
-
 def draw_frontier(figure: Figure, table: Table) -> None:
     """Draw the metric on test over seconds of a training epoch for each k, with the Pareto frontiers.
 
@@ -252,12 +238,11 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     marks = {}
 
     axes = figure.subplots()
-    labels = []
     for name, rows in curves.items():
-        labels += _draw_over_seconds(axes, rows, metric, {"marker": "o", "color": colors[name]})
+        _draw_over_seconds(axes, rows, metric, {"marker": "o", "color": colors[name]})
     if paper:
         hollow = {"marker": "D", "color": look().quiet, "markerfacecolor": look().ground}
-        labels += _draw_over_seconds(axes, paper, metric, hollow)
+        _draw_over_seconds(axes, paper, metric, hollow)
         marks[f"the paper's, {read_shipped('results', 'influence-of-k')['hardware']}"] = "D"
     axes.set(
         xscale="log", xlabel="seconds of a training epoch", ylabel=f"{title_of(metric)} on test"
@@ -267,22 +252,22 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     axes.set_title(f"{ours[0]['dataset']}: Pareto frontier of k (numbers at points)")
     axes.grid()
     _legend(figure, colors, marks)
-    _label_points(figure, axes, labels)
 
 
 def _draw_over_seconds(
     axes: Axes,
     rows: Sequence[Row],
     metric: str,
-    style: Mapping[str, Any],
-) -> list[Label]:
-    """Draw points and their frontier, dashed for hollow points; return the label of each point."""
+    style: Mapping[str, str],
+) -> None:
+    """Draw points with their k and their frontier, dashed for hollow points."""
     columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
     seconds, test, spread = np.array(columns).T
     test = _scale(metric) * test
     spread = _scale(metric) * spread
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))
-    best = frontier(points, better=all_metrics()[metric].better)
+    better = all_metrics()[metric].better
+    best = frontier(points, better=better)
 
     # Stairs: between two points of a frontier, only the value of the cheaper one is attained.
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
@@ -297,12 +282,15 @@ def _draw_over_seconds(
     }
     axes.errorbar(seconds, test, spread, **style, **bars)
 
-    labels = []
-    for number, ((x, y), std) in enumerate(zip(points, spread.tolist(), strict=True)):
-        bar = (y - std, y + std)
-        k = str(rows[number]["k"])
-        labels.append(Label(x, y, bar, k, number in best))
-    return labels
+    # No point is both faster and better than one of the frontier, so that there is room for its k;
+    # that of another point stands on the opposite side.
+    text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
+    up = POINTS if better == "higher" else -POINTS
+    for number, row in enumerate(rows):
+        side = {"ha": "left", "xytext": (POINTS, -up)}
+        if number in best:
+            side = {"ha": "right", "xytext": (-POINTS, up)}
+        axes.annotate(str(row["k"]), points[number], **side, **text)
 
 
 def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]:
@@ -372,39 +360,6 @@ def _legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str])
             )
         )
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-
-
-def _label_points(figure: Figure, axes: Axes, labels: Sequence[Label]) -> None:
-    """Write a text next to each point, on the side that is farthest from points, bars and other texts.
-
-    Those on a frontier come first; another one without room stays without its text.
-    """
-    figure.draw_without_rendering()  # the layout is final, so distances on the page are known
-    step = POINTS * figure.dpi / 72  # 72 points are an inch
-    # 1. Occupied are the error bars, as points along them.
-    drawn = []
-    for label in labels:
-        drawn += [(label.x, y) for y in np.linspace(*label.bar, BAR_STEPS)]
-    occupied = [*axes.transData.transform(drawn)]
-
-    sides = step * np.array(SIDES)
-    for label in sorted(labels, key=lambda label: not label.best):
-        # 2. Take the side whose nearest occupied point is farthest away; ties: the first.
-        centres = axes.transData.transform((label.x, label.y)) + sides
-        gaps = []
-        for centre in centres:
-            differences = np.subtract(occupied, centre)
-            gaps.append(np.hypot(*differences.T).min())
-        widest = int(np.argmax(gaps))
-        if gaps[widest] < ENOUGH * step and not label.best:
-            continue
-
-        # 3. This label occupies its place for the following ones.
-        occupied.append(centres[widest])
-        across, up = SIDES[widest]
-        offset = {"xytext": (POINTS * across, POINTS * up), "textcoords": "offset points"}
-        text = {"ha": "center", "va": "center", "fontsize": NOTE}
-        axes.annotate(label.text, (label.x, label.y), **offset, **text)
 
 
 def _svg(draw: Draw, table: Table) -> str:
