@@ -38,6 +38,11 @@ from kmip_data.runtime.threads import available_cores, set_num_threads
 
 Setting = Literal["inference", "training"]
 SETTINGS: tuple[Setting, Setting] = ("inference", "training")
+#: Quantity of a plot -> column of the paper's curves, its unit in ours, label and unit of the axis.
+AXES = {
+    "seconds": ("milliseconds", 1e-3, "time", "s"),
+    "bytes": ("megabytes", 2.0**20, "peak memory", "B"),
+}
 DASHES = ("-", "--", ":", "-.")  #: of the paper's curves
 Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
@@ -71,40 +76,29 @@ class Measurement:
         """Median of the totals."""
         return _median(self.totals)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
-        return {
-            "method": self.method,
-            "setting": self.setting,
-            "n": self.n,
-            "status": self.status,
+        return self._row(
             **_extent(self.totals),
-            "forward": _median(self.forward),
-            "backward": _median(self.backward),
-            "runs": len(self.forward),
-            "peak_bytes": self.peak_bytes,
-            "note": self.note,
-        }
+            forward=_median(self.forward),
+            backward=_median(self.backward),
+            runs=len(self.forward),
+            peak_bytes=self.peak_bytes,
+        )
 
-    def stage_rows(self) -> list[dict[str, Any]]:
+    def stage_rows(self) -> list[dict[str, object]]:
         """Return one row a stage for JSON and CSV.
 
         A method that was not measured has one without a stage.
         """
         rows = []
         for stage, seconds in (self.stages or {"": ()}).items():
-            row = {
-                "method": self.method,
-                "setting": self.setting,
-                "n": self.n,
-                "status": self.status,
-                "stage": stage,
-                **_extent(seconds),
-                "runs": len(seconds),
-                "note": self.note,
-            }
-            rows.append(row)
+            rows.append(self._row(stage=stage, **_extent(seconds), runs=len(seconds)))
         return rows
+
+    def _row(self, **columns: object) -> dict[str, object]:
+        about = {"method": self.method, "setting": self.setting, "n": self.n}
+        return {**about, "status": self.status, **columns, "note": self.note}
 
 
 def _median(seconds: Sequence[float]) -> float | None:
@@ -156,18 +150,9 @@ def draw_sweep(
 
     figure = new_figure(13, 10, title=title)
     curves: dict[str, Any] = {}  # one legend: four would hide curves
-    plots = product(("seconds", "bytes"), SETTINGS)
+    plots = product(AXES, SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
-        timed = quantity == "seconds"
-        key = "milliseconds"
-        scale = 1e-3
-        ylabel = "time"
-        unit = "s"
-        if not timed:
-            key = "megabytes"
-            scale = 2**20
-            ylabel = "peak memory"
-            unit = "B"
+        key, scale, ylabel, unit = AXES[quantity]
         published = paper["curve"] if paper is not None else ()
         of_paper = [curve for curve in published if curve["setting"] == setting]
         for number, curve in enumerate(of_paper):
@@ -181,7 +166,7 @@ def draw_sweep(
             for cell in cells:
                 if (cell.method, cell.setting) != (name, setting):
                     continue
-                value = cell.seconds if timed else cell.peak_bytes
+                value = cell.seconds if quantity == "seconds" else cell.peak_bytes
                 if value:
                     points.append((cell.n, value))
                 if ended is None and cell.status in {"oom", "time"}:
@@ -233,57 +218,34 @@ class Measurer:
         """Run ``method`` on n nodes; raises whatever goes wrong, including out of memory."""
         protocol = self.protocol
         training = setting == "training"
-        peak = Peak(self.device)
         # 1. The first run compiles and fills caches; it is not counted, and its time decides how
         # many runs fit.
-        first = sum(self._run(method, n, 0, training=training))
+        first = sum(self._run(method, n, 0, training=training).values())
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
 
         # 2. Measure memory in the last run: an extra one, unless runs are long.
-        last = repeats + (first < LONG)
+        last = repeats
+        peak = None
+        if not protocol.stages:
+            last += first < LONG
+            peak = Peak(self.device)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
-        forward, backward = zip(*runs[:repeats], strict=True)
+
+        # 3. The backward pass is the last stage; all others are the forward pass.
+        stages = {stage: tuple(run[stage] for run in runs[:repeats]) for stage in runs[0]}
+        passes = dict(stages)
+        backward = passes.pop("backward", ())
         return Measurement(
             method=method.name,
             setting=setting,
             n=n,
             status="ok",
-            forward=forward,
-            backward=backward if training else (),
-            peak_bytes=peak.bytes,
-        )
-
-    def stages(self, method: Method, setting: Setting, n: int) -> Measurement:
-        """Time each stage of ``method`` on n nodes, with projections.
-
-        Errors are left to the caller.
-        """
-        training = setting == "training"
-
-        def run(number: int) -> dict[str, float]:
-            work = self.inputs(method, n, number, training=False)
-            return stages_of(method, work, CHUNK[self.device.type], training=training)
-
-        first = sum(run(0).values())  # compiles, fills caches; not counted
-        repeats = max(1, min(self.protocol.repeats, int(self.protocol.time_limit / first)))
-        runs = [run(number) for number in range(1, repeats + 1)]
-
-        stages = {stage: tuple(seconds[stage] for seconds in runs) for stage in runs[0]}
-        backward = stages.get("backward", ())
-        forward = []
-        for seconds in runs:
-            seconds.pop("backward", None)
-            forward.append(sum(seconds.values()))
-        return Measurement(
-            method=method.name,
-            setting=setting,
-            n=n,
-            status="ok",
-            forward=tuple(forward),
+            forward=tuple(map(sum, zip(*passes.values(), strict=True))),
             backward=backward,
-            stages=stages,
+            peak_bytes=peak and peak.bytes,
+            stages=stages if protocol.stages else {},
         )
 
     def inputs(
@@ -312,20 +274,25 @@ class Measurer:
         watch: Peak | None = None,
         *,
         training: bool,
-    ) -> tuple[float, float]:
-        """Return the seconds of a forward pass and of a backward pass (0 in inference)."""
+    ) -> dict[str, float]:
+        """Return the seconds of the passes, of which inference has one, or of each stage."""
+        chunk = CHUNK[self.device.type]
+        if self.protocol.stages:
+            work = self.inputs(method, n, number, training=False)
+            return stages_of(method, work, chunk, training=training)
+
         work = self.inputs(method, n, number, training=training)
-        backward = 0.0
+        seconds = {}
         if watch is not None:
             watch.start(work.tensors)
         with torch.set_grad_enabled(training):
-            forward, out = self.timed(lambda: method.attend(work, CHUNK[self.device.type]))
+            seconds["forward"], out = self.timed(lambda: method.attend(work, chunk))
         if training:
             ones = torch.ones_like(out)
-            backward, _ = self.timed(lambda: torch.autograd.backward(out, ones))
+            seconds["backward"], _ = self.timed(lambda: torch.autograd.backward(out, ones))
         if watch is not None:
             watch.stop()
-        return forward, backward
+        return seconds
 
     def timed(self, function: Callable[[], T]) -> tuple[float, T]:
         """Return the seconds until the device has finished ``function``, and its result."""
@@ -501,8 +468,7 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
 def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
     """Return the cell with its times, or with the reason for their absence."""
     try:
-        measure_one = measurer.stages if measurer.protocol.stages else measurer.cell
-        return measure_one(get_method(name), setting, n)
+        return measurer.cell(get_method(name), setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
         status: Status = "oom" if is_out_of_memory(error) else "failed"
         if isinstance(error, KmipDataError | NotImplementedError):

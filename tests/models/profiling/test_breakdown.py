@@ -28,7 +28,7 @@ STAGES = {
 def test_each_method_has_its_stages_and_the_forward_pass_is_their_sum():
     measurer = Measurer(Shape(k=3), Protocol(threads=1, repeats=2, stages=True))
     for name, stages in STAGES.items():
-        cell = measurer.stages(get_method(name), "training", 40)
+        cell = measurer.cell(get_method(name), "training", 40)
         assert list(cell.stages) == stages, name
         assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in cell.stages.values())
         for run in range(2):
@@ -36,7 +36,7 @@ def test_each_method_has_its_stages_and_the_forward_pass_is_their_sum():
             assert cell.forward[run] == pytest.approx(before)
             assert cell.backward[run] == cell.stages["backward"][run]
         assert [row["stage"] for row in cell.stage_rows()] == stages
-    inference = measurer.stages(get_method("naive"), "inference", 40)
+    inference = measurer.cell(get_method("naive"), "inference", 40)
     assert list(inference.stages) == GATHERED[:-1]
     assert inference.backward == ()
 
