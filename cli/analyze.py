@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import (
-    Facts,
-    check_output,
-    csv_of,
-    default_output,
-    show,
-    table,
-    with_ending,
-)
-from kmip_data.errors import UsageError, located
+from kmip_data.cli.shared.output import Facts, csv_of, default_output, saved_paths, show, table
+from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
 
@@ -39,36 +31,28 @@ save_option = shared.several(
 )  # fmt: skip
 
 
-def _pair(separator: str) -> Callable[..., Any]:
-    """Return the callback of an option whose value is two whole numbers, such as ``2500x16`` or ``1..9``."""
+def _pair(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Read two whole numbers in the form of the option's metavar: ``2500x16``, or ``1..9``."""
+    if value is None:
+        return None
+    form = str(param.metavar)
     # At most nine digits: no dataset has more nodes.
     number = r"0*([1-9]\d{0,8})"
-    pattern = re.compile(number + re.escape(separator) + number)
-
-    def read(
-        ctx: click.Context, param: click.Parameter, value: str | None
-    ) -> tuple[int, int] | None:
-        if value is None:
-            return None
-        match = pattern.fullmatch(value)
-        if match is None:
-            raise click.BadParameter(
-                f"{value!r} is not A{separator}B of numbers above 0", ctx, param
-            )
-        return int(match[1]), int(match[2])
-
-    return read
+    match = re.fullmatch(number + re.escape(form[1:-1]) + number, value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not {form} of numbers above 0", ctx, param)
+    return int(match[1]), int(match[2])
 
 
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = shared.several(
     click.argument("run", required=False, type=shared.RUN),
     click.option(
-        "--gaussian", callback=_pair("x"), metavar="NxD",
+        "--gaussian", callback=_pair, metavar="NxD",
         help="Instead of RUN: standard normal queries, keys and values, such as 2500x16.",
     ),
     click.option(
-        "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
+        "--nodes", callback=_pair, default="1..5000", show_default=True, metavar="A..B",
         help="Only graphs of A to B nodes; the work grows with the square.",
     ),
     shared.number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
@@ -202,17 +186,13 @@ def _save_paths(
     from kmip_data.models.training.run.folder import find_run
 
     if save is not None:
-        prefix = located(save)
-    elif run is not None:
-        prefix = find_run(run, home) / name
-    else:
+        return saved_paths(save, force=force)
+    if run is None:
         return None
-    paths = with_ending(prefix, ".png"), with_ending(prefix, ".csv")
+    folder = find_run(run, home)
+    paths = folder / f"{name}.png", folder / f"{name}.csv"
     for path in paths:
-        if save is None:
-            default_output(path, force=force)
-        else:
-            check_output(path, "--save", force=force)
+        default_output(path, force=force)
     return paths
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import check_output, csv_of, show, table, with_ending
+from kmip_data.cli.shared.output import csv_of, saved_paths, show, table
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -85,12 +84,9 @@ def attention(
     from kmip_data.runtime.memory import free_host_memory
 
     # 1. Where results go, and what is measured: wrong options end here.
-    saved = []
+    saved = None
     if save is not None:
-        prefix = Path(save).expanduser()
-        saved = [with_ending(prefix, ".csv"), with_ending(prefix, ".png")]
-    for path in saved:
-        check_output(path, "--save", force=force)
+        saved = saved_paths(save, force=force)
     kind = choose_device(device or "auto").kind
     names = _chosen(methods, kind, breakdown=breakdown)
     settings: Any = SETTINGS
@@ -141,7 +137,7 @@ def attention(
             text.append(f"{_table(setting, measured, paper)}\n")
 
     if saved:
-        figures, picture = saved
+        picture, figures = saved
         write_output(figures, csv_of(rows))
         draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, located
 from kmip_data.wording import without_controls, without_logins
 
 if TYPE_CHECKING:
@@ -177,14 +177,21 @@ def csv_of(rows: Sequence[Facts]) -> bytes:
     return csv_bytes([*rows[0]], (row.values() for row in rows))
 
 
-def with_ending(prefix: Path, suffix: str) -> Path:
-    """Return ``prefix`` with a suffix, unless it already ends in a format: ``a.svg`` stays."""
+def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
+    """Return the paths of picture and figures of ``--save``: ``a`` is a.png and a.csv, ``a.svg`` stays.
+
+    Raises UsageError as :func:`check_output`.
+    """
     from kmip_data.drawing.style import KINDS
 
-    ending = prefix.suffix.lower()
-    if ending not in KINDS:
-        return prefix.with_name(f"{prefix.name}{suffix}")
-    return prefix.with_name(prefix.stem + suffix.replace(".png", ending))
+    picture = located(prefix)
+    check_output(picture, "--save", force=True)  # it has a name, to which an ending can be added
+    if picture.suffix.lower() not in KINDS:
+        picture = picture.with_name(f"{picture.name}.png")
+    figures = picture.with_suffix(".csv")
+    for path in (picture, figures):
+        check_output(path, "--save", force=force)
+    return picture, figures
 
 
 def check_output(path: Path, option: str = "--output", *, force: bool) -> None:

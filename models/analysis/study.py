@@ -30,7 +30,7 @@ from kmip_data.runtime.progress import Progress
 
 SCRATCH = 64 * 2**20  #: bytes of a block
 Curves = Mapping[str, F64]
-Layer = tuple[Tensor, Tensor, Tensor]
+Layer = Sequence[Tensor]  #: queries, keys and values
 Measure = Callable[["Sample", Sequence[int]], Curves]
 
 
@@ -60,14 +60,8 @@ class Projections:
         for graph, end in enumerate(np.cumsum(self.sizes)):
             rows = slice(end - self.sizes[graph], end)
             for layer in layers:
-                queries, keys, values = self.layers[layer]
-                yield Sample(
-                    layer,
-                    graph,
-                    queries[:, rows].float(),
-                    keys[:, rows].float(),
-                    values[:, rows].float(),
-                )
+                tensors = [tensor[:, rows].float() for tensor in self.layers[layer]]
+                yield Sample(layer, graph, *tensors)
 
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
@@ -112,13 +106,8 @@ class Recorder:
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
             # Layers do not keep their projections: compute them again.
-            queries, keys, values = module.project(x)
-            record = (
-                queries.detach().cpu()[:, rows],
-                keys.detach().cpu()[:, rows],
-                values.detach().cpu()[:, rows],
-            )
-            self.calls[layer].append(record)
+            projected = module.project(x)
+            self.calls[layer].append([tensor.detach().cpu()[:, rows] for tensor in projected])
         if layer == 0:
             for start, stop in graphs:
                 self.sizes.append(stop - start)
@@ -140,13 +129,8 @@ class Recorder:
         nodes = sum(sizes)
         layers = []
         for calls in self.calls:
-            queries, keys, values = zip(*calls, strict=True)
-            joined = (
-                torch.cat(queries, 1)[:, :nodes],
-                torch.cat(keys, 1)[:, :nodes],
-                torch.cat(values, 1)[:, :nodes],
-            )
-            layers.append(joined)
+            joined = [torch.cat(tensors, 1)[:, :nodes] for tensors in zip(*calls, strict=True)]
+            layers.append(tuple(joined))
         return Projections(tuple(layers), tuple(sizes), about)
 
 

@@ -51,7 +51,11 @@ class StageClock:
 
     def __call__(self, stage: str) -> None:
         """End a stage; the times of a repeated stage are summed."""
-        self._marks.append((stage, self._now()))
+        mark: Any = time.perf_counter()
+        if self._on_gpu:
+            mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            mark.record()
+        self._marks.append((stage, mark))
 
     @property
     def latest(self) -> str:
@@ -64,20 +68,9 @@ class StageClock:
             self._marks[-1][1].synchronize()
         total = dict[str, float]()
         for (_, begun), (stage, ended) in pairwise(self._marks):
-            total[stage] = total.get(stage, 0.0) + self._between(begun, ended)
+            passed = begun.elapsed_time(ended) / 1000 if self._on_gpu else ended - begun
+            total[stage] = total.get(stage, 0.0) + passed
         return total
-
-    def _now(self) -> Any:
-        if not self._on_gpu:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def _between(self, begun: Any, ended: Any) -> float:
-        if not self._on_gpu:
-            return float(ended - begun)
-        return float(begun.elapsed_time(ended)) / 1000
 
 
 def projections(heads: int, width: int) -> tuple[Tensor, ...]:

@@ -64,14 +64,12 @@ def pad(work: Workload) -> Workload:
     sizes = torch.tensor(work.ptr).diff()
     graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
 
-    def padded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    padded = []
+    for rows in work.tensors:
         # PyG's function has nodes first, our tensors heads.
         dense, real = to_dense_batch(rows.transpose(0, 1), graph)
-        return dense.transpose(1, 2).contiguous(), real
-
-    queries, real = padded(work.queries)
-    keys, _ = padded(work.keys)
-    values, _ = padded(work.values)
+        padded.append(dense.transpose(1, 2).contiguous())
+    queries, keys, values = padded
     k = min(work.k, int(sizes.min()))
     return Workload(queries, keys, values, work.ptr, k, None if real.all() else real)
 
@@ -86,9 +84,7 @@ def draw(
     """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.heads, n, shape.d)
-    queries = torch.randn(size, generator=generator)
-    keys = torch.randn(size, generator=generator)
-    values = torch.randn(size, generator=generator)
+    queries, keys, values = (torch.randn(size, generator=generator) for _ in range(3))
     if shape.data == "sphere":
         queries = functional.normalize(queries, dim=-1)
         keys = functional.normalize(keys, dim=-1)
