@@ -89,7 +89,10 @@ def find(target: str, home: Home) -> Belonging:
             f"{len(matches)} folders are called {target!r}.", found=names, next="one of them"
         )
     if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
-        raise _outside(full, home)
+        raise UsageError(
+            f"{full} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
+            next="kmip-data list lists the folders; delete this one yourself",
+        )
 
     # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
     suggested = [
@@ -99,14 +102,6 @@ def find(target: str, home: Home) -> Belonging:
     step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
     raise UsageError(
         f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step
-    )
-
-
-def _outside(folder: Path, home: Home) -> UsageError:
-    """Return the error for a folder outside of the home's."""
-    return UsageError(
-        f"{folder} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
-        next="kmip-data list lists the folders; delete this one yourself",
     )
 
 
@@ -150,11 +145,15 @@ def remove(items: Sequence[Belonging]) -> None:
         for item in items:
             below = item.path.relative_to(item.top).as_posix()
             files.refuse_links_below(item.top, item.path)
-            paths = [PurePosixPath(below, name) for name in _files_of(item)]
+            files_of = {"raw files": files_of_raw, "run": files_of_run}
+            names = files_of.get(item.kind, files_of_build)(item.path)
+            paths = [PurePosixPath(below, name) for name in names]
             for folder in {PurePosixPath(below), *(path.parent for path in paths)}:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     files.remove_partials(item.top / folder, root=item.top)
-            folders = [f"{below}/{name}" for name in _folders_of(item)]
+            # Folders in it go where they are empty.
+            inside = item.path.rglob("*/")
+            folders = [path.relative_to(item.top).as_posix() for path in inside]
             files.remove_files(item.top, map(str, paths), folders=folders, strict=True)
             # The marker goes last, so that a removal that was stopped can be resumed.
             files.remove_files(item.top, [f"{below}/{files.MARKER}"], strict=True)
@@ -163,23 +162,6 @@ def remove(items: Sequence[Belonging]) -> None:
     for item in items:
         path = PurePosixPath(item.path.relative_to(item.top).as_posix())
         files.remove_files(item.top, [], folders=[str(path), *map(str, path.parents[:-1])])
-
-
-def _files_of(item: Belonging) -> list[str]:
-    """Names of the files below it that commands write."""
-    if item.kind == "raw files":
-        return files_of_raw(item.path)
-    if item.kind == "run":
-        return files_of_run(item.path)
-    return files_of_build(item.path)
-
-
-def _folders_of(item: Belonging) -> list[str]:
-    """Names of the folders in it, which go where they are empty."""
-    names = []
-    for parent, folders, _ in os.walk(item.path):
-        names += [Path(parent, name).relative_to(item.path).as_posix() for name in folders]
-    return names
 
 
 def adopt(run: Path) -> list[str]:
