@@ -11,7 +11,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.output import Facts, check_output, default_output, show
+from kmip_data.cli.shared.output import Facts, check_output, default_output, show, wants_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ MOST_EDGES = 1_000_000  #: of all records of a page but the first
 @shared.look_options
 def command(
     targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, force: bool,
-    no_open: bool, device: str | None, sample: bool, home: Home, as_json: bool,
+    no_open: bool, device: str | None, sample: bool, home: Home,
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
@@ -67,23 +67,19 @@ def command(
     # predictions are shown with them. Curves of further runs are drawn next to its own.
     answer = None
     curves = []
+    start = record or 0
+    where = part or "test"  # of a run
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
         from kmip_data.models.analysis.answers import ask
         from kmip_data.models.training.run.evaluate import open_run
 
-        where = part or "test"
-        opened, answer = ask(
-            first,
-            split=where,
-            position=record or 0,
-            home=home,
-            device=device,
-        )
+        part = where
+        opened, answer = ask(first, split=where, position=start, home=home, device=device)
         build = opened.data.build
         folder = opened.folder
         runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]
-        curves = [_curves(run, where, record or 0, opened, home) for run in runs]
+        curves = [_curves(run, where, start, opened, home) for run in runs]
     else:
         build = first
         folder = build.path
@@ -92,13 +88,30 @@ def command(
                 f"A run names its own data, without {targets[0]}.",
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
-    graph, dataset = _graph(build, answer, record, part, home)
+
+    from kmip_data.drawing.graphs import city_graph
+    from kmip_data.drawing.surroundings import drawable
+    from kmip_data.graphs.city_columns import is_city
+    from kmip_data.reading.dataset import ShardedDataset
+
+    dataset = None
+    if is_city(build.card):
+        if given := {"--record", "--split"} & shared.on_line():
+            raise UsageError("A city is one graph, shown whole.", next=f"leave out {min(given)}")
+        if answer is None:
+            graph = city_graph(build, None, None, "")
+        else:
+            graph = city_graph(build, answer.classes, answer.split, answer.run)
+    else:
+        split_name = None if answer is None else answer.split
+        dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
+        graph = _record(build, dataset, start, answer, home)
     following = []
     one_graph = answer is not None and opened.data.unit == "nodes"
     if dataset is not None and not one_graph:
         # The records that follow are in the page, too, as far as they are small.
         edges = 0
-        for position in range((record or 0) + 1, min((record or 0) + RECORDS, len(dataset))):
+        for position in range(start + 1, min(start + RECORDS, len(dataset))):
             other_answer = None
             if answer is not None:
                 _, other_answer = ask(opened, split=where, position=position)
@@ -115,8 +128,8 @@ def command(
         "run": answer and answer.run,
         "sample": build.card.sample,
     }
-    show(result, f"Saved {page}", as_json=as_json)
-    if not (no_open or as_json):
+    show(result, f"Saved {page}")
+    if not (no_open or wants_json()):
         webbrowser.open(page.absolute().as_uri())
 
 
@@ -155,35 +168,6 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
         "columns": columns,
         "influence": influence,
     }
-
-
-def _graph(
-    build: Build,
-    answer: Answer | None,
-    record: int | None,
-    part: str | None,
-    home: Home,
-) -> tuple[Graph, ShardedDataset | None]:
-    """Return the graph to draw, and the dataset of further records (None for a city)."""
-    from kmip_data.drawing.graphs import city_graph
-    from kmip_data.drawing.surroundings import drawable
-    from kmip_data.graphs.city_columns import is_city
-    from kmip_data.reading.dataset import ShardedDataset
-
-    if is_city(build.card):
-        if not (record is None and part is None):
-            option = "--split" if record is None else "--record"
-            raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
-        if answer is None:
-            return city_graph(build, None, None, ""), None
-        return city_graph(build, answer.classes, answer.split, answer.run), None
-
-    split_name = None
-    if answer is not None:
-        part = part or "test"
-        split_name = answer.split
-    dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
-    return _record(build, dataset, record or 0, answer, home), dataset
 
 
 def _record(
