@@ -231,14 +231,17 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
             found=f"\n{text}",
             next=hint,
         )
-    shared = {
+    compared = {
+        "row": name,
+        "epochs": first.epochs,
         "mean": row.mean,
         "std": row.std,
         "hardware": row.hardware,
         "torch": row.torch,
         "commit": row.commit,
+        "seeds": seeds,
     }
-    return {"row": name, "epochs": first.epochs, **shared, "seeds": seeds}, text
+    return compared, text
 
 
 class Figure(NamedTuple):
@@ -296,11 +299,6 @@ class Leaderboard(Strict):
     #: dataset -> entry -> mean and, if published, standard deviation on test
     entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
 
-    def entry(self, dataset: str, name: str) -> Entry:
-        """Return an entry by name."""
-        mean, *std = self.entries[dataset][name]
-        return Entry(name, mean, std[0] if std else None, self.source)
-
 
 class Entry(NamedTuple):
     """An entry of a leaderboard."""
@@ -329,5 +327,6 @@ def entry_for(dataset: str, model: str, metric: str) -> Entry | None:
             if name not in entries:
                 best = max if all_metrics()[metric].better == "higher" else min
                 name = best(entries, key=lambda each: entries[each][0])
-            return board.entry(dataset, name)
+            mean, *std = entries[name]
+            return Entry(name, mean, std[0] if std else None, board.source)
     return None

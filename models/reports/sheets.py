@@ -151,16 +151,18 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
         title += f" ({first['split_digest']})"
 
     # Columns: those with any value, or the few that fit on paper.
+    shared = ""
     if narrow:
         against = f"Δ {table.reference}"
         if table.reference in {"", "the best"} and any(row["Δ paper"] for row in rows):
             against = "Δ paper"
+        names = map(short_name, ranked)
         narrow_rows = []
-        for row, shown in zip(ranked, rows, strict=True):
-            columns = {"model": short_name(row), "test": shown["test"], against: shown[against]}
-            narrow_rows.append(columns)
+        for name, row in zip(names, rows, strict=True):
+            narrow_rows.append({"model": name, "test": row["test"], against: row[against]})
         rows = narrow_rows
-    shared = "" if narrow else _take_shared(rows)
+    else:
+        shared = _take_shared(rows)
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
 

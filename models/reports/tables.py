@@ -230,7 +230,7 @@ def _order(run: Run) -> tuple[object, ...]:
 def _data(run: Run) -> str:
     """Return the digest of the data shared by the runs of a table."""
     result = run.result
-    split: Any = result.split.digests
+    split: object = result.split.digests
     if run.config.data.split_seed_follows_run:  # rule by which each seed draws its own split
         split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
     if _fold(run) is not None:  # folds are one row, as papers average over them
@@ -307,7 +307,8 @@ def _row(runs: Sequence[Run]) -> Row:
     def each(value: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(value, runs)))
 
-    row: Row = {
+    paper = run.paper
+    return {
         "dataset": first.dataset,
         "share": share,
         "model": first.model,
@@ -325,9 +326,9 @@ def _row(runs: Sequence[Run]) -> Row:
         "to_reference": None,
         "pairs": None,
         "hours": hours,
-        "paper_source": None,
-        "paper_hours": None,
-        "paper_hardware": None,
+        "paper_source": paper and paper.source,
+        "paper_hours": paper and paper.hours,
+        "paper_hardware": paper and paper.hardware,
         "device": each(lambda run: run.result.device),
         "memory": max(memory),
         "parameters": first.num_parameters,
@@ -337,11 +338,6 @@ def _row(runs: Sequence[Run]) -> Row:
         "split_digest": each(_digest),
         "folders": " ".join(str(run.folder) for run in runs),
     }
-    if run.paper is not None:
-        row["paper_source"] = run.paper.source
-        row["paper_hours"] = run.paper.hours
-        row["paper_hardware"] = run.paper.hardware
-    return row
 
 
 def _published(run: Run, mean: float) -> Row:
