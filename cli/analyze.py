@@ -152,7 +152,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
         "curves": curves,
         "saved": saved or [],
     }
-    show(result, "\n".join(text), as_json=options["as_json"])
+    show(result, "\n".join(text))
 
 
 def _projections(name: str, options: Mapping[str, Any]) -> Projections:
@@ -225,7 +225,6 @@ def influence_of_k(
     save: str | None,
     force: bool,
     home: Home,
-    as_json: bool,
 ) -> None:
     """Show metric and seconds per epoch against k, next to the paper's.
 
@@ -273,7 +272,7 @@ def influence_of_k(
         "notes": notes,
         "saved": saved or [],
     }
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))
 
 
 def _mean(row: Facts, name: str) -> str | None:
@@ -295,7 +294,7 @@ def _mean(row: Facts, name: str) -> str | None:
 )
 @shared.json_option
 @shared.quiet_option
-def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
+def expressivity(full: bool, quiet: bool) -> None:
     """Test which graphs networks separate and which functions they fit (Theorems 1 and 2).
 
     First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with
@@ -375,4 +374,4 @@ order, so that a premise of the theorem is not met.
 
 {table(["blocks", *(f"k = {k}" for k in fits)], errors_shown)}
 copied weights, k = N = {checks.NODES}: within {copies[checks.NODES][1]:.0e} of full attention"""
-    show(result, text, as_json=as_json)
+    show(result, text)

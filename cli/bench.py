@@ -67,7 +67,7 @@ def command() -> None:
 @shared.quiet_option
 def attention(
     methods: str | None, max_n: float, device: str | None, breakdown: bool, save: str | None, force: bool,
-    as_json: bool, quiet: bool, **shapes: Any,
+    quiet: bool, **shapes: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
@@ -89,10 +89,9 @@ def attention(
         saved = saved_paths(save, force=force)
     kind = choose_device(device or "auto").kind
     names = _chosen(methods, kind, breakdown=breakdown)
-    settings: Any = SETTINGS
+    settings = SETTINGS[-1:] if breakdown else SETTINGS
     sizes = sizes_up_to(max_n)
     if breakdown:
-        settings = SETTINGS[-1:]
         sizes = sizes_up_to(min(max_n, NODES))[-1:]
 
     # 2. Measure, each method in a process that may end for lack of memory.
@@ -121,14 +120,12 @@ def attention(
     if breakdown:
         if cells[0].n != int(NODES):
             paper = None
-        draw: Any = draw_breakdown
         title = f"Time of one {settings[0]} step of attention at {sizes[0]:,} nodes\n{conditions}"
         rows = []
         for cell in cells:
             rows += cell.stage_rows()
         text = [f"{_stage_table(cells, paper)}\n"]
     else:
-        draw = draw_sweep
         title = conditions
         rows = [cell.as_dict() for cell in cells]
         text = []
@@ -139,6 +136,7 @@ def attention(
     if saved:
         picture, figures = saved
         write_output(figures, csv_of(rows))
+        draw = draw_breakdown if breakdown else draw_sweep
         draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
 
     # 4. Why cells are empty; larger sizes of the same method are not tried, which says nothing new.
@@ -149,7 +147,7 @@ def attention(
     if paper is not None:
         text.append(f"A100: figures of the paper, not of this machine ({paper['source']})")
     result = {"machine": machine_line(), "what": conditions, "cells": rows}
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))
 
 
 def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
@@ -261,7 +259,7 @@ def _time(cell: Measurement) -> str:
 @shared.keys_option("Configuration key, as in `train`.")
 @shared.work_options
 def train(
-    target: str, models: str, overrides: tuple[str, ...], home: Home, as_json: bool, quiet: bool,
+    target: str, models: str, overrides: tuple[str, ...], home: Home, quiet: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Time the training steps of models.
@@ -321,7 +319,7 @@ def train(
         "data": first_data.description,
         "models": list(map(asdict, paces)),
     }
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))
 
 
 def pace_table(paces: list[Pace]) -> str:

@@ -65,7 +65,7 @@ class _Buildable(shared.Name):
 @shared.work_options
 def command(
     name: str, *, settings: tuple[str, ...], archives: tuple[Path, ...], sample: bool, home: Home,
-    as_json: bool, **options: Any,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Turn raw files into HDF5 shards.
 
@@ -77,7 +77,7 @@ def command(
 
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])
-        _show(build, build.card.default_split, as_json=as_json)
+        _show(build, build.card.default_split)
         return
     keep_settings(name, settings)
     options |= {
@@ -98,10 +98,10 @@ def command(
         warnings = [note for note in build.card.notes if note not in manifest.notes]
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    _show(build, split, as_json=as_json)
+    _show(build, split)
 
 
-def _show(build: Build, split: str, *, as_json: bool) -> None:
+def _show(build: Build, split: str) -> None:
     parts = build.card.splits[split].in_order()
     result = build_facts(build) | {
         "split": split,
@@ -110,7 +110,7 @@ def _show(build: Build, split: str, *, as_json: bool) -> None:
     }
     if "files" in build.card.statistics:
         result["files"] = build.card.statistics["files"]
-    show(result, _summary(build, split), as_json=as_json)
+    show(result, _summary(build, split))
 
 
 #: Sources of a recipe, as its error lists them.

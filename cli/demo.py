@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import Facts, print_json, table
+from kmip_data.cli.shared.output import Facts, print_json, table, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable
 
 CITY = "helsinki"
@@ -41,7 +41,7 @@ SETTINGS = "--as small-city --epochs 60"
     help="Folder for all results.  [default: $KMIP_DATA_HOME, else demo-home]",
 )  # fmt: skip
 @shared.json_option
-def command(full: bool, folder: str, as_json: bool) -> None:
+def command(full: bool, folder: str) -> None:
     """Show when k-MIP attention helps: offline, about a minute of work on two cores.
 
     Trains four networks on a task whose answer a distant node holds, draws accuracy by distance,
@@ -54,13 +54,13 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     started = time.monotonic()
     name = time.strftime("demo-%Y%m%d-%H%M%S")
     # With --json stdout is for the one object at the end; the rest goes to stderr.
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with contextlib.redirect_stdout(sys.stderr) if wants_json() else contextlib.nullcontext():
         click.echo(f"All files are written below {home.root}.")
         run_demo = _city if full else _minute
         result, text = run_demo(home, name)
     seconds = time.monotonic() - started
-    click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=as_json)
-    if as_json:
+    click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=wants_json())
+    if wants_json():
         print_json({**result, "home": home.root, "seconds": seconds})
 
 

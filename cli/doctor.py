@@ -35,7 +35,7 @@ MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 @click.command(cls=Command)
 @home_option
 @json_option
-def command(home: Home, as_json: bool) -> None:
+def command(home: Home) -> None:
     """Check this machine: versions, devices, search backends.
 
     Also shows why a backend can or cannot be used, the self-check of a GPU, HDF5 filters, disk,
@@ -63,7 +63,7 @@ def command(home: Home, as_json: bool) -> None:
             text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 wrong.append(f"{name}: {detail}")
-    show({"ok": not wrong, "findings": findings}, "\n".join(text), as_json=as_json)
+    show({"ok": not wrong, "findings": findings}, "\n".join(text))
     if wrong:
         raise CheckFailed(
             f"{counted(len(wrong), 'check')} failed.", found="; ".join(wrong), next="repair these"

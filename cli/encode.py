@@ -39,7 +39,6 @@ def command(
     encodings: tuple[str, ...],
     sample: bool,
     home: shared.Home,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Add positional encodings to a build.
@@ -74,4 +73,4 @@ def command(
     names = ", ".join(f'"{column["name"]}"' for column in columns)
     text.append(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
     result = {"path": build.path, "dataset": build.card.dataset, "columns": columns}
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))

@@ -20,7 +20,7 @@ from kmip_data.cli.shared.output import show, table
     help="Also show metrics by class, or by distance to the answer where known.",
 )
 @shared.look_options
-def command(run: str, by_class: bool, as_json: bool, **data: Any) -> None:
+def command(run: str, by_class: bool, **data: Any) -> None:
     """Measure a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
@@ -44,7 +44,7 @@ def command(run: str, by_class: bool, as_json: bool, **data: Any) -> None:
             header = ["edges to its answer, test", "nodes", bands.metric]
             rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
             lines.append(f"\n{table(header, list(rows))}")
-    show(result, "\n".join(lines), as_json=as_json)
+    show(result, "\n".join(lines))
     evaluation.check()
 
 

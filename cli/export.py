@@ -35,7 +35,6 @@ def command(
     output: Path | None,
     sample: bool,
     home: Home,
-    as_json: bool,
     quiet: bool,
 ) -> None:
     """Write a build as Parquet or PyTorch Geometric files.
@@ -51,5 +50,4 @@ def command(
     show(
         {"path": folder, "format": to, "parts": parts},
         "\n".join(map(str, parts.values())),
-        as_json=as_json,
     )

@@ -15,7 +15,7 @@ from kmip_data.errors import human_bytes
 @click.argument("name", type=shared.DATASET)
 @shared.archive_options
 @shared.work_options
-def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None:
+def command(name: str, home: shared.Home, **options: Any) -> None:
     """Download the raw files of a dataset, verified.
 
     A download that was cut is resumed. On a cluster, fetch on the login node and build on a compute
@@ -45,4 +45,4 @@ Next: kmip-data build {name} --offline"""
         "path": folder,
         "receipts": [receipt.model_dump() for receipt in receipts],
     }
-    show(result, text, as_json=as_json)
+    show(result, text)

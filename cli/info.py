@@ -42,7 +42,6 @@ def command(
     model: str | None,
     sample: bool,
     home: Home,
-    as_json: bool,
 ) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
@@ -61,7 +60,7 @@ def command(
         columns = added_facts(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)
-    show(result, text, as_json=as_json)
+    show(result, text)
 
 
 def _dataset(name: str, home: Home) -> tuple[Facts, str]:
@@ -237,7 +236,7 @@ def _tables(build: Build, added: Sequence[Facts]) -> str:
         ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
     ]
     text = [f"{card.heading}\n\n{facts(pairs)}"]
-    text.append(f"\nColumns\n{columns_table(card.schema_, indent=2)}")
+    text.append(f"\nColumns\n{_columns(card.schema_)}")
     if added:
         header = ["name", "attributes", "bytes", "what"]
         rows = [_added_row(column, build) for column in added]
@@ -293,7 +292,7 @@ def _classes_by_part(card: Card) -> str:
     return "\n" + table(["class", "count", *columns], rows)
 
 
-def columns_table(schema: Schema, *, indent: int = 0) -> str:
+def _columns(schema: Schema) -> str:
     """Return the columns: content, storage and presentation of each."""
     rows = []
     for column in schema.columns:
@@ -311,4 +310,4 @@ def columns_table(schema: Schema, *, indent: int = 0) -> str:
         rows.append(["edge_index", "edge/neighbor", dtype, f"N×{schema.k}", "k-NN"])
     if schema.edges == "index":
         rows.append(["edge_index", "edge/index", f"{schema.index_dtype} → int64", "2×E", ""])
-    return table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=indent)
+    return table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=2)

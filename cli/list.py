@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @home_option
 @json_option
-def command(home: Home, as_json: bool) -> None:
+def command(home: Home) -> None:
     """List datasets and the contents of the home folder, with sizes.
 
     A build that was stopped is listed with the shards it has; the same `build` command resumes it.
@@ -74,7 +74,7 @@ def command(home: Home, as_json: bool) -> None:
     if sizes:
         rows = [[name, kind, human_bytes(size)] for name, kind, size in sizes]
         text.append(table(["folder", "what", "disk"], rows))
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))
 
 
 def _datasets() -> tuple[list[dict[str, object]], str]:

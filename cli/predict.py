@@ -25,7 +25,6 @@ def command(
     output: Path,
     force: bool,
     part: str,
-    as_json: bool,
     **data: Any,
 ) -> None:
     """Write the predictions of a trained model.
@@ -51,5 +50,4 @@ def command(
         {"path": output, **about.model_dump(), "rows": rows},
         f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}\n"
         f"run  {about.run}\nNext: kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})",
-        as_json=as_json,
     )

@@ -57,7 +57,7 @@ Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 @look_options
 def command(
     target: str, records: str | None, part: str | None, output: Path | None, force: bool, style: str,
-    sample: bool, home: Home, as_json: bool,
+    sample: bool, home: Home,
 ) -> None:  # fmt: skip
     """Draw records of a build, or the map of a city.
 
@@ -79,7 +79,7 @@ def command(
         picture = output or default_output(build.path / "preview.png", force=force)
         draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
-    show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}", as_json=as_json)
+    show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
 
 
 def view_of(

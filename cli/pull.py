@@ -27,7 +27,6 @@ def command(
     address: str,
     columns: str | None,
     home: shared.Home,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Download and verify a pushed build or run.
@@ -64,4 +63,4 @@ def command(
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
         step = f"info {folder}"
     text.append(f"Next: kmip-data {step}")
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))

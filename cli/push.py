@@ -28,7 +28,6 @@ def command(
     page: bool,
     sample: bool,
     home: shared.Home,
-    as_json: bool,
     quiet: bool,
 ) -> None:
     """Share a build or a run at any address.
@@ -54,4 +53,4 @@ def command(
     content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"
     text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {shlex.quote(where)}"
-    show(result, text, as_json=as_json)
+    show(result, text)

@@ -7,7 +7,7 @@ import sys
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import show, table
+from kmip_data.cli.shared.output import show, table, wants_json
 from kmip_data.errors import UsageError, human_bytes
 
 
@@ -20,7 +20,6 @@ def command(
     targets: tuple[str, ...],
     yes: bool,
     home: shared.Home,
-    as_json: bool,
 ) -> None:
     """Remove builds, raw files and runs.
 
@@ -38,7 +37,7 @@ def command(
     rows = []
     for folder, size in zip(folders, sizes, strict=True):
         rows.append([folder.name, folder.kind, human_bytes(size)])
-    click.echo(table(["folder", "what", "disk"], rows), err=as_json)
+    click.echo(table(["folder", "what", "disk"], rows), err=wants_json())
 
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
@@ -62,4 +61,4 @@ def command(
         if names:
             notes.append(f"left in {folder.path}, not of kmip-data or pinned: {some(names)}")
     text = "\n".join([f"Removed {human_bytes(total)}.", *notes])
-    show({"home": home.root, "removed": removed}, text, as_json=as_json)
+    show({"home": home.root, "removed": removed}, text)

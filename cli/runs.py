@@ -23,7 +23,6 @@ def command(
     dataset: str | None,
     model: str | None,
     home: Home,
-    as_json: bool,
 ) -> None:
     """List the runs in the home folder, the newest first.
 
@@ -42,7 +41,7 @@ def command(
     text = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
     if runs:
         text = runs_table(runs)
-    show({"home": home.root, "runs": runs}, text, as_json=as_json)
+    show({"home": home.root, "runs": runs}, text)
 
 
 def runs_table(runs: Sequence[Facts]) -> str:

@@ -63,7 +63,6 @@ def command(
     dry_run: bool,
     status: bool,
     home: Home,
-    as_json: bool,
     quiet: bool,
     **chosen: Any,
 ) -> None:
@@ -95,7 +94,7 @@ def command(
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
         cells = _run(sweep, home, work, ways)
     status = status or bool(ways["submit"])
-    _print(sweep, cells, home, dry_run=dry_run, status=status, as_json=as_json)
+    _print(sweep, cells, home, dry_run=dry_run, status=status)
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
@@ -210,7 +209,6 @@ def _print(
     *,
     dry_run: bool,
     status: bool,
-    as_json: bool,
 ) -> None:
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.runs import runs_table
@@ -258,7 +256,7 @@ def _print(
         result["results"], report = _results(done)
         result["chosen"], best = _chosen(cells) if plan.choose else ([], [])
         text += [*report, *best]
-    show(result, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text))
 
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0]['reason']}"

@@ -99,7 +99,6 @@ def command(
     folds: str | None,
     name: str | None,
     home: Home,
-    as_json: bool,
     quiet: bool,
     **chosen: Any,
 ) -> None:
@@ -181,7 +180,7 @@ def command(
 
         data["reproduced"], compared = check_reproduced(row, summary)
         text = f"{compared}\n\n{text}"
-    show(data, text, as_json=as_json)
+    show(data, text)
 
 
 def _settings_of(row: Ours, stop_after: int | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from kmip_data.cli.shared.commands import (
     work_options,
 )
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.output import print_json
+from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
 
@@ -38,7 +38,6 @@ def command(
     published: bool,
     sample: bool,
     home: Home,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Check every byte of a build, and repair a damaged one.
@@ -53,7 +52,7 @@ def command(
 
     source = build_or_run(target, home, sample=sample)
     if isinstance(source, Path):
-        _verify_run(source, as_json=as_json)
+        _verify_run(source)
         return
 
     path = source.path
@@ -72,33 +71,30 @@ def command(
     if compared:
         _refuse_unlike_published(path)
 
-    if as_json:
-        result = {
-            "path": path,
-            "ok": report.ok,
-            "pinned": report.ok and read_card(path).pinned,
-            "checked": report.checked,
-            "broken_shards": report.broken_shards,
-            "problems": list(map(vars, report.problems)),
-            "repaired": rebuilt,
-            "remarks": report.remarks,
-        }
-        print_json(result)
-    else:
-        lines = []
-        if rebuilt:
-            lines.append(f"Rebuilt: {', '.join(rebuilt)}")
-        if report.ok:
-            counts = []
-            for kind, count in report.checked.items():
-                counts.append(counted(count, kind.removesuffix("s")))
-            lines.append(f"{path} is sound: {', '.join(counts)}.")
-            origin = read_card(path).origin
-            lines += [f"Raw files: {origin}."] if origin else []
-        if compared:
-            lines.append("All digests are the published ones.")
-        for line in [*lines, *report.remarks]:
-            click.echo(line)
+    text = []
+    if rebuilt:
+        text.append(f"Rebuilt: {', '.join(rebuilt)}")
+    if report.ok:
+        counts = []
+        for kind, count in report.checked.items():
+            counts.append(counted(count, kind.removesuffix("s")))
+        text.append(f"{path} is sound: {', '.join(counts)}.")
+        origin = read_card(path).origin
+        if origin:
+            text.append(f"Raw files: {origin}.")
+    if compared:
+        text.append("All digests are the published ones.")
+    result = {
+        "path": path,
+        "ok": report.ok,
+        "pinned": report.ok and read_card(path).pinned,
+        "checked": report.checked,
+        "broken_shards": report.broken_shards,
+        "problems": list(map(vars, report.problems)),
+        "repaired": rebuilt,
+        "remarks": report.remarks,
+    }
+    show(result, "\n".join([*text, *report.remarks]))
     if report.ok:
         return
 
@@ -137,15 +133,13 @@ def _adopt(path: Path) -> None:
             mark(path, build_content(read_card(path).key))
 
 
-def _verify_run(run: Path, *, as_json: bool) -> None:
+def _verify_run(run: Path) -> None:
     """Check the files of a finished run by its result."""
     from kmip_data.cli.shared.belongings import adopt
 
     problems = adopt(run)
-    if as_json:
-        print_json({"path": run, "ok": not problems, "problems": problems})
-    elif not problems:
-        click.echo(f"{run} is sound.")
+    text = "" if problems else f"{run} is sound."
+    show({"path": run, "ok": not problems, "problems": problems}, text)
     if problems:
         raise CheckFailed(
             f"{run} is broken.",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from kmip_data.cli.shared.output import WANTS_JSON
 from kmip_data.errors import UsageError, located
 
 if TYPE_CHECKING:
@@ -113,7 +114,11 @@ class Command(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a GPU for a PyTorch without them is refused before that is imported."""
+        """Run the command; a GPU for a PyTorch without them is refused before that is imported.
+
+        ``--json`` is for what prints the result alone.
+        """
+        ctx.meta[WANTS_JSON] = ctx.params.pop("as_json", False)
         if ctx.params.get("device") == "cuda":
             _refuse_torch_of_cpu()
         return super().invoke(ctx)

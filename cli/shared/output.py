@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kmip_data.sharing.share import Share, SharedFile
 
 Facts = dict[str, Any]  #: a JSON object that a command prints, or one inside it
+WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: ``--json`` is on the line
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
@@ -65,11 +66,16 @@ def print_json(value: Mapping[str, object]) -> None:
         context.meta[JSON_PRINTED] = True
 
 
-def show(result: Mapping[str, object], text: str, *, as_json: bool) -> None:
-    """Print the result of a command: as one JSON object, or as text."""
-    if as_json:
+def wants_json() -> bool:
+    """True if the running command has the option ``--json``."""
+    return bool(click.get_current_context().meta.get(WANTS_JSON))
+
+
+def show(result: Mapping[str, object], text: str) -> None:
+    """Print the result of a command: as one JSON object, or as text, unless that is empty."""
+    if wants_json():
         print_json(result)
-    else:
+    elif text:
         click.echo(text)
 
 

@@ -20,7 +20,7 @@ from support.cli import ROOT, kmip, python, refused
 
 from kmip_data import errors
 from kmip_data.cli import main
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.commands import Command, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress
 
@@ -49,8 +49,8 @@ def command_that(monkeypatch):
 
     def make(body):
         @click.command(cls=Command)
-        @click.option("--json", "as_json", is_flag=True)
-        def x(as_json):
+        @json_option
+        def x():
             if isinstance(body, BaseException):
                 raise body
             body()
