@@ -16,7 +16,7 @@ from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kmip_data.builds.home import Home
@@ -60,6 +60,10 @@ if TYPE_CHECKING:
 @shared.work_options
 def command(
     plan: str | None,
+    jobs: int,
+    gpus: str | None,
+    submit: str | None,
+    slurm: tuple[str, ...],
     dry_run: bool,
     status: bool,
     home: Home,
@@ -75,31 +79,22 @@ def command(
     """
     from kmip_data.models.sweeps.cells import read_plan
 
-    # How the runs are started: the other options say which runs there are.
-    ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
-    gpus = (ways["gpus"] or "").split(",")
-    ways["gpus"] = list(filter(None, dict.fromkeys(gpus)))
-    if ways["gpus"] and ways["submit"]:
-        raise UsageError(
-            "--gpus is for runs on this machine, and --submit is for a cluster.",
-            next="leave out --gpus: each submitted run has a GPU",
-        )
-
+    devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
+    start = _starter(jobs, devices, submit, slurm)
     sweep = _with_choices(read_plan(plan), chosen)
-    work = None
+    begin = None
     if not (dry_run or status):
         folder = home.root / "sweeps" / sweep.name
-        work = {"home": home, "folder": folder, "options": {"quiet": quiet}}
+        begin = partial(start, home=home, folder=folder, options={"quiet": quiet})
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
-        cells = _run(sweep, home, work, ways)
-    status = status or bool(ways["submit"])
-    _print(sweep, cells, home, dry_run=dry_run, status=status)
+        cells = _run(sweep, home, begin)
+    _print(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
 
 
-def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
+def _with_choices(plan: Plan, chosen: Facts) -> Plan:
     """Return a plan with the datasets, models, seeds, epochs and keys given as options."""
-    update: dict[str, Any] = {
+    update: Facts = {
         "epochs": chosen["epochs"] or plan.epochs,
         "set": (*plan.set, *chosen["overrides"]),
     }
@@ -112,41 +107,44 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
     return plan.model_copy(update=update)
 
 
-def _run(
-    plan: Plan,
-    home: Home,
-    work: dict[str, Any] | None,
-    ways: Mapping[str, Any],
-) -> list[Cell]:
-    """Run a plan, unless ``work`` is None, and return its cells."""
+def _starter(
+    jobs: int, gpus: Sequence[str], submit: str | None, slurm: Sequence[str]
+) -> Callable[..., None]:
+    """Return the function that starts cells: on this machine, or on a cluster."""
+    from kmip_data.models.sweeps.running import run_cells, submit_cells
+
+    if submit is None:
+        return partial(run_cells, jobs=len(gpus) or jobs, gpus=gpus)
+    if gpus:
+        raise UsageError(
+            "--gpus is for runs on this machine, and --submit is for a cluster.",
+            next="leave out --gpus: each submitted run has a GPU",
+        )
+    require_extra("slurm", "--submit slurm")
+    settings: dict[str, int | str] = {}
+    for item in slurm:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE", param_hint="--slurm")
+        settings[key] = int(value) if value.isdecimal() else value
+    return partial(submit_cells, settings=settings)
+
+
+def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
+    """Return the cells of a plan, after starting them unless ``begin`` is None."""
     from kmip_data.models.sweeps.cells import MOST_RUNS, best_of_each, cells_of
-    from kmip_data.models.sweeps.running import run_cells
 
     # A search among plugins takes 5 ms a name; `cells_of` refuses more runs.
     if plan.most_runs <= MOST_RUNS:
         for dataset, model in zip_longest(plan.datasets, plan.models):
             shared.seek_names(dataset, model)
-    begin: Callable[..., None] = partial(
-        run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"]
-    )
-    if ways["submit"]:
-        from kmip_data.models.sweeps.running import submit_cells
-
-        require_extra("slurm", "--submit slurm")
-        settings: dict[str, int | str] = {}
-        for item in ways["slurm"]:
-            key, equals, value = item.partition("=")
-            if not equals:
-                raise click.BadParameter(f"{key!r} is not KEY=VALUE", param_hint="--slurm")
-            settings[key] = int(value) if value.isdecimal() else value
-        begin = partial(submit_cells, settings=settings)
     cells = cells_of(plan, home)
-    if work is not None:
-        begin(cells, **work)
+    if begin is not None:
+        begin(cells)
     if plan.then:  # one more change, which depends on the results of the others
         combined = best_of_each(plan, cells, home)
-        if combined and work is not None:
-            begin(combined, **work)
+        if combined and begin is not None:
+            begin(combined)
         cells += combined
     return cells
 
