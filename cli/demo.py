@@ -73,7 +73,7 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     click.echo(
         "\nA task that needs attention: each node must return a value that one other node holds."
     )
-    _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1", quiet=True)
+    _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1")
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
 
     # 1. Train each network, and measure it by the distance to the answer.
@@ -81,11 +81,7 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     lines = []
     for model in MODELS:
         begun = time.monotonic()
-        _run(
-            home,
-            f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}",
-            quiet=True,
-        )
+        _run(home, f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}")
         run = find_run(f"{model}/{name}", home)
         share = read_result(run).metrics["test"]["accuracy"]
         seconds = time.monotonic() - begun
@@ -108,7 +104,7 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     page = None
     try:
         for step in (f"build {CITY}", f"preview {CITY}", f"explore {CITY} --no-open"):
-            _run(home, step, quiet=True)
+            _run(home, step)
         page = find(CITY, home=home).path / "explore.html"
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # of the first step
@@ -154,21 +150,15 @@ def _attention_times() -> list[tuple[int, float, float]]:
     return [(n, seconds("auto", n), seconds("full", n)) for n in SIZES]
 
 
-def _run(
-    home: shared.Home,
-    line: str,
-    *,
-    quiet: bool = False,
-    title: str = "",
-) -> None:
-    """Show a command and run it; ``quiet`` drops what it prints."""
+def _run(home: shared.Home, line: str, title: str = "") -> None:
+    """Show a command and run it; without a title what it prints is dropped."""
     from kmip_data.cli.main import PROGRAM, root
 
     args = [*line.split(), "--home", str(home.root)]
     click.echo(f"{title}$ kmip-data {shlex.join(args)}")
-    if quiet and args[0] in {"build", "train"}:
+    if not title and args[0] in {"build", "train"}:
         args.append("--quiet")
-    silence = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
+    silence = contextlib.nullcontext() if title else contextlib.redirect_stdout(io.StringIO())
     with silence, root.make_context(PROGRAM, args) as context:
         root.invoke(context)  # an error of a step is one of the demo
 
@@ -202,7 +192,7 @@ def _city(home: shared.Home, name: str) -> tuple[Facts, str]:
         ),
     }
     for number, (title, step) in enumerate(steps.items(), start=1):
-        _run(home, step, title=f"\n[{number}/{len(steps)}] {title}\n")
+        _run(home, step, f"\n[{number}/{len(steps)}] {title}\n")
     run: Path = find_run(first, home)
     models = {}
     for model, names in runs.items():
