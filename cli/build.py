@@ -40,11 +40,11 @@ _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
 class _Buildable(shared.Name):
     """The name of a dataset, or ``pyg``."""
 
-    def convert(self, value: Any, *context: Any) -> str:
+    def convert(self, value: object, *context: Any) -> str:
         return PYG if value == PYG else super().convert(value, *context)
 
 
-@click.command(cls=DatasetCommand, splits=True, sources=True)
+@click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS, SOURCES))
 @click.argument("name", type=_Buildable("dataset"))
 @shared.raw_options
 @shared.sample_option
@@ -243,7 +243,7 @@ def _summary(build: Build, split: str) -> str:
 Next: kmip-data {step}""".rstrip()
 
 
-def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
+def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     """Yield the summary of your own files as pairs of label and value."""
     from kmip_data.format.targets import kind_of
 

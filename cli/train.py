@@ -10,7 +10,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import Facts, show
 from kmip_data.errors import KmipDataError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ GROUPS = {
 }  # fmt: skip
 
 
-@click.command(cls=DatasetCommand, splits=True, groups=GROUPS)
+@click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS), groups=GROUPS)
 @click.argument("target", metavar="[TARGET]", required=False, type=shared.TARGET)
 @click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="The same as TARGET alone.")
 @click.option(
@@ -183,7 +183,7 @@ def command(
     show(data, text)
 
 
-def _settings_of(row: Ours, stop_after: int | None) -> dict[str, Any]:
+def _settings_of(row: Ours, stop_after: int | None) -> Facts:
     """Return the options that train a row of our results again."""
     # A row may have stopped before the end of its schedule: so does its repetition.
     last = min(stop_after or row.epochs, row.epochs)
@@ -265,8 +265,8 @@ KEYS = {
 
 def configuration(
     target: str | None,
-    records: Mapping[str, Any],
-    split: Mapping[str, Any],
+    records: Mapping[str, object],
+    split: Mapping[str, object],
     *,
     model: str = "gps-kmip",
     home: Home | None = None,

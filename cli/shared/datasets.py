@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import click
 
 from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.output import Facts
 from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
@@ -51,19 +52,15 @@ TYPED: dict[str, dict[str, tuple[click.ParamType[Any], str]]] = {
 class DatasetCommand(Command):
     """A command with the parameters of datasets that are options, such as ``--k``.
 
-    ``splits``: also those of the split. ``sources``: this is the command that builds, also from a
-    recipe.
+    ``stores`` says which: of records, also of the split, and of the sources of a recipe.
     """
 
-    def __init__(
-        self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, stores: Sequence[str] = (RECORDS,), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for store, wanted in ((RECORDS, True), (SPLITS, splits), (SOURCES, sources)):
-            if wanted:
-                self.params += [_kept(store, name) for name in TYPED[store]]
+        for store in stores:
+            self.params += [_kept(store, name) for name in TYPED[store]]
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command.
 
         What is wrong for a shipped dataset is refused before PyTorch is imported.
@@ -87,7 +84,7 @@ def _kept(store: str, name: str) -> click.Option:
     kind, text = TYPED[store][name]
     parameter = name.removeprefix("recipe_")
 
-    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    def keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value is not None:
             ctx.meta.setdefault(store, {})[parameter] = value
 
@@ -102,7 +99,7 @@ def _kept(store: str, name: str) -> click.Option:
     )
 
 
-def given(store: str) -> dict[str, Any]:
+def given(store: str) -> Facts:
     """Return the values given for one of the stores, such as :data:`RECORDS`."""
     return dict(click.get_current_context().meta.get(store, {}))
 
