@@ -17,7 +17,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.study import Projections
+    from kmip_data.models.analysis.study import Measure, Projections
 
 GRAPHS = 50  #: of the test part, at most
 
@@ -98,7 +98,7 @@ def cumulative_weight(**options: Any) -> None:
     _analyse("cumulative-weight", weight_share, options)
 
 
-def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
+def _analyse(name: str, measure: Measure, options: Facts) -> None:
     """Apply a measure to queries, keys and values, save its picture and figures, and print the means."""
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study
@@ -155,7 +155,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     show(result, "\n".join(text))
 
 
-def _projections(name: str, options: Mapping[str, Any]) -> Projections:
+def _projections(name: str, options: Facts) -> Projections:
     """Return the data to analyse; raise UsageError unless RUN or --gaussian is given."""
     from kmip_data.models.analysis.study import gaussian_projections, record_run
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import csv_of, saved_paths, show, table
+from kmip_data.cli.shared.output import Facts, csv_of, saved_paths, show, table
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -162,16 +164,14 @@ def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
     return list(dict.fromkeys(methods.replace(" ", "").split(",")))
 
 
-def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
+def _table(setting: str, cells: list[Measurement], paper: Facts | None) -> str:
     """Return methods against sizes, with growth and memory per node; the paper's figures below."""
     from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})
     rows = []
-    by_method: dict[str, dict[int, Measurement]] = {}
-    for cell in cells:
-        by_method.setdefault(cell.method, {})[cell.n] = cell
-    for method, by_size in by_method.items():
+    for method, measured in groupby(cells, key=attrgetter("method")):
+        by_size = {cell.n: cell for cell in measured}
         timed = []
         peaks = []
         for n, cell in by_size.items():
@@ -200,7 +200,7 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
     return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
-def _stage_table(cells: list[Measurement], paper: Any) -> str:
+def _stage_table(cells: list[Measurement], paper: Facts | None) -> str:
     """Return stages against methods, each with its share of the step, and the paper's passes."""
     from kmip_data.models.profiling.breakdown import (
         FORWARD,

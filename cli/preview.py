@@ -177,17 +177,13 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
 
 def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
     """Return the source pictures of the records, as far as they still exist."""
-    from kmip_data.manifest import dataset_names
     from kmip_data.pipelines.base import pipeline_of
     from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
 
     card = build.card
-    if card.manifest not in dataset_names():
-        return {}
     pictures = {}
     missing = []
     pipeline = pipeline_of(card)
-    assert pipeline is not None, "a shipped dataset has one"
     if not isinstance(pipeline, OwnSuperpixelPipeline):
         return {}
     recorded = pipeline.pictures(card, home.raw / card.dataset, keys)

@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home as Home  # noqa: PLC0414 -- commands annotate with it
 
 
-def read_table(name: str) -> dict[str, Any]:
-    """Read ``manifests/tables/<name>.toml``, without the imports of :mod:`kmip_data.manifest`."""
+def examples() -> dict[str, list[str]]:
+    """Read the examples of every command, without the imports of :mod:`kmip_data.manifest`."""
     import tomllib
     from importlib import resources
 
-    return tomllib.loads(
-        (resources.files("kmip_data.manifests.tables") / f"{name}.toml").read_text("utf-8")
-    )
+    file = resources.files("kmip_data.manifests.tables") / "examples.toml"
+    return tomllib.loads(file.read_text("utf-8"))
 
 
 def _refuse_torch_of_cpu() -> None:
@@ -113,7 +112,7 @@ class Command(click.Command):
                 ) from None
             raise
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command; a GPU for a PyTorch without them is refused before that is imported.
 
         ``--json`` is for what prints the result alone.
@@ -127,7 +126,7 @@ class Command(click.Command):
         """Write the examples unwrapped, so that they can be copied."""
         program, _, name = ctx.command_path.partition(" ")
         with formatter.section("Examples"):
-            for line in read_table("examples").get(name or program, ()):
+            for line in examples().get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 
@@ -161,7 +160,7 @@ class Group(Command, click.Group):
         return super().resolve_command(ctx, args)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 MOST_NUMBERS = 10_000  #: in one list
 
 
@@ -214,7 +213,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 
     def convert(
         self,
-        value: Any,
+        value: object,
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> str:
@@ -373,13 +372,15 @@ archive_options = several(
         help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )  # fmt: skip
-offline_option = click.option(
-    "--offline",
-    is_flag=True,
-    help="Never use the network: needs a finished build or fetched raw files.",
-)
 #: Where raw files come from.
-raw_options = several(archive_options, offline_option)
+raw_options = several(
+    archive_options,
+    click.option(
+        "--offline",
+        is_flag=True,
+        help="Never use the network: needs a finished build or fetched raw files.",
+    ),
+)
 
 
 class LocalPath(click.Path):
@@ -422,7 +423,7 @@ def number_option(
     help: str | None = None,  # noqa: A002 -- click's word
     default: int | None = None,
     *,
-    type: click.ParamType[Any] | None = None,  # noqa: A002
+    type: click.IntRange | click.FloatRange | None = None,  # noqa: A002
 ) -> Callable[[F], F]:
     """Make an option for a number; its default, if any, is shown."""
     kind = type or Integer(min=1)

@@ -14,7 +14,7 @@ from kmip_data.models.training.metrics import all_metrics, is_share
 
 Row = Mapping[str, Any]
 #: Analysis -> title, label and maximum of the y axis, and label, colour and style of each curve.
-STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]]] = {
+STUDIES = {
     "approximation": (
         "k-MIP against full attention",
         "mean L2 distance to the output of full attention",

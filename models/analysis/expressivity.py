@@ -249,7 +249,7 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
         encoding = POSITIONAL[positional].encoding
         equal = [name for name in plain if seg_wl(pairs[name], encoding).separated is None]
         for kind in ATTENTION:
-            attention: dict[str, Any] = {"kind": kind}
+            attention: dict[str, object] = {"kind": kind}
             if kind == "k-mip":
                 attention["k"] = (1, 3, 10)
             config = ModelConfig.model_validate(

@@ -149,7 +149,7 @@ def draw_sweep(
     from matplotlib.ticker import EngFormatter
 
     figure = new_figure(13, 10, title=title)
-    curves: dict[str, Any] = {}  # one legend: four would hide curves
+    curves: dict[str, object] = {}  # one legend: four would hide curves
     plots = product(AXES, SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
         key, scale, ylabel, unit = AXES[quantity]
@@ -244,7 +244,7 @@ class Measurer:
             status="ok",
             forward=tuple(map(sum, zip(*passes.values(), strict=True))),
             backward=backward,
-            peak_bytes=peak and peak.bytes,
+            peak_bytes=None if peak is None else peak.bytes,
             stages=stages if protocol.stages else {},
         )
 
@@ -429,7 +429,7 @@ class _Worker:
         self._connection.poll(START)
         self._connection.recv()
 
-    def _exchange(self, question: tuple[Any, ...], seconds: float) -> Any:
+    def _exchange(self, question: tuple[object, ...], seconds: float) -> Any:
         """Ask and wait; raise TimeoutError, or EOFError or OSError if the process has ended."""
         self._connection.send(question)
         if not self._connection.poll(seconds):

@@ -7,7 +7,6 @@ import itertools
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -51,7 +50,7 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     clock = StageClock(loop.device)
     graphs = list[int]()
 
-    def timed(batch: Any, *given: Any, **moment: bool) -> Any:
+    def timed(batch: object, *given: object, **moment: bool) -> object:
         learned = learn(batch, *given, **moment)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)

@@ -10,7 +10,7 @@ import functools
 import re
 import statistics
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -64,7 +64,7 @@ class Ours(Strict):
 
     @model_validator(mode="after")
     def _one_value_a_seed(self) -> Ours:
-        lists: list[tuple[Any, ...]] = [
+        lists: list[tuple[object, ...]] = [
             self.splits,
             self.val,
             self.test,
@@ -144,7 +144,7 @@ def row_of_result(result: RunResult) -> Ours | None:
     return None
 
 
-def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
+def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], str]:
     """Compare each seed of ``summary`` with ``row``; return the comparison as a dictionary and as text.
 
     A seed is *equal* where test metric and SHA-256 of the weights are those of the row or, in a run

@@ -126,7 +126,7 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
     budget = base.model.parameter_budget
     if budget:
         chosen["model.parameter_budget"] = budget
-        width = chosen["model.hidden_dim"]
+        width = config.model.hidden_dim
         count = result.num_parameters
         # Parameters grow at most quadratically with the width: one more step exceeds the budget.
         step = math.lcm(config.model.attention.multiple, config.model.local.multiple)
@@ -163,7 +163,7 @@ def _text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

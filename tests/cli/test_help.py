@@ -14,7 +14,8 @@ from support.cli import done, kmip, python
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
-from kmip_data.cli.shared.commands import number_list, read_table
+from kmip_data.cli.shared.commands import examples as read_examples
+from kmip_data.cli.shared.commands import number_list
 from kmip_data.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +96,7 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
     )
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
-    failed, examples = [], read_table("examples")
+    failed, examples = [], read_examples()
     for name, line in COMMANDS.items():
         outcome, command = kmip(name, "--help"), root.get_command(None, name)
         sound = outcome.code == 0 and outcome.out == kmip(name, "-h").out and examples[name]
