@@ -33,7 +33,7 @@ from kmip_data.drawing.style import look, new_figure, save, styled
 from kmip_data.errors import KmipDataError
 from kmip_data.models.profiling.breakdown import stages_of
 from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method, pad
-from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
+from kmip_data.runtime.memory import bound_memory, is_out_of_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
 
 Setting = Literal["inference", "training"]
@@ -349,7 +349,7 @@ START = 120.0  #: seconds allowed for loading libraries
 EXIT = 10.0  #: seconds allowed for an idle process to exit: KeOps writes its cache
 COMPILE = 30.0  #: extra seconds per cell, for compiling
 METHOD = "spawn"  #: start method: without the threads and memory of this process
-ROOM = 2**30  #: bytes of address space beyond the limit, for threads and compiled code
+ROOM = 2**30  #: bytes beyond the limit, for threads and compiled code
 MEMORY = {-6, -9}  #: exit codes for lack of memory: an allocator aborts, or the system kills
 
 
@@ -488,12 +488,9 @@ def _limit_memory(limit: int, device_type: str) -> None:
 
     A GPU driver reserves far more address space than it uses: there only the second applies.
     """
-    try:
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-        import resource
-    except (OSError, ImportError):
+    if sys.platform != "linux":
         return
-    if device_type == "cpu" and sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-        bound = pages * os.sysconf("SC_PAGE_SIZE") + limit + ROOM
-        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    if device_type == "cpu":
+        bound_memory(psutil.Process().memory_info().data + limit + ROOM)
