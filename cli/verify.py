@@ -47,7 +47,8 @@ def command(
     finished run the digests are checked. A sound folder of an earlier version is adopted: it gets
     the marker without which no command changes it.
     """
-    from kmip_data.builds.verify import verify_build
+    from kmip_data.builds.verify import unlike_published, verify_build
+    from kmip_data.files.changes import build_content, content_of, mark
     from kmip_data.format.card import read_card
 
     source = build_or_run(target, home, sample=sample)
@@ -64,12 +65,17 @@ def command(
 
         rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)
-    if report.ok:
-        _adopt(path)
+    if report.ok and content_of(path) is None:  # of an earlier version
+        with contextlib.suppress(UsageError):  # its folder may be read-only
+            mark(path, build_content(read_card(path).key))
     # Digests of a damaged build differ anyway: the damage is reported.
     compared = published and report.ok
-    if compared:
-        _refuse_unlike_published(path)
+    unlike = unlike_published(read_card(path)) if compared else None
+    if unlike:
+        raise CheckFailed(
+            f"{path} is sound, but not the published build: {', '.join(unlike)}.",
+            next="compare the versions of numpy, h5py and scipy with those of the constraints file",
+        )
 
     text = []
     if rebuilt:
@@ -94,7 +100,7 @@ def command(
         "repaired": rebuilt,
         "remarks": report.remarks,
     }
-    show(result, "\n".join([*text, *report.remarks]))
+    show(result, *text, *report.remarks)
     if report.ok:
         return
 
@@ -111,35 +117,20 @@ def command(
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
 
 
-def _refuse_unlike_published(path: Path) -> None:
-    from kmip_data.builds.verify import unlike_published
-    from kmip_data.format.card import read_card
-
-    unlike = unlike_published(read_card(path))
-    if unlike:
-        raise CheckFailed(
-            f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-            next="compare the versions of numpy, h5py and scipy with those of the constraints file",
-        )
-
-
-def _adopt(path: Path) -> None:
-    """Put a marker into a sound build of an earlier version, if its folder can be written to."""
-    from kmip_data.files.changes import build_content, content_of, mark
-    from kmip_data.format.card import read_card
-
-    if content_of(path) is None:
-        with contextlib.suppress(UsageError):
-            mark(path, build_content(read_card(path).key))
-
-
 def _verify_run(run: Path) -> None:
-    """Check the files of a finished run by its result."""
-    from kmip_data.cli.shared.belongings import adopt
+    """Check the files of a finished run by its result; a sound one gets the marker of a run."""
+    from kmip_data.files.changes import mark
+    from kmip_data.files.reading import sha256_file
+    from kmip_data.models.training.run.folder import RUN, read_result
 
-    problems = adopt(run)
-    text = "" if problems else f"{run} is sound."
-    show({"path": run, "ok": not problems, "problems": problems}, text)
+    problems = []
+    for name, digest in read_result(run).files.items():
+        if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
+            problems.append(f"{name}: another content")
+    if not problems:
+        mark(run, RUN)
+    text = [] if problems else [f"{run} is sound."]
+    show({"path": run, "ok": not problems, "problems": problems}, *text)
     if problems:
         raise CheckFailed(
             f"{run} is broken.",

@@ -14,9 +14,8 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
-from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME
-from kmip_data.models.training.run.folder import RUN, files_of_run, read_result
+from kmip_data.models.training.run.folder import files_of_run
 from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
@@ -162,17 +161,3 @@ def remove(items: Sequence[Belonging]) -> None:
     for item in items:
         path = PurePosixPath(item.path.relative_to(item.top).as_posix())
         files.remove_files(item.top, [], folders=[str(path), *map(str, path.parents[:-1])])
-
-
-def adopt(run: Path) -> list[str]:
-    """Put a marker into the folder of a finished run of an earlier version that is sound.
-
-    Returns what is wrong with it.
-    """
-    problems = []
-    for name, digest in read_result(run).files.items():
-        if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
-            problems.append(f"{name}: another content")
-    if not problems:
-        files.mark(run, RUN)
-    return problems
