@@ -152,7 +152,7 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
         "curves": curves,
         "saved": saved or [],
     }
-    show(result, "\n".join(text))
+    show(result, *text)
 
 
 def _projections(name: str, options: Facts) -> Projections:
@@ -272,7 +272,7 @@ def influence_of_k(
         "notes": notes,
         "saved": saved or [],
     }
-    show(result, "\n".join(text))
+    show(result, *text)
 
 
 def _mean(row: Facts, name: str) -> str | None:

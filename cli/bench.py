@@ -19,7 +19,6 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kmip_data.builds.home import Home
     from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
 
@@ -149,7 +148,7 @@ def attention(
     if paper is not None:
         text.append(f"A100: figures of the paper, not of this machine ({paper['source']})")
     result = {"machine": machine_line(), "what": conditions, "cells": rows}
-    show(result, "\n".join(text))
+    show(result, *text)
 
 
 def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
@@ -259,7 +258,7 @@ def _time(cell: Measurement) -> str:
 @shared.keys_option("Configuration key, as in `train`.")
 @shared.work_options
 def train(
-    target: str, models: str, overrides: tuple[str, ...], home: Home, quiet: bool,
+    target: str, models: str, overrides: tuple[str, ...], home: shared.Home, quiet: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Time the training steps of models.
@@ -319,7 +318,7 @@ def train(
         "data": first_data.description,
         "models": list(map(asdict, paces)),
     }
-    show(result, "\n".join(text))
+    show(result, *text)
 
 
 def pace_table(paces: list[Pace]) -> str:

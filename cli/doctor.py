@@ -52,18 +52,18 @@ def command(home: Home) -> None:
         "HDF5": _filters(),
         "Home": _home(home),
     }
-    keys = ("section", "name", "status", "detail")
     findings = []
     text = []
     wrong = []
     for section, lines in sections.items():
         text.append(section)
         for name, status, detail in lines:
-            findings.append(dict(zip(keys, (section, name, status, detail), strict=True)))
+            finding = {"section": section, "name": name, "status": status, "detail": detail}
+            findings.append(finding)
             text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 wrong.append(f"{name}: {detail}")
-    show({"ok": not wrong, "findings": findings}, "\n".join(text))
+    show({"ok": not wrong, "findings": findings}, *text)
     if wrong:
         raise CheckFailed(
             f"{counted(len(wrong), 'check')} failed.", found="; ".join(wrong), next="repair these"
@@ -118,9 +118,8 @@ def _version(package: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, so that 2.10 compares above 2.9."""
-    leading = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in leading[0].split(".")) if leading else ()
+    """Return the numbers of a version, so that 2.10 compares above 2.9."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def _devices() -> Iterator[tuple[str, str, str]]:

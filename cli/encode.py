@@ -73,4 +73,4 @@ def command(
     names = ", ".join(f'"{column["name"]}"' for column in columns)
     text.append(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
     result = {"path": build.path, "dataset": build.card.dataset, "columns": columns}
-    show(result, "\n".join(text))
+    show(result, *text)

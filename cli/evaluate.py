@@ -44,7 +44,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
             header = ["edges to its answer, test", "nodes", bands.metric]
             rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
             lines.append(f"\n{table(header, list(rows))}")
-    show(result, "\n".join(lines))
+    show(result, *lines)
     evaluation.check()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,9 +11,6 @@ from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import located
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 
 @click.command(cls=DatasetCommand)
@@ -34,7 +31,7 @@ def command(
     to: Any,
     output: Path | None,
     sample: bool,
-    home: Home,
+    home: shared.Home,
     quiet: bool,
 ) -> None:
     """Write a build as Parquet or PyTorch Geometric files.
@@ -47,7 +44,5 @@ def command(
     build = resolve(target, home, sample=sample)
     folder = located(output or Path(f"{build.path.name}-{to}"), "folder")
     parts = export(build, to, folder, quiet=quiet)
-    show(
-        {"path": folder, "format": to, "parts": parts},
-        "\n".join(map(str, parts.values())),
-    )
+    result = {"path": folder, "format": to, "parts": parts}
+    show(result, *map(str, parts.values()))

@@ -74,7 +74,7 @@ def command(home: Home) -> None:
     if sizes:
         rows = [[name, kind, human_bytes(size)] for name, kind, size in sizes]
         text.append(table(["folder", "what", "disk"], rows))
-    show(result, "\n".join(text))
+    show(result, *text)
 
 
 def _datasets() -> tuple[list[dict[str, object]], str]:

@@ -35,7 +35,6 @@ MOST = 16  #: records in one picture
 #: and 10⁷.
 NODE_BYTES = 500
 DRAWN_BYTES = 1_500
-Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 
 
 @click.command(cls=DatasetCommand)
@@ -73,9 +72,7 @@ def command(
         check_output(output, force=force)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
     with chosen(style):
-        draw, facts = view_of(
-            build, records=records, part=part, pictures=partial(pictures_of, build, home)
-        )
+        draw, facts = view_of(build, records=records, part=part, home=home)
         picture = output or default_output(build.path / "preview.png", force=force)
         draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
@@ -87,15 +84,15 @@ def view_of(
     *,
     records: str | None = None,
     part: str | None = None,
-    pictures: Pictures | None = None,
+    home: Home | None = None,
 ) -> tuple[Callable[[Path], None], Facts]:
     """Return a function that draws to a path, and the JSON description of the picture.
 
     The picture is the map of a city, or chosen records of any other build: ``records`` are
     positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by
-    default three, evenly spread. ``pictures`` gives, by the key of a record, the picture it was
-    made from, (H, W, 3) uint8, which is drawn below its nodes. Raises ``UsageError`` where an
-    argument has no meaning for this build, or names no records.
+    default three, evenly spread. The pictures that superpixels were made from, if they are in
+    ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
+    for this build, or names no records.
     """
     from kmip_data.drawing.maps import (
         ATTRIBUTION,
@@ -132,9 +129,8 @@ def view_of(
 
     def draw(path: Path) -> None:
         drawings = [drawing_of(dataset, position) for position in chosen]
-        # Of superpixels, the pictures that they were made from, if they were not removed.
-        if pictures is not None:
-            below = pictures([drawing.key for drawing in drawings])
+        if home is not None:
+            below = pictures_of(build, home, [drawing.key for drawing in drawings])
             for number, drawing in enumerate(drawings):
                 if drawing.key in below:
                     drawings[number] = replace(drawing, picture=below[drawing.key])

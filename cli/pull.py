@@ -63,4 +63,4 @@ def command(
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
         step = f"info {folder}"
     text.append(f"Next: kmip-data {step}")
-    show(result, "\n".join(text))
+    show(result, *text)

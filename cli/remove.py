@@ -60,5 +60,5 @@ def command(
             names = sorted(path.name for path in folder.path.iterdir())
         if names:
             notes.append(f"left in {folder.path}, not of kmip-data or pinned: {some(names)}")
-    text = "\n".join([f"Removed {human_bytes(total)}.", *notes])
-    show({"home": home.root, "removed": removed}, text)
+    result = {"home": home.root, "removed": removed}
+    show(result, f"Removed {human_bytes(total)}.", *notes)

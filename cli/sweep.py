@@ -254,7 +254,7 @@ def _print(
         result["results"], report = _results(done)
         result["chosen"], best = _chosen(cells) if plan.choose else ([], [])
         text += [*report, *best]
-    show(result, "\n".join(text))
+    show(result, *text)
 
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0]['reason']}"

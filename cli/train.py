@@ -172,15 +172,15 @@ def command(
         return
 
     # 2. Results, and the command that measures the first run.
-    runs = "\n".join(f"run  {run}" for run in summary.runs)
-    text = f"{summary.table()}\n\n{runs}\nNext: {_evaluation(summary)}"
+    text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
+    text.append(f"Next: {_evaluation(summary)}")
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced
 
         data["reproduced"], compared = check_reproduced(row, summary)
-        text = f"{compared}\n\n{text}"
-    show(data, text)
+        text.insert(0, f"{compared}\n")
+    show(data, *text)
 
 
 def _settings_of(row: Ours, stop_after: int | None) -> Facts:

@@ -386,15 +386,10 @@ raw_options = several(
 class LocalPath(click.Path):
     """A path on this machine: an address would become a folder ``s3:``."""
 
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Any:
+    def convert(self, value: Any, *context: Any) -> Any:
         """Return the path; raises ``UsageError`` where it is an address."""
         located(value, "path")
-        return super().convert(value, param, ctx)
+        return super().convert(value, *context)
 
 
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")

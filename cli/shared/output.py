@@ -71,12 +71,12 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(WANTS_JSON))
 
 
-def show(result: Mapping[str, object], text: str) -> None:
-    """Print the result of a command: as one JSON object, or as text, unless that is empty."""
+def show(result: Mapping[str, object], *lines: str) -> None:
+    """Print the result of a command: as one JSON object, or as lines, where there are any."""
     if wants_json():
         print_json(result)
-    elif text:
-        click.echo(text)
+    elif lines:
+        click.echo("\n".join(lines))
 
 
 def _plain(value: object) -> object:
