@@ -181,9 +181,9 @@ def explain(error: Exception) -> errors.KmipDataError | None:
         context = getattr(error, "ctx", None) or click.Context(root, info_name=PROGRAM)
         step = f"{context.command_path} --help"
         # Many options of other programs are keys here, such as --lr.
-        takes_keys = any("--set" in param.opts for param in context.command.params)
+        takes_keys = any(param.name == "overrides" for param in context.command.params)
         if isinstance(error, click.NoSuchOption) and takes_keys:
-            step += ", or --set KEY=VALUE"
+            step = f"--set {_key_of(error.option_name)}=VALUE, or {step}"
         usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
@@ -207,6 +207,16 @@ def explain(error: Exception) -> errors.KmipDataError | None:
             next="another path, --home or --output",
         )
     return None
+
+
+def _key_of(option: str) -> str:
+    """Return the key of a configuration whose last part an option is, ``KEY`` where none is."""
+    from kmip_data.models.training.config.overrides import documented_keys
+
+    name = option.partition("=")[0].lstrip("-").replace("-", "_")
+    keys = [key.name for key in documented_keys() if key.name.rpartition(".")[2] == name]
+    # That of a section before those of its parts: model.dropout, not model.attention.dropout.
+    return min(keys, key=lambda key: key.count("."), default="KEY")
 
 
 def _unknown(error: Exception) -> errors.KmipDataError:

@@ -209,14 +209,20 @@ def _evaluation(summary: Summary) -> str:
 
 
 def _check_targets(config: RunConfig, home: Home) -> None:
-    """Refuse a finished build without targets or split.
+    """Refuse wrong parameters of a shipped dataset, and a finished build without targets or split.
 
-    One that is missing is only known when it is built.
+    Those of one that is missing are only known when it is built.
     """
     from kmip_data.format.targets import learned_column
+    from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.pipelines.base import check_params, load_pipeline
     from kmip_data.pipelines.find import find
 
     data = config.data
+    if data.dataset in dataset_names():
+        pipeline = load_pipeline(load_manifest(data.dataset))
+        check_params(pipeline.Params, data.parameters, data.dataset)
+        check_params(pipeline.SplitParams, data.split, data.dataset)
     try:
         build = find(data.dataset, data.parameters, home=home, sample=data.sample)
     except KmipDataError:

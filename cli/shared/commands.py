@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,24 +32,6 @@ def examples() -> dict[str, list[str]]:
 
     file = resources.files("kmip_data.manifests.tables") / "examples.toml"
     return tomllib.loads(file.read_text("utf-8"))
-
-
-def _refuse_torch_of_cpu() -> None:
-    """Raise ``UsageError`` where PyTorch was built for the CPU, by its version.
-
-    Others look at the machine.
-    """
-    from importlib import metadata
-
-    try:
-        version = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return
-    if version.endswith("+cpu"):
-        raise UsageError(
-            f"A GPU cannot be had: PyTorch {version} is built for the CPU.",
-            next="kmip-data doctor, or --device cpu",
-        )
 
 
 class Command(click.Command):
@@ -96,30 +77,9 @@ class Command(click.Command):
             with formatter.section(title):
                 formatter.write_dl(list(filter(None, records)))
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line; an unknown option that is a key ends in an error that says so."""
-        line = [*args]
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = ctx.command_path.partition(" ")[2]
-            option = error.option_name.partition("=")[0]
-            if any(param.name == "overrides" for param in self.params) and (key := _key_of(option)):
-                typed = re.search(rf"{re.escape(option)}[= ]([^-']\S*|'[^']*')", shlex.join(line))
-                value = typed[1] if typed else "VALUE"
-                raise UsageError(
-                    f"{name} has no {option}: it is a key.", next=f"--set {key}={value}"
-                ) from None
-            raise
-
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a GPU for a PyTorch without them is refused before that is imported.
-
-        ``--json`` is for what prints the result alone.
-        """
+        """Run the command; ``--json`` is for what prints the result alone."""
         ctx.meta[WANTS_JSON] = ctx.params.pop("as_json", False)
-        if ctx.params.get("device") == "cuda":
-            _refuse_torch_of_cpu()
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -129,16 +89,6 @@ class Command(click.Command):
             for line in examples().get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
-
-
-def _key_of(option: str) -> str:
-    """Return the key of a configuration whose last part an option is, nothing where none is."""
-    from kmip_data.models.training.config.overrides import documented_keys
-
-    name = option.lstrip("-").replace("-", "_")
-    keys = [key.name for key in documented_keys() if key.name.rpartition(".")[2] == name]
-    # That of a section before those of its parts: model.dropout, not model.attention.dropout.
-    return min(keys, key=lambda key: key.count("."), default="")
 
 
 class Group(Command, click.Group):

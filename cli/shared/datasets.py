@@ -60,24 +60,6 @@ class DatasetCommand(Command):
         for store in stores:
             self.params += [_kept(store, name) for name in TYPED[store]]
 
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the command.
-
-        What is wrong for a shipped dataset is refused before PyTorch is imported.
-        """
-        from kmip_data.manifest import dataset_names, load_manifest
-        from kmip_data.pipelines.base import check_params, load_pipeline
-
-        records = ctx.meta.get(RECORDS, {})
-        splits = ctx.meta.get(SPLITS, {})
-        names = map(ctx.params.get, ("dataset", "target", "name"))
-        name = next(filter(None, names), None)
-        if (records or splits) and name in dataset_names():
-            pipeline = load_pipeline(load_manifest(str(name)))
-            check_params(pipeline.Params, records, str(name))
-            check_params(pipeline.SplitParams, splits, str(name))
-        return super().invoke(ctx)
-
 
 def _kept(store: str, name: str) -> click.Option:
     """Make an option that stores its value in ``ctx.meta[store][parameter]``."""

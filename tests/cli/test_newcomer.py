@@ -134,8 +134,6 @@ def test_refusals_that_need_no_torch_do_not_import_it(home, tmp_path, monkeypatc
         ("predict", "mine", "--output", tmp_path / "x.h5"): "next: --output",
         ("train", tmp_path / "unlabelled"): "it has no targets",
     }
-    if torch.__version__.endswith("+cpu"):
-        cases["train", "helsinki", "--device", "cuda"] = "is built for the CPU."
     for line, words in cases.items():
         assert words in python("-c", EARLY, *line, code=2).err
 
