@@ -35,13 +35,10 @@ from kmip_data.models.training.run.folder import metrics_columns, title_of
 
 MOST_CHANGES = 2  #: of a row that its name in a legend has
 POINTS = 5.0  #: between a point and its label, across and up
-UNITS = {"ms": 1 / 3_600_000, "s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
-#: Durations at an axis: decades of a unit, and steps between them.
-TIMES = ("10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h", "1000 h")
-DECADES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-SIXTIETHS = (1, 2, 5, 10, 20, 30, 45)
-STEPS = {"ms": DECADES, "s": SIXTIETHS, "min": SIXTIETHS, "h": DECADES}
-TIMES_IN_DETAIL = [f"{count} {unit}" for unit, counts in STEPS.items() for count in counts]
+#: Unit -> its hours, and how many are written in the next one.
+UNITS = {"ms": (1 / 3_600_000, 1000), "s": (1 / 3600, 60), "min": (1 / 60, 60), "h": (1.0, 10_000)}
+DECADES = (1, 10, 100, 1000)  #: counts of a unit at an axis
+STEPS = (1, 2, 5, 10, 20, 30, 50, 100, 200, 500)  #: the same where few decades are in view
 Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
 
 
@@ -316,13 +313,12 @@ def _time_ticks(axis: Axes) -> None:
     from matplotlib.ticker import NullLocator
 
     low, high = axis.get_view_interval()
-    for times in (TIMES, TIMES_IN_DETAIL):
+    for counts in (DECADES, STEPS):
         seen = {}
-        for text in times:
-            count, unit = text.split()
-            hours = int(count) * UNITS[unit]
-            if low <= hours <= high:
-                seen[text] = hours
+        for unit, (hours, limit) in UNITS.items():
+            for count in counts:
+                if count < limit and low <= count * hours <= high:
+                    seen[f"{count} {unit}"] = count * hours
         if len(seen) > 2:
             break
     if len(seen) < 2:  # between two steps: the ends themselves
