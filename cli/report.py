@@ -88,8 +88,7 @@ def command(
         say(notice)
 
     if form == "html":
-        sheets = list(map(sheet_of, tables))
-        text = page_of("kmip-data report", home.root, sheets, tables, notices)
+        text = page_of(tables, home.root, notices)
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":

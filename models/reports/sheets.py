@@ -262,19 +262,13 @@ def _difference(row: Row, name: str) -> str:
     return text.replace("-", "−")
 
 
-def page_of(
-    title: str,
-    home: Path,
-    sheets: Sequence[Sheet],
-    tables: Sequence[Table],
-    notices: Sequence[str],
-) -> str:
-    """Return the page: each sheet, followed by the plots of its table."""
+def page_of(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
+    """Return the page: the sheet of each table, followed by its plots."""
     # The script is embedded: the page works as a single file, offline.
     page = template("kmip_data.drawing", "report.html").render(
-        title=title,
+        title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
-        sections=[(sheet, pictures_of(table)) for sheet, table in zip(sheets, tables, strict=True)],
+        sections=[(sheet_of(table), pictures_of(table)) for table in tables],
         columns=COLUMNS,
         notices=notices,
         script=asset("kmip_data.drawing", "report.js"),
