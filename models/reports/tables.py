@@ -348,9 +348,15 @@ def _published(run: Run, mean: float) -> Row:
     ours = None
     if all(change.startswith("training.epochs=") for change in run.changes):
         ours = row_of_result(result)
-    columns: Row = {
-        "paper": None,
-        "paper_std": None,
+    scale = 0.01 if is_share(result.metric) else 1  # the paper states percent
+    published = None
+    deviation = None
+    if paper is not None:
+        published = scale * paper.mean
+        deviation = paper.std and scale * paper.std
+    return {
+        "paper": published,
+        "paper_std": deviation,
         "paper_runs": paper and paper.runs,
         "leaderboard": board and board.mean,
         "leaderboard_std": board and board.std,
@@ -359,16 +365,8 @@ def _published(run: Run, mean: float) -> Row:
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
         "ours_runs": ours and len(ours.runs),
-        "to_paper": None,
+        "to_paper": mean - published if published is not None and run.exact else None,
     }
-    if paper is not None:
-        scale = 0.01 if is_share(result.metric) else 1  # the paper states percent
-        columns["paper"] = scale * paper.mean
-        if paper.std is not None:
-            columns["paper_std"] = scale * paper.std
-        if run.exact:
-            columns["to_paper"] = mean - scale * paper.mean
-    return columns
 
 
 def _digest(run: Run) -> str:
