@@ -67,6 +67,8 @@ def command(full: bool, folder: str) -> None:
 def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
+    from kmip_data.models.profiling.measuring import Measurer, Protocol
+    from kmip_data.models.profiling.methods import Shape, get_method
     from kmip_data.models.training.run.folder import find_run, read_result
     from kmip_data.pipelines.find import find
 
@@ -111,11 +113,14 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
         click.echo(error.what)
         last = f"The map of the city: {error.parts['next']}, then kmip-data demo again."
 
-    # 3. Time k-MIP and full attention.
+    # 3. Time forward passes of k-MIP and full attention on the CPU.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
     times = []
     rows = []
-    for n, ours, theirs in _attention_times():
+    measurer = Measurer(Shape(), Protocol(repeats=2))
+    for n in SIZES:
+        cells = [measurer.cell(get_method(name), "inference", n) for name in ("auto", "full")]
+        ours, theirs = (cell.seconds or 0.0 for cell in cells)
         times.append({"nodes": n, "kmip": ours, "full": theirs})
         rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])
     header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in SHOWN[1:])]
@@ -136,18 +141,6 @@ What does not help: attention on the streets of Helsinki (docs/results.md; kmip-
         "page": page,
     }
     return result, text
-
-
-def _attention_times() -> list[tuple[int, float, float]]:
-    """Return number of nodes, seconds of k-MIP and of full attention: forward passes on the CPU."""
-    from kmip_data.models.profiling.measuring import Measurer, Protocol
-    from kmip_data.models.profiling.methods import Shape, get_method
-
-    def seconds(name: str, n: int) -> float:
-        return measurer.cell(get_method(name), "inference", n).seconds or 0.0
-
-    measurer = Measurer(Shape(), Protocol(repeats=2))
-    return [(n, seconds("auto", n), seconds("full", n)) for n in SIZES]
 
 
 def _run(home: shared.Home, line: str, title: str = "") -> None:
