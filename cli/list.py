@@ -67,9 +67,10 @@ def command(home: Home) -> None:
     damage = "has a card that is damaged or of a newer version"
     text += [f"unreadable: {path} {damage}" for path in unreadable]
     for entry in unfinished:
-        of_all = "" if entry.shards is None else f"{entry.finished} of "
-        shards = counted(entry.finished if entry.shards is None else entry.shards, "shard")
-        text.append(f"unfinished: {entry.path} has {of_all}{shards}")
+        shards = counted(entry.finished, "shard")
+        if entry.shards is not None:
+            shards = f"{entry.finished} of {counted(entry.shards, 'shard')}"
+        text.append(f"unfinished: {entry.path} has {shards}")
     text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     if sizes:
         rows = [[name, kind, human_bytes(size)] for name, kind, size in sizes]

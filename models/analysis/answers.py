@@ -337,21 +337,14 @@ def draw_by_distance(
         across = steps + APART * (number - (len(runs) - 1) / 2)
         values = np.array(run.values)
         color = look().palette[number % CYCLE]
-        style = {"color": color, "zorder": 3 + len(runs) - number}
-        axes.plot(
-            across[many],
-            values[many],
-            marker=marker,
-            markersize=6,
-            label=name,
-            **style,
-        )
-        hollow = {"marker": marker, "linestyle": "none", "markerfacecolor": look().ground}
+        order = 3 + len(runs) - number
+        style = {"color": color, "marker": marker, "markersize": 6, "zorder": order}
+        axes.plot(across[many], values[many], label=name, **style)
         axes.plot(
             across[~many],
             values[~many],
-            markersize=6,
-            **hollow,
+            linestyle="none",
+            markerfacecolor=look().ground,
             **style,
         )
     labels = []

@@ -215,7 +215,7 @@ class Check(NamedTuple):
         return "order of nodes" if self.relabelled > EQUAL else "not bounded"
 
 
-def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) -> Iterator[Check]:
+def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4) -> Iterator[Check]:
     """Compare outputs of GPS networks in float64, with each attention, on each pair.
 
     The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools
@@ -223,7 +223,7 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
     ``draws`` random networks counts; the second graph of a pair is also relabelled.
     """
     # 1. Each pair, and both graphs relabelled, in one batch.
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = np.random.Generator(np.random.PCG64(0))
     fours = [_with_relabelled(pair, rng) for pair in pairs.values()]
     graphs = as_graphs(list(itertools.chain(*fours)))
     edges = torch.from_numpy(graphs.joined())
@@ -266,8 +266,7 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
                     batch[key.partition("/")[2]] = column
 
             # 3. A graph against the other one relabelled, and against itself relabelled.
-            seeds = range(seed, seed + draws)
-            outputs = _outputs(config, batch, seeds).reshape(draws, len(fours), 4, 3)
+            outputs = _outputs(config, batch, draws).reshape(draws, len(fours), 4, 3)
             first_to_second = np.abs(outputs[:, :, 0] - outputs[:, :, 3])
             to_itself = np.abs(outputs[:, :, :2] - outputs[:, :, 2:])
             largest = first_to_second.max((0, 2)).tolist()
@@ -290,10 +289,10 @@ def _with_relabelled(pair: Pair, rng: np.random.Generator) -> list[I64]:
     return [*pair, *relabelled]
 
 
-def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
+def _outputs(config: ModelConfig, batch: Data, draws: int) -> F64:
     """Return outputs (draws, G, 3); the networks pool the mean and the sum of the nodes, in turn."""
     outputs = []
-    for seed in seeds:
+    for seed in range(draws):
         pooling = "mean" if seed % 2 == 0 else "sum"
         pooled = config.model_copy(update={"pooling": pooling})
         with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -257,9 +257,7 @@ class Measurer:
         training: bool,
     ) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
-        work = draw(
-            self.shape, n, seed=hash((n, number)) & 0x7FFF_FFFF, device=self.protocol.device
-        )
+        work = draw(self.shape, n, seed=number, device=self.protocol.device)
         work = pad(work) if method.padded else work
         queries, keys, values = (
             tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors

@@ -7,7 +7,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -175,19 +175,10 @@ def _ours(backend: str) -> Method:
         _, indices = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)
         return indices
 
-    def unusable(device: str) -> str | None:
-        if backend == "auto":
-            return None
-        reason: str | None = get_backend(backend).unusable(device)
-        return reason
-
-    return Method(
-        name=backend,
-        search=search,
-        fused=fused,
-        padded=False,
-        unusable=unusable,
-    )
+    method = Method(name=backend, search=search, fused=fused, padded=False)
+    if backend == "auto":
+        return method
+    return replace(method, unusable=get_backend(backend).unusable)
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
