@@ -67,9 +67,15 @@ def command() -> None:
 @shared.json_option
 @shared.quiet_option
 def attention(
-    methods: str | None, max_n: float, device: str | None, breakdown: bool, save: str | None, force: bool,
-    quiet: bool, **shapes: Any,
-) -> None:  # fmt: skip
+    methods: str | None,
+    max_n: float,
+    device: str | None,
+    breakdown: bool,
+    save: str | None,
+    force: bool,
+    quiet: bool,
+    **shapes: Any,
+) -> None:
     """Repeat the paper's efficiency experiment on this machine.
 
     Measures time and peak memory of attention methods against the number of nodes, in inference and
@@ -258,9 +264,13 @@ def _time(cell: Measurement) -> str:
 @shared.keys_option("Configuration key, as in `train`.")
 @shared.work_options
 def train(
-    target: str, models: str, overrides: tuple[str, ...], home: shared.Home, quiet: bool,
+    target: str,
+    models: str,
+    overrides: tuple[str, ...],
+    home: shared.Home,
+    quiet: bool,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Time the training steps of models.
 
     Runs batches of the loop of `train`, several models in turn: seconds, graphs per second, memory,

@@ -64,9 +64,14 @@ class _Buildable(shared.Name):
 @shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
 @shared.work_options
 def command(
-    name: str, *, settings: tuple[str, ...], archives: tuple[Path, ...], sample: bool, home: Home,
+    name: str,
+    *,
+    settings: tuple[str, ...],
+    archives: tuple[Path, ...],
+    sample: bool,
+    home: Home,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Turn raw files into HDF5 shards.
 
     Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished

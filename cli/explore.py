@@ -45,9 +45,16 @@ MOST_EDGES = 1_000_000  #: of all records of a page but the first
 @shared.plugin_option
 @shared.look_options
 def command(
-    targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, force: bool,
-    no_open: bool, device: str | None, sample: bool, home: Home,
-) -> None:  # fmt: skip
+    targets: tuple[str, ...],
+    record: int | None,
+    part: str | None,
+    output: Path | None,
+    force: bool,
+    no_open: bool,
+    device: str | None,
+    sample: bool,
+    home: Home,
+) -> None:
     """Open an interactive page for a graph and its predictions.
 
     TARGET is a city, or a build: the page has its record --record and up to seven that follow. Of

@@ -55,9 +55,15 @@ DRAWN_BYTES = 1_500
 )  # fmt: skip
 @look_options
 def command(
-    target: str, records: str | None, part: str | None, output: Path | None, force: bool, style: str,
-    sample: bool, home: Home,
-) -> None:  # fmt: skip
+    target: str,
+    records: str | None,
+    part: str | None,
+    output: Path | None,
+    force: bool,
+    style: str,
+    sample: bool,
+    home: Home,
+) -> None:
     """Draw records of a build, or the map of a city.
 
     Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit
