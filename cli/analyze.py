@@ -177,7 +177,7 @@ def _projections(name: str, options: Facts) -> Projections:
 
 
 def _save_paths(
-    name: str, save: str | None, run: str | None = None, home: Any = None, *, force: bool
+    name: str, save: str | None, run: str | None, home: Home, *, force: bool
 ) -> tuple[Path, Path] | None:
     """Return the paths of picture and figures, None where neither ``save`` nor a run names a folder.
 
@@ -236,7 +236,7 @@ def influence_of_k(
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.running import folders_of
 
-    saved = _save_paths("influence-of-k", save, force=force)
+    saved = _save_paths("influence-of-k", save, None, home, force=force)
     runs, notes = read_runs(folders_of(names, home))
     tables, others = tables_of(runs)
     curves = []

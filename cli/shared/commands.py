@@ -333,13 +333,11 @@ raw_options = several(
 )
 
 
-class LocalPath(click.Path):
-    """A path on this machine: an address would become a folder ``s3:``."""
-
-    def convert(self, value: Any, *context: Any) -> Any:
-        """Return the path; raises ``UsageError`` where it is an address."""
-        located(value, "path")
-        return super().convert(value, *context)
+def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse an address, which would become a folder ``s3:``."""
+    if value is not None:
+        located(value)
+    return value
 
 
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -353,8 +351,8 @@ def path_option(
     **options: Any,
 ) -> Callable[[F], F]:
     """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
-    kind = LocalPath(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
-    return click.option(flag, *names, metavar=metavar, type=kind, **options)
+    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
+    return click.option(flag, *names, metavar=metavar, type=kind, callback=_local, **options)
 
 
 class Integer(click.IntRange):

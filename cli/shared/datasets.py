@@ -27,24 +27,24 @@ SPLITS = "kmip_data.splits"
 SOURCES = "kmip_data.sources"
 #: Parameters that are options: name -> type and help. Of which datasets they are, the dataset
 #: itself checks.
-TYPED: dict[str, dict[str, tuple[click.ParamType[Any], str]]] = {
+TYPED: dict[str, dict[str, tuple[type, str]]] = {
     RECORDS: {
-        "k": (click.INT, "Neighbours in the k-NN graph (keys per query: model.attention.k)."),
+        "k": (int, "Neighbours in the k-NN graph (keys per query: model.attention.k)."),
         "limit": (
-            click.INT,
+            int,
             "Use only N records, evenly spaced; for the sample of a city, its size.",
         ),
     },
     SPLITS: {
-        "split": (click.STRING, "Rule that draws the split."),
-        "split_seed": (click.INT, "Seed of the split rule."),
-        "test_area": (click.INT, "S3DIS: area whose blocks are the test set, 1 to 6."),
+        "split": (str, "Rule that draws the split."),
+        "split_seed": (int, "Seed of the split rule."),
+        "test_area": (int, "S3DIS: area whose blocks are the test set, 1 to 6."),
     },
     SOURCES: {
-        "recipe_name": (click.STRING, "Name of your own dataset."),
-        "place": (click.STRING, "city: name of a place in OpenStreetMap."),
-        "images": (click.STRING, "superpixels: folder of pictures."),
-        "masks": (click.STRING, "superpixels: folder of masks."),
+        "recipe_name": (str, "Name of your own dataset."),
+        "place": (str, "city: name of a place in OpenStreetMap."),
+        "images": (str, "superpixels: folder of pictures."),
+        "masks": (str, "superpixels: folder of masks."),
     },
 }
 
@@ -70,7 +70,7 @@ def _kept(store: str, name: str) -> click.Option:
         if value is not None:
             ctx.meta.setdefault(store, {})[parameter] = value
 
-    metavar = "N" if kind is click.INT else parameter.upper()
+    metavar = "N" if kind is int else parameter.upper()
     return click.Option(
         [OPTIONS.get(name, f"--{parameter}"), name],
         type=kind,

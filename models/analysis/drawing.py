@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from kmip_data.drawing.style import PALETTE, new_figure, percent, plain_ticks, save, styled
 from kmip_data.models.analysis.study import Study
+from kmip_data.models.reports.tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_share
 
-Row = Mapping[str, Any]
 #: Analysis -> title, label and maximum of the y axis, and label, colour and style of each curve.
 STUDIES = {
     "approximation": (

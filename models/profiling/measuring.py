@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -346,7 +347,7 @@ class Peak:
 START = 120.0  #: seconds allowed for loading libraries
 EXIT = 10.0  #: seconds allowed for an idle process to exit: KeOps writes its cache
 COMPILE = 30.0  #: extra seconds per cell, for compiling
-METHOD = "spawn"  #: start method: without the threads and memory of this process
+METHOD: Literal["spawn"] = "spawn"  #: start method: without the threads and memory of this process
 ROOM = 2**30  #: bytes beyond the limit, for threads and compiled code
 MEMORY = {-6, -9}  #: exit codes for lack of memory: an allocator aborts, or the system kills
 
@@ -396,8 +397,8 @@ class _Worker:
     def __init__(self, shape: Shape, protocol: Protocol) -> None:
         self._arguments = (shape, protocol)
         self._limit = protocol.time_limit
-        self._process: Any = None
-        self._connection: Any = None
+        self._process: SpawnProcess | None = None
+        self._connection: Connection
 
     def ask(self, method: str, setting: Setting, n: int) -> Measurement:
         """Return the cell; its status is ``oom``, ``time`` or ``failed`` if no answer comes."""
@@ -419,7 +420,7 @@ class _Worker:
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:
-        context: Any = multiprocessing.get_context(METHOD)
+        context = multiprocessing.get_context(METHOD)
         self._connection, its = context.Pipe()
         self._process = context.Process(target=_serve, args=(its, *self._arguments), daemon=True)
         self._process.start()
@@ -444,7 +445,7 @@ class _Worker:
         process.join(patience)
         process.kill()
         process.join()
-        return process.exitcode  # type: ignore[no-any-return]
+        return process.exitcode
 
 
 def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
