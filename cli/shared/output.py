@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +60,11 @@ def filtered() -> Iterator[None]:
 
 def print_json(value: Mapping[str, object]) -> None:
     """Print the JSON object of a command, in ASCII; NaN and infinity become ``null``."""
-    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+    from pydantic_core import to_jsonable_python
+
+    # Arrays, and numbers of numpy's, become lists and numbers.
+    plain = to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
+    click.echo(json.dumps(plain, indent=2, allow_nan=False))
     if context := click.get_current_context(silent=True):
         context.meta[JSON_PRINTED] = True
 
@@ -77,19 +80,6 @@ def show(result: Mapping[str, object], *lines: str) -> None:
         print_json(result)
     elif lines:
         click.echo("\n".join(lines))
-
-
-def _plain(value: object) -> object:
-    """Convert a value to types that the standard library's JSON accepts."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # an array, or a number of numpy's
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
