@@ -17,7 +17,6 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell, Plan
@@ -209,7 +208,9 @@ def _print(
     status: bool,
 ) -> None:
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
+    from kmip_data.cli.report import report_text
     from kmip_data.cli.runs import runs_table
+    from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.running import described, runs_of
 
     epochs = {cell.folder: cell.config.training.epochs for cell in cells}
@@ -249,42 +250,24 @@ def _print(
             count += "; then best-of-each"
         text.append(f"{runs_table(shown)}\n\n{count}\n")
 
+    # 3. Results, and the best change on val of each dataset and model.
     if not dry_run:
-        done = [run["path"] for run in by_state.get("done", ())]
-        result["results"], report = _results(done)
-        result["chosen"], best = _chosen(cells) if plan.choose else ([], [])
-        text += [*report, *best]
+        from kmip_data.models.reports.tables import read_runs, tables_of
+
+        finished, notices = read_runs([run["path"] for run in by_state.get("done", ())])
+        tables, left_out = tables_of(finished)
+        for notice in notices + left_out:
+            say(notice)
+        result["results"] = list(itertools.chain(*(results.rows for results in tables)))
+        if tables:
+            text.append(report_text(tables))
+    if plan.choose and not dry_run:
+        for (dataset, model), change in best_on_val(cells).items():
+            result["chosen"].append({"dataset": dataset, "model": model, "change": change})
+            text.append(f"Best on val: {change} of {model} on {dataset}")
     show(result, *text)
 
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0]['reason']}"
         left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command tries them again")
-
-
-def _results(folders: list[Path]) -> tuple[list[Facts], list[str]]:
-    """Return the rows of finished runs and their report.
-
-    Notices of runs that are left out are printed.
-    """
-    from kmip_data.cli.report import report_text
-    from kmip_data.models.reports.tables import read_runs, tables_of
-
-    runs, notices = read_runs(folders)
-    tables, left_out = tables_of(runs)
-    for notice in notices + left_out:
-        say(notice)
-    rows = list(itertools.chain(*(results.rows for results in tables)))
-    return rows, [report_text(tables)] if tables else []
-
-
-def _chosen(cells: list[Cell]) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the best change on val of each dataset and model, for JSON and as lines."""
-    from kmip_data.models.sweeps.cells import best_on_val
-
-    chosen = []
-    lines = []
-    for (dataset, model), change in best_on_val(cells).items():
-        chosen.append({"dataset": dataset, "model": model, "change": change})
-        lines.append(f"Best on val: {change} of {model} on {dataset}")
-    return chosen, lines
