@@ -221,9 +221,9 @@ def _summary(build: Build, split: str) -> str:
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         *_of_files(card),
         ("shards", f"{len(card.shards)} ({size})"),
-        ("raw files", card.origin or None),
+        ("raw files", card.origin),
         ("split", split),
-        ("", card.splits[split].note or None),
+        ("", card.splits[split].note),
     ]
     if not {card.manifest, card.dataset} & SHOWN:  # those were shown before the download
         pairs.append(("license", card.license.get("notice")))

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import Facts, print_json, table, wants_json
+from kmip_data.cli.shared.output import Facts, show, table, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable
 
 CITY = "helsinki"
@@ -60,8 +60,7 @@ def command(full: bool, folder: str) -> None:
         result, text = run_demo(home, name)
     seconds = time.monotonic() - started
     click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=wants_json())
-    if wants_json():
-        print_json({**result, "home": home.root, "seconds": seconds})
+    show({**result, "home": home.root, "seconds": seconds})
 
 
 def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:

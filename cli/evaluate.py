@@ -43,7 +43,7 @@ def command(run: str, by_class: bool, **data: Any) -> None:
             result["distances"] = vars(bands)
             header = ["edges to its answer, test", "nodes", bands.metric]
             rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
-            lines.append(f"\n{table(header, list(rows))}")
+            lines.append(f"\n{table(header, rows)}")
     show(result, *lines)
     evaluation.check()
 
