@@ -17,7 +17,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.study import Measure, Projections
+    from kmip_data.models.analysis.study import Measure
 
 GRAPHS = 50  #: of the test part, at most
 
@@ -102,7 +102,7 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
     """Apply a measure to queries, keys and values, save its picture and figures, and print the means."""
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study
-    from kmip_data.models.analysis.study import run_study
+    from kmip_data.models.analysis.study import gaussian_projections, record_run, run_study
 
     # What is wrong with the line ends the command before the work.
     saved = _save_paths(
@@ -111,7 +111,17 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
     ks = None
     if options["ks"] is not None:
         ks = sorted(set(shared.number_list("--k", options["ks"])))
-    projections = _projections(name, options)
+    run = options["run"]
+    gaussian = options["gaussian"]
+    if bool(run) == bool(gaussian):
+        message = "Neither RUN nor --gaussian is given."
+        if run:
+            message = "Both RUN and --gaussian are given."
+        raise UsageError(message, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
+    if gaussian:
+        projections = gaussian_projections(*gaussian)
+    else:
+        projections = record_run(run, graphs=GRAPHS, sizes=options["nodes"], home=options["home"])
     study = run_study(
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
@@ -153,27 +163,6 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
         "saved": saved or [],
     }
     show(result, *text)
-
-
-def _projections(name: str, options: Facts) -> Projections:
-    """Return the data to analyse; raise UsageError unless RUN or --gaussian is given."""
-    from kmip_data.models.analysis.study import gaussian_projections, record_run
-
-    run = options["run"]
-    gaussian = options["gaussian"]
-    if bool(run) == bool(gaussian):
-        message = "Neither RUN nor --gaussian is given."
-        if run:
-            message = "Both RUN and --gaussian are given."
-        raise UsageError(message, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
-    if gaussian:
-        return gaussian_projections(*gaussian)
-    return record_run(
-        run,
-        graphs=GRAPHS,
-        sizes=options["nodes"],
-        home=options["home"],
-    )
 
 
 def _save_paths(
