@@ -19,18 +19,17 @@ from kmip_data.cli.shared.datasets import (
     given,
     keep_settings,
 )
-from kmip_data.cli.shared.output import build_facts, facts, show, table
+from kmip_data.cli.shared.output import build_facts, facts, shortened, show, table
 from kmip_data.errors import UsageError, human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
 
 
-_SHOWN = 10  #: names of features, or counts of classes
 _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 PYG = "pyg"  #: builds from a class that the command line names
 #: What goes with it besides ``--set``.
@@ -261,11 +260,11 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         what = kinds.get(kind_of(target), f"{number} numbers" if number > 1 else "a number")
         yield (
             "target",
-            f"{what} of each {target.level} ({_shortened(target.fields or (target.doc,))})",
+            f"{what} of each {target.level} ({shortened(target.fields or (target.doc,))})",
         )
     counts = card.statistics["classes"]["total"]
     if counts:
-        shown = _shortened([f"{count:,}" for count in counts])
+        shown = shortened([f"{count:,}" for count in counts])
         yield "classes", f"{len(counts)} ({shown})"
     files = card.statistics.get("files")
     if files is None:
@@ -273,7 +272,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     for column in card.schema_.columns:
         if column.key in _FEATURES:
             number = math.prod(column.shape)
-            names = f" ({_shortened(column.fields)})" if column.fields else ""
+            names = f" ({shortened(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{names}"
     if "directed" in files:  # graphs, not point clouds
         yield "directed", files["directed"]
@@ -281,10 +280,6 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         yield "isolated", files["isolated_nodes"]
         yield "given splits", "; ".join(files["given_splits"])[:500] or "none"
     yield "ignored", ", ".join(files["ignored"])[:500] or "nothing"
-
-
-def _shortened(words: Sequence[str]) -> str:
-    return ", ".join(words[:_SHOWN]) + (", …" if len(words) > _SHOWN else "")
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

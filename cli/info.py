@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.list import builds_table
 from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option, seek_names
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
-from kmip_data.cli.shared.output import Facts, build_facts, facts, show, table
+from kmip_data.cli.shared.output import Facts, build_facts, facts, shortened, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
@@ -207,10 +207,7 @@ def _parameters(manifest: Manifest) -> list[list[str]]:
 
 def _classes(names: Sequence[str]) -> str:
     """Return the number of classes and the first names; empty without any."""
-    if not names:
-        return ""
-    more = ", …" if len(names) > CLASSES_SHOWN else ""
-    return f"{len(names)}: {', '.join(names[:CLASSES_SHOWN])}{more}"
+    return f"{len(names)}: {shortened(names, CLASSES_SHOWN)}" if names else ""
 
 
 def _tables(build: Build, added: Sequence[Facts]) -> str:
@@ -239,7 +236,16 @@ def _tables(build: Build, added: Sequence[Facts]) -> str:
     text.append(f"\nColumns\n{_columns(card.schema_)}")
     if added:
         header = ["name", "attributes", "bytes", "what"]
-        rows = [_added_row(column, build) for column in added]
+        rows = []
+        for column in added:
+            if "damaged" in column:
+                repair = f"kmip-data verify {build.path} --repair"
+                damage = f"damaged: {column['damaged']} {repair}"
+                rows.append([column["name"], None, None, damage])
+            else:
+                attributes = ", ".join(column["attributes"])
+                size = human_bytes(column["bytes"])
+                rows.append([column["name"], attributes, size, column["definition"]])
         text += ["\nAdded columns", table(header, rows, indent=2)]
 
     rows = []
@@ -262,15 +268,6 @@ def _tables(build: Build, added: Sequence[Facts]) -> str:
     text.append(_classes_by_part(card))
     text += [f"\nnote: {note}" for note in card.notes]
     return "\n".join(filter(None, text))
-
-
-def _added_row(column: Facts, build: Build) -> list[object]:
-    """Return the row of an added column; a damaged one names the command that repairs it."""
-    if "damaged" in column:
-        repair = f"kmip-data verify {build.path} --repair"
-        return [column["name"], None, None, f"damaged: {column['damaged']} {repair}"]
-    attributes = ", ".join(column["attributes"])
-    return [column["name"], attributes, human_bytes(column["bytes"]), column["definition"]]
 
 
 def _classes_by_part(card: Card) -> str:

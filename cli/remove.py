@@ -7,7 +7,7 @@ import sys
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import show, table, wants_json
+from kmip_data.cli.shared.output import shortened, show, table, wants_json
 from kmip_data.errors import UsageError, human_bytes
 
 
@@ -28,7 +28,7 @@ def command(
     the names that kmip-data gives are removed; others stay. A folder that another process builds or
     trains into is refused. A process that only reads it is not noticed: end it first.
     """
-    from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
+    from kmip_data.cli.shared.belongings import bytes_below, find, remove
 
     # 1. Show what would go, each folder once, however often it is named.
     folders = list(dict.fromkeys(find(target, home) for target in targets))
@@ -59,6 +59,6 @@ def command(
         if folder.path.is_dir():
             names = sorted(path.name for path in folder.path.iterdir())
         if names:
-            notes.append(f"left in {folder.path}, not of kmip-data or pinned: {some(names)}")
+            notes.append(f"left in {folder.path}, not of kmip-data or pinned: {shortened(names)}")
     result = {"home": home.root, "removed": removed}
     show(result, f"Removed {human_bytes(total)}.", *notes)

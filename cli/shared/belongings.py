@@ -104,14 +104,6 @@ def find(target: str, home: Home) -> Belonging:
     )
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first few names for a message."""
-    text = ", ".join(names[:SHOWN])
-    if len(names) > SHOWN:
-        text += f" and {len(names) - SHOWN:,} more"
-    return text
-
-
 def bytes_below(folder: Path) -> int:
     """Return the bytes of all files below a folder; links are not followed."""
     total = 0

@@ -142,6 +142,11 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def shortened(words: Sequence[str], most: int = 10) -> str:
+    """Return the first words of a list."""
+    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
+
+
 def build_facts(build: Build) -> Facts:
     """Return the facts about a build, for lists and scripts."""
     card = build.card
