@@ -295,12 +295,12 @@ def expressivity(full: bool, quiet: bool) -> None:
     from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 
-    depths: tuple[int, ...] = (1, 2, 4)
-    ks: tuple[int, ...] = (1, checks.NODES)
+    depths = [1, 2, 4]
+    ks = [1, checks.NODES]
     steps = 150
     if full:
-        depths = (1, 2, 4, 8, 16)
-        ks = (1, 2, 4, checks.NODES)
+        depths = [1, 2, 4, 8, 16]
+        ks = [1, 2, 4, checks.NODES]
         steps = 1000
 
     pairs = checks.known_pairs()

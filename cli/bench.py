@@ -188,9 +188,8 @@ def _table(setting: str, cells: list[Measurement], paper: Facts | None) -> str:
         rows.append([method, *times, *_costs(growth_exponent(timed), peaks)])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
-            seconds = {}
-            for n, milliseconds in zip(curve["n"], curve["milliseconds"], strict=True):
-                seconds[n] = milliseconds / 1e3
+            milliseconds = zip(curve["n"], curve["milliseconds"], strict=True)
+            seconds = {n: value / 1e3 for n, value in milliseconds}
             peaks = [value * 2**20 / n for value in curve.get("megabytes", ())]
             times = [quantity(seconds.get(n), "s") for n in sizes]
             costs = _costs(growth_exponent(seconds.items()), peaks)

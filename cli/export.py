@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import click
 
@@ -28,7 +28,7 @@ from kmip_data.errors import located
 @shared.work_options
 def command(
     target: str,
-    to: Any,
+    to: Literal["parquet", "pt"],
     output: Path | None,
     sample: bool,
     home: shared.Home,

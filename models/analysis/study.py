@@ -109,8 +109,7 @@ class Recorder:
             projected = module.project(x)
             self.calls[layer].append([tensor.detach().cpu()[:, rows] for tensor in projected])
         if layer == 0:
-            for start, stop in graphs:
-                self.sizes.append(stop - start)
+            self.sizes += [stop - start for start, stop in graphs]
 
     def projections(self, graphs: int | None = None, **about: object) -> Projections:
         """Return the first ``graphs`` graphs (default: all) of all forward passes, joined.
@@ -164,18 +163,17 @@ def record_run(
     graphs: int = 10,
     sizes: tuple[int, int | None] = (1, None),
     home: Home | None = None,
-    device: str | None = None,
 ) -> Projections:
     """Record the first ``graphs`` graphs of a part with the best weights of ``run``, in eval mode.
 
     Only graphs whose number of nodes lies in ``sizes`` count; a transductive run has one graph and
-    ignores the part. Takes ``home`` and ``device``, and raises, as
+    ignores the part. Takes ``home``, and raises, as
     :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model
     has no k-MIP attention.
     """
     from kmip_data.models.training.run.evaluate import open_run
 
-    opened = open_run(run, home=home, device=device)
+    opened = open_run(run, home=home)
     data = opened.data
     data.check_part(split)
 
@@ -215,15 +213,10 @@ class Study:
 
     def summary(self, name: str) -> tuple[F64, F64]:
         """Average over layers, then return mean and standard deviation (ddof 0) over graphs: (len(ks),)."""
-        # Layers first: layers of one graph are not independent samples.
-        curve = self.curves[name]
-        graphs = np.array([graph for _, graph, _ in self.samples])
-        by_graph = []
-        for graph in np.unique(graphs):
-            of_graph = curve[graphs == graph]
-            by_graph.append(of_graph.mean(0))
-
-        means = np.stack(by_graph)
+        # Layers first: layers of one graph are not independent samples. Each graph has all of them.
+        layers = len({layer for layer, *_ in self.samples})
+        by_graph = self.curves[name].reshape(-1, layers, len(self.ks))
+        means = by_graph.mean(1)
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:

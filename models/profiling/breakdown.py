@@ -51,11 +51,11 @@ class StageClock:
 
     def __call__(self, stage: str) -> None:
         """End a stage; the times of a repeated stage are summed."""
-        mark: Any = time.perf_counter()
+        event = None
         if self._on_gpu:
-            mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            mark.record()
-        self._marks.append((stage, mark))
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()
+        self._marks.append((stage, event or time.perf_counter()))
 
     @property
     def latest(self) -> str:
