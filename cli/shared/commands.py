@@ -114,9 +114,7 @@ F = TypeVar("F", bound=Callable[..., object])
 MOST_NUMBERS = 10_000  #: in one list
 
 
-def _home(
-    ctx: click.Context | None, param: click.Parameter | None = None, value: str | None = None
-) -> Home:
+def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
     from kmip_data.builds.home import Home
 
     home = Home.locate(value)
@@ -171,8 +169,11 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 
         Raises ``UsageError``, with the nearest name, if it means nothing.
         """
+        from kmip_data.builds.home import Home, build_in, list_builds, own_command
+        from kmip_data.manifest import unknown_name
+
         text = str(value)
-        home = _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
+        home = Home.locate(None if ctx is None else ctx.params.get("home"))
         if {"dataset", "build"} & {*self.kinds}:
             seek_names(text)
 
@@ -180,8 +181,6 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         known = self._known(home)
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
         if not meant and "build" in self.kinds:
-            from kmip_data.builds.home import build_in
-
             try:
                 meant = build_in(text, home) is not None
             except UsageError:
@@ -199,9 +198,6 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
             return text
 
         # 3. Nothing: a dataset of the user's own needs another command, and others the nearest name.
-        from kmip_data.builds.home import list_builds, own_command
-        from kmip_data.manifest import unknown_name
-
         if self.kinds == ("dataset",):
             builds = list_builds(home)
             if text in {build.card.dataset for build in builds}:

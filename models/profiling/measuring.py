@@ -225,12 +225,9 @@ class Measurer:
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
 
-        # 2. Measure memory in the last run: an extra one, unless runs are long.
-        last = repeats
-        peak = None
-        if not protocol.stages:
-            last += first < LONG
-            peak = Peak(self.device)
+        # 2. Measure memory in the last run: an extra one, unless runs are long. Stages have none.
+        peak = Peak(self.device)
+        last = repeats + (first < LONG and not protocol.stages)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
 
@@ -245,7 +242,7 @@ class Measurer:
             status="ok",
             forward=tuple(map(sum, zip(*passes.values(), strict=True))),
             backward=backward,
-            peak_bytes=None if peak is None else peak.bytes,
+            peak_bytes=peak.bytes,
             stages=stages if protocol.stages else {},
         )
 
