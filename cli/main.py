@@ -183,7 +183,11 @@ def explain(error: Exception) -> errors.KmipDataError | None:
         # Many options of other programs are keys here, such as --lr.
         takes_keys = any(param.name == "overrides" for param in context.command.params)
         if isinstance(error, click.NoSuchOption) and takes_keys:
-            step = f"--set {_key_of(error.option_name)}=VALUE, or {step}"
+            if key := _key_of(error.option_name):
+                return errors.UsageError(
+                    f"{error.option_name} is not an option but a key.", next=f"--set {key}=VALUE"
+                )
+            step += ", or --set KEY=VALUE"
         usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
@@ -210,13 +214,13 @@ def explain(error: Exception) -> errors.KmipDataError | None:
 
 
 def _key_of(option: str) -> str:
-    """Return the key of a configuration whose last part an option is, ``KEY`` where none is."""
+    """Return the key of a configuration whose last part an option is, nothing where none is."""
     from kmip_data.models.training.config.overrides import documented_keys
 
     name = option.partition("=")[0].lstrip("-").replace("-", "_")
     keys = [key.name for key in documented_keys() if key.name.rpartition(".")[2] == name]
     # That of a section before those of its parts: model.dropout, not model.attention.dropout.
-    return min(keys, key=lambda key: key.count("."), default="KEY")
+    return min(keys, key=lambda key: key.count("."), default="")
 
 
 def _unknown(error: Exception) -> errors.KmipDataError:
