@@ -177,20 +177,16 @@ def _table(setting: str, cells: list[Measurement], paper: Facts | None) -> str:
     rows = []
     for method, measured in groupby(cells, key=attrgetter("method")):
         by_size = {cell.n: cell for cell in measured}
-        timed = []
-        peaks = []
-        for n, cell in by_size.items():
-            if cell.seconds:
-                timed.append((n, cell.seconds))
-            if cell.peak_bytes:
-                peaks.append(cell.peak_bytes / n)
+        timed = [(n, cell.seconds) for n, cell in by_size.items() if cell.seconds]
+        peaks = [cell.peak_bytes / n for n, cell in by_size.items() if cell.peak_bytes]
         times = [_time(by_size[n]) for n in sizes]
         rows.append([method, *times, *_costs(growth_exponent(timed), peaks)])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
             milliseconds = zip(curve["n"], curve["milliseconds"], strict=True)
             seconds = {n: value / 1e3 for n, value in milliseconds}
-            peaks = [value * 2**20 / n for value in curve.get("megabytes", ())]
+            megabytes = zip(curve["n"], curve.get("megabytes", ()), strict=False)
+            peaks = [value * 2**20 / n for n, value in megabytes]
             times = [quantity(seconds.get(n), "s") for n in sizes]
             costs = _costs(growth_exponent(seconds.items()), peaks)
             rows.append([f"A100: {curve['method']}", *times, *costs])

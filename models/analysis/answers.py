@@ -210,8 +210,7 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
         )
         indices = chosen.indices[:, nodes]
         weights = chosen.weights[:, nodes].masked_fill(indices < 0, 0)
-        keys_of_layer = ChosenKeys(indices.numpy(), weights.numpy())
-        layers.append(keys_of_layer)
+        layers.append(ChosenKeys(indices.numpy(), weights.numpy()))
     return nodes, layers
 
 

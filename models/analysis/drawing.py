@@ -83,16 +83,14 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
     and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
-    # The position of a name among the rows is its colour in every panel.
-    names = dict[str, None]()
-    for ours, paper in curves:
-        for row in (*ours, *paper):
-            names[row["curve"]] = None
-
     legend = {}
+    colors = dict[str, str]()
     epoch = "seconds of a training epoch"
     grid = figure.subplots(len(curves), 3, squeeze=False)
     for across, (ours, paper) in zip(grid, curves, strict=True):
+        by_name = dict[str, list[Row]]()
+        for row in (*ours, *paper):
+            by_name.setdefault(row["curve"], []).append(row)
         first = ours[0]
         metric = all_metrics()[first["metric"]]
         test = f"{first['dataset']}: {metric.title} on test"
@@ -102,13 +100,11 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
             ("seconds", "test", epoch, test),
         )
         for axes, (x, y, xlabel, ylabel) in zip(across, panels, strict=True):
-            for number, name in enumerate(names):
-                rows = [row for row in (*ours, *paper) if row["curve"] == name]
-                if not rows:
-                    continue
+            for name, rows in by_name.items():
+                color = colors.setdefault(name, f"C{len(colors) % 10}")
                 stds = [row.get(f"{y}_std") for row in rows]
                 spread = stds if None not in stds and any(stds) else None  # one seed has none
-                style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
+                style = {"fmt": "o-", "color": color, "markersize": 4, "capsize": 2}
                 across_values = [row.get(x) for row in rows]
                 up_values = [row.get(y) for row in rows]
                 legend[name] = axes.errorbar(across_values, up_values, spread, **style)

@@ -122,16 +122,14 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     2.0
     """
     ordered = sorted(points)
-    log_sizes = []
-    log_seconds = []
+    logs = []
     for n, seconds in ordered:
         # ⌊10^(i/2)⌋ is a little less than a decade.
         if n >= ordered[-1][0] / 10 * 0.99:
-            log_sizes.append(math.log10(n))
-            log_seconds.append(math.log10(seconds))
-    if len(log_sizes) < 2:
+            logs.append((math.log10(n), math.log10(seconds)))
+    if len(logs) < 2:
         return None
-    return round(statistics.linear_regression(log_sizes, log_seconds).slope, 6)
+    return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
 
 
 @styled

@@ -64,15 +64,9 @@ class Ours(Strict):
 
     @model_validator(mode="after")
     def _one_value_a_seed(self) -> Ours:
-        lists: list[tuple[object, ...]] = [
-            self.splits,
-            self.val,
-            self.test,
-            self.seconds,
-            self.weights,
-        ]
-        lists += [optional for optional in (self.folds, self.first_epochs) if optional]
-        if any(len(values) != len(self.seeds) for values in lists):
+        lists = (self.splits, self.val, self.test, self.seconds, self.weights)
+        optional = filter(None, (self.folds, self.first_epochs))
+        if any(len(values) != len(self.seeds) for values in (*lists, *optional)):
             raise ValueError("its lists do not have one value for each seed")
         return self
 
