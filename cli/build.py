@@ -48,16 +48,20 @@ class _Buildable(shared.Name):
 @shared.raw_options
 @shared.sample_option
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="Parameter of the dataset (`kmip-data info NAME` lists them); may be repeated.",
-)  # fmt: skip
+)
 @click.option("--unpinned", is_flag=True, help="Accept raw files that are not the published ones.")
 @shared.jobs_option
 @click.option(
-    "--memory", metavar="SIZE",
+    "--memory",
+    metavar="SIZE",
     help="Memory limit of a worker process, such as 4GiB."
     "  [default: half of the machine's for a city, 4GiB to read your own graphs, else no limit]",
-)  # fmt: skip
+)
 @shared.dask_option
 @shared.plugin_option
 @shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")

@@ -50,9 +50,12 @@ DRAWN_BYTES = 1_500
 )
 @force_option
 @click.option(
-    "--style", type=click.Choice(["light", "dark", "paper"]), default="light", show_default=True,
+    "--style",
+    type=click.Choice(["light", "dark", "paper"]),
+    default="light",
+    show_default=True,
     help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
-)  # fmt: skip
+)
 @look_options
 def command(
     target: str,

@@ -47,28 +47,35 @@ GROUPS = {
     help="Model name.",
 )
 @click.option(
-    "--as", "variant", metavar="VARIANT",
+    "--as",
+    "variant",
+    metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
     "[default: that of the published figure]",
-)  # fmt: skip
+)
 @click.option(
-    "--preset", metavar="DATASET/MODEL",
+    "--preset",
+    metavar="DATASET/MODEL",
     help="Preset of another dataset, but for what the data decide, such as squirrel-filtered/gcn.",
-)  # fmt: skip
+)
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
 )
 @shared.path_option(
-    "--config", "--from-yaml", "file", exists=True,
+    "--config",
+    "--from-yaml",
+    "file",
+    exists=True,
     help="Configuration instead of a preset: a config.toml, or a .yaml of GraphGPS.",
-)  # fmt: skip
+)
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
 )
 @click.option(
-    "--folds", metavar="LIST",
+    "--folds",
+    metavar="LIST",
     help="Published splits, such as 0-9: one run each, and their mean; the same command resumes.",
-)  # fmt: skip
+)
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
 @shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @shared.device_option()
@@ -79,13 +86,17 @@ GROUPS = {
     "--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn."
 )
 @click.option(
-    "--init-from", metavar="RUN", type=shared.RUN,
+    "--init-from",
+    metavar="RUN",
+    type=shared.RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
-)  # fmt: skip
+)
 @click.option(
-    "--neighbor-sampling", "neighbors", metavar="N,N",
+    "--neighbor-sampling",
+    "neighbors",
+    metavar="N,N",
     help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
-)  # fmt: skip
+)
 @shared.plugin_option
 @shared.sample_option
 @shared.work_options
