@@ -293,6 +293,11 @@ class Leaderboard(Strict):
     #: dataset -> entry -> mean and, if published, standard deviation on test
     entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
 
+    def entry(self, dataset: str, name: str) -> Entry:
+        """Return an entry by name."""
+        mean, *std = self.entries[dataset][name]
+        return Entry(name, mean, std[0] if std else None, self.source)
+
 
 class Entry(NamedTuple):
     """An entry of a leaderboard."""
@@ -321,6 +326,5 @@ def entry_for(dataset: str, model: str, metric: str) -> Entry | None:
             if name not in entries:
                 best = max if all_metrics()[metric].better == "higher" else min
                 name = best(entries, key=lambda each: entries[each][0])
-            mean, *std = entries[name]
-            return Entry(name, mean, std[0] if std else None, board.source)
+            return board.entry(dataset, name)
     return None
