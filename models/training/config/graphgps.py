@@ -7,25 +7,24 @@ that the file omits has GraphGPS's default, not the preset's value.
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import load_manifest, read_shipped, shipped_datasets
-from kmip_data.models.config import USUAL_DIM, kinds_of, merged
-from kmip_data.models.parts import GatedGCNPart
+from kmip_data.models.config import USUAL_DIM, ModelConfig, kinds_of, merged
+from kmip_data.models.parts import GatedGCNPart, Part, StackPart
 from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import (
     config_for,
-    family_of,
     load_preset,
     read_preset,
 )
@@ -56,7 +55,7 @@ class _File:
         # Without effect in upstream's code.
         self.unread: list[str] = []
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> object:
         """Return a number, string, boolean or None; refuse anything else, such as lists."""
         self.left.discard(key)
         value = self.values.get(key, default)
@@ -64,6 +63,18 @@ class _File:
             return value
         self.refuse(key)
         return default
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """Return a whole number; refuse anything else."""
+        value = self.get(key, default)
+        if type(value) is int:
+            return value
+        self.refuse(key)
+        return 0
+
+    def mapped(self, keys: Mapping[str, tuple[str, object]]) -> dict[str, object]:
+        """Return values by our names; ``keys`` has theirs, with GraphGPS's default."""
+        return {ours: self.get(theirs, default) for ours, (theirs, default) in keys.items()}
 
     def refuse(self, key: str) -> None:
         self.left.discard(key)
@@ -75,7 +86,7 @@ class _File:
         because = f": {reason}" if reason else ""
         self.unmapped.append(f"{key} = {_TEXT.repr(value)}{because}")
 
-    def pick(self, key: str, choices: Mapping[Any, Any], default: Any = None) -> Any:
+    def pick(self, key: str, choices: Mapping[Any, Any], default: object) -> Any:
         """Map the key's value to our name; refuse a value that is not among the choices."""
         value = self.get(key, default)
         for theirs, ours in choices.items():
@@ -83,19 +94,17 @@ class _File:
                 return ours
         return self.refuse(key)
 
-    def require(self, key: str, value: Any, default: Any) -> None:
+    def require(self, key: str, value: object, default: object) -> None:
         """Refuse any other value; ``default`` is GraphGPS's."""
         self.pick(key, {value: True}, default)
 
     def skip(self, *patterns: str) -> list[str]:
         """Remove the keys that match, and return them."""
-
-        def matches(key: str) -> bool:
-            return any(fnmatchcase(key, pattern) for pattern in patterns)
-
-        skipped = [key for key in sorted(self.left) if matches(key)]
-        self.left -= {*skipped}
-        return skipped
+        skipped = set[str]()
+        for pattern in patterns:
+            skipped.update(fnmatch.filter(self.left, pattern))
+        self.left -= skipped
+        return sorted(skipped)
 
 
 def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
@@ -131,13 +140,15 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
 
     # 2. All other keys; leftover keys cannot be mapped.
-    budgeted = "model.auto_satisfy_param_budget" in file.values
-    preset = _settings(dataset, model)
-    of_paper = budgeted or file.values.get("dataset.format") in _PAPER
-    base, reads_activation = _as_its_code(preset, kind, passing, budgeted, of_paper=of_paper)
+    base = config_for(dataset, model, "code")
+    graphgps = False
+    if kind == "GPSModel":
+        budgeted = "model.auto_satisfy_param_budget" in file.values
+        graphgps = not budgeted and file.values.get("dataset.format") not in _PAPER
+        base = _as_its_code(base, str(passing), budgeted=budgeted, graphgps=graphgps)
     seed = file.get("seed", 0)
     changes = _training(file, base)
-    changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
+    changes["model"] = _network(file, kind, base, reads_activation=graphgps)
     file.unread += file.skip(*_NAMES["unread"]["gps" if kind in kinds else "stack"])
     file.skip(*_NAMES["harmless"])
     for key in sorted(file.left):
@@ -171,58 +182,44 @@ def _datasets() -> dict[str, dict[str, str]]:
     return formats
 
 
-def _settings(dataset: str, model: str) -> RunConfig:
-    """Return the preset's code, or the defaults for a dataset without presets."""
-    if family_of(dataset) is None:
-        return config_for(dataset, model)
-    return load_preset(dataset, model, "code")
-
-
-def _as_its_code(
-    base: RunConfig, kind: str, passing: str | None, budgeted: bool, *, of_paper: bool
-) -> tuple[RunConfig, bool]:
-    """Adapt the preset to the file's code; also return whether that reads ``gnn.act``.
+def _as_its_code(base: RunConfig, passing: str, *, budgeted: bool, graphgps: bool) -> RunConfig:
+    """Adapt the preset of a GPSModel to the file's code.
 
     Settings without a key, and ``passing`` of its layers, follow that code. A parameter budget is
     the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's version, add
     the input to message passing and read ``gnn.act``.
     """
     model = base.model
-    changes = {}
-    if kind == "GPSModel" and budgeted:
+    changes: dict[str, object] = {}
+    if budgeted:
         code = load_preset(base.data.dataset, "gps-kmip", "code").model
         changes = {
             "local": code.local,
             "ffn_activation": code.ffn_activation,
             "edge_encoder": code.edge_encoder,
         }
-    graphgps = kind == "GPSModel" and not of_paper
-    if graphgps:
-        local: Any = model.local  # a GPSModel always has one
+    elif graphgps:
+        local = model.local
         if passing != "gated-gcn":
-            part = kinds_of("local")[str(passing)]
+            part = kinds_of("local")[passing]
             local = part.model_validate({"stack": "none", "residual": "outside"})
-        elif local.kind != passing or local.residual == "none":
+        elif not isinstance(local, GatedGCNPart) or local.residual == "none":
             local = GatedGCNPart(residual="inside")
         changes["local"] = local
         if model.node_encoder in {"voc", "coco"}:
             changes["edge_encoder"] = model.node_encoder
-    return base.updated("model", **changes), graphgps
+    return base.updated("model", **changes)
 
 
-def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool) -> dict[str, Any]:
+def _network(
+    file: _File, kind: str, base: RunConfig, *, reads_activation: bool
+) -> dict[str, object]:
     preset = base.model
     stack = kind in {"gnn", "custom_gnn"}
-    network: dict[str, Any] = {"parameter_budget": None}
-    if stack:
-        network["layers"] = file.get("gnn.layers_mp", 2)
-        network["dropout"] = file.get("gnn.dropout", 0.0)
-        network["hidden_dim"] = file.get("gnn.dim_inner", 16)
-    else:
-        network["layers"] = file.get("gt.layers", 3)
-        network["dropout"] = file.get("gt.dropout", 0.0)
-        network["hidden_dim"] = file.get("gt.dim_hidden", 64)
-    network["input_layers"] = file.get("gnn.layers_pre_mp", 0)
+    network = file.mapped(_NAMES["keys"]["stack" if stack else "gps"])
+    network["parameter_budget"] = None
+    blocks = file.number("gnn.layers_pre_mp", 0)
+    network["input_layers"] = blocks
 
     budget = file.get("model.auto_satisfy_param_budget", False)
     limit = file.get("model.param_budget")
@@ -231,14 +228,14 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
         network |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
     elif not stack:
         file.require("gnn.dim_inner", network["hidden_dim"], 16)
-    if kind == "gnn" or network["input_layers"]:
+    if kind == "gnn" or blocks:
         file.require("gnn.batchnorm", True, True)
     file.skip("gnn.dim_inner")
     activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
         network["local"] = _stack(file, kind, preset.local, activation)
     else:
-        norms = {
+        norms: dict[tuple[object, object], str] = {
             (True, False): "batch",
             (False, False): "none",
             (False, True): "graph" if kind == "MultiModel" else "graph-layer",
@@ -252,14 +249,14 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
             network |= {"ffn_activation": activation, "local": {"activation": activation}}
         elif activation != preset.ffn_activation:
             file.unread.append("gnn.act")
-    return network | _encoders(file, base) | _head(file, preset, activation)
+    return network | _encoders(file, base, blocks) | _head(file, preset, activation)
 
 
-def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any]:
+def _stack(file: _File, kind: str, local: Part, activation: str) -> dict[str, object]:
     """Return ``model.local`` for a network without attention."""
     # GraphGym's network does not read it.
     residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
-    if local.kind == "gated-gcn":
+    if not isinstance(local, StackPart):
         # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
         if activation != "relu":
             file.unread.append("gnn.act")
@@ -272,24 +269,25 @@ def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any
     return {"residual": "outside" if residual else "none", "stack": stack, "activation": activation}
 
 
-def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict[str, Any]:
+def _attention(file: _File, base: RunConfig, network: Mapping[str, object]) -> dict[str, object]:
     kind = base.model.attention.kind
-    attention: dict[str, Any] = {"heads": file.get("gt.n_heads", 8)}
+    heads = file.number("gt.n_heads", 8)
+    attention: dict[str, object] = {"heads": heads}
     dropout = file.get("gt.attn_dropout", 0.0)
     if kind in {"transformer", "performer"}:
         attention["dropout"] = dropout
     elif dropout:
         file.unread.append("gt.attn_dropout")
     if kind == "k-mip":
-        for theirs, ours in {"k": "k", "kq_dim": "key_dim", "val_dim": "value_dim"}.items():
-            attention[ours] = file.get(f"gt.sparse.{theirs}")
-            if type(attention[ours]) is not int:
-                file.refuse(f"gt.sparse.{theirs}")
+        attention["k"] = file.number("gt.sparse.k")
+        attention["key_dim"] = file.number("gt.sparse.kq_dim")
+        width = file.number("gt.sparse.val_dim")
         # The usual width of values is hidden_dim / heads, which a budget's width decides later.
-        width = (attention["heads"] or 0) * (attention["value_dim"] or 0)
-        usual = str(network["hidden_dim"]) == str(width)
+        usual = network["hidden_dim"] == heads * width
         if usual or network["parameter_budget"] is not None:
             attention["value_dim"] = None
+        else:
+            attention["value_dim"] = width
         # The thesis's code has no such key.
         attention["output_projection"] = "gt.sparse.head_agg" not in file.values
         file.require("gt.sparse.head_agg", "none", "none")
@@ -305,7 +303,7 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict
     return attention
 
 
-def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
+def _encoders(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
     # 1. The names of both encoders.
     has_nodes = file.get("dataset.node_encoder", False)
     has_edges = file.get("dataset.edge_encoder", False)
@@ -329,7 +327,7 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
             encoders[level] = f"types{types[level]}"
         elif encoder == "":
             encoders[level] = "linear" if graphgps else usual[level]
-    keys = {
+    keys: dict[str, object] = {
         "node_encoder": encoders["node"],
         "node_encoder_norm": file.get("dataset.node_encoder_bn", True),
         "edge_encoder": encoders["edge"] if has_edges else "none",
@@ -339,7 +337,6 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
 
     # 3. Without a node encoder, the first block before message passing maps the features.
     if not has_nodes:
-        blocks = file.get("gnn.layers_pre_mp", 0) or 0
         if not blocks or positions:
             file.refuse("dataset.node_encoder")
         keys["node_encoder"] = "block"
@@ -348,7 +345,7 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
     return keys | positions
 
 
-def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
+def _positions(file: _File) -> tuple[dict[str, object], list[str]]:
     """Return the sections of the positional encodings, and the node encoders before them."""
     encodings = _NAMES["encodings"]
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
@@ -356,11 +353,11 @@ def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
     enabled = [name for name in encodings if file.get(f"posenc_{name}.enable", False)]
     if sorted(terms) != sorted(enabled):
         file.refuse("dataset.node_encoder_name")
-    sections = {}
+    sections: dict[str, object] = {}
     for name in terms:
-        section = f"posenc_{name}"
         for key, value in encodings[name]["fixed"].items():
-            file.require(f"{section}.{key}", value, value)
+            file.require(key, value, value)
+        section = f"posenc_{name}"
         sections[encodings[name]["section"]] = _position(file, section, encodings[name]["keys"])
     # Ignore keys of a disabled encoding.
     for key in file.left.copy():
@@ -370,18 +367,17 @@ def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
     return sections, [name for name in names if name not in encodings]
 
 
-def _position(file: _File, section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+def _position(
+    file: _File, section: str, keys: Mapping[str, tuple[str, object]]
+) -> dict[str, object]:
     """Map the settings of an encoding to our keys, without those that its reader ignores."""
-    values = {}
-    for ours, (theirs, default) in keys.items():
-        values[ours] = file.get(f"{section}.{theirs}", default)
+    values = file.mapped(keys)
     if "reader" in values:
         values["reader"] = str(values["reader"]).lower()
     unused = {"deepset": "heads", "linear": "layers"}.get(str(values.get("reader")))
     if unused in values:
         values.pop(unused)
-        name = f"{section}.{keys[unused][0]}"
-        file.unread += [name] if name in file.values else []
+        file.unread += file.values.keys() & {keys[unused][0]}
     if "norm" in values:
         values["norm"] = str(values["norm"]).lower() == "batchnorm"
     if "steps" in values:
@@ -395,19 +391,19 @@ def _position(file: _File, section: str, keys: Mapping[str, Any]) -> dict[str, A
     return values
 
 
-def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
+def _head(file: _File, preset: ModelConfig, activation: str) -> dict[str, object]:
     task = file.get("dataset.task", "node")
     head = file.get("gnn.head", "default")
     name = _NAMES["heads"].get(task if head == "default" else head)
     levels = {key: part.level for key, part in all_heads().items()}
-    level = levels[preset.head or name]
+    level = levels.get(str(preset.head or name))
     if head == "default" and name == "graph" != level:
         name = preset.head  # the command line of runs on point clouds has it, not their file
     if levels.get(str(name)) != level:
         file.refuse("gnn.head")
     mlp = head == "mlp_graph"
     san = name == "san"
-    keys: dict[str, Any] = {
+    keys: dict[str, object] = {
         "head": name,
         "head_layers": SAN_LAYERS if san else file.get("gnn.layers_post_mp", 0) or 1,
         "head_l2norm": not mlp and not san,
@@ -415,33 +411,24 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
         "head_activation": activation if mlp or san else "relu",
     }
     if level == "graph":
-        poolings = {"mean": "mean", "max": "max", "add": "sum", "sum": "sum"}
-        keys["pooling"] = file.pick("model.graph_pooling", poolings, "add")
+        keys["pooling"] = file.pick("model.graph_pooling", _NAMES["poolings"], "add")
     file.require("model.edge_decoding", "dot", "dot")
     file.skip("model.graph_pooling")
     return keys
 
 
-def _training(file: _File, base: RunConfig) -> dict[str, Any]:
-    optimisers = {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}
-    optimiser: dict[str, Any] = {
-        "name": file.pick("optim.optimizer", optimisers, "adam"),
-        "lr": file.get("optim.base_lr", 0.01),
-        "weight_decay": file.get("optim.weight_decay", 5e-4),
-    }
+def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
+    # 1. The optimiser and the schedule, with the keys that they read.
+    keys = _NAMES["keys"]
+    optimiser = file.mapped(keys["optimiser"])
+    optimiser["name"] = file.pick("optim.optimizer", _NAMES["optimisers"], "adam")
     if optimiser["name"] == "sgd":
         optimiser["momentum"] = file.get("optim.momentum", 0.9)
-    schedules = {
-        "cosine_with_warmup": "cosine_with_warmup",
-        "linear_with_warmup": "linear_with_warmup",
-        "polynomial_with_warmup": "polynomial_with_warmup",
-        "reduce_on_plateau": "reduce_on_plateau",
-        "none": "constant",
-    }
-    schedule = {"kind": file.pick("optim.scheduler", schedules, "cos")}
-    if str(schedule["kind"]).endswith("_with_warmup"):
+    kind = file.pick("optim.scheduler", _NAMES["schedules"], "cos")
+    schedule = {"kind": kind}
+    if str(kind).endswith("_with_warmup"):
         schedule["warmup_epochs"] = file.get("optim.num_warmup_epochs", 50)
-    elif schedule["kind"] == "reduce_on_plateau":
+    elif kind == "reduce_on_plateau":
         schedule["patience"] = file.get("optim.schedule_patience", 10)
         file.require("optim.reduce_factor", 0.5, 0.1)
         schedule["min_lr"] = file.get("optim.min_lr", 0.0)
@@ -452,43 +439,41 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
         "optim.min_lr",
         "optim.momentum",
     )
-    clip = file.get("optim.clip_grad_norm_value", 1.0)
-    training: dict[str, Any] = {
-        "epochs": file.get("optim.max_epoch", 200),
-        "accumulate": file.get("optim.batch_accumulation", 1),
-        "clip_norm": clip if file.get("optim.clip_grad_norm", False) else 0.0,
-        "batch_size": file.get("train.batch_size", 16),
-        "eval_every": file.get("train.eval_period", 10),
-        "shuffle": file.get("train.shuffle", True),
-        "metric": str(file.get("metric_best", base.training.metric)).lower().replace("-", "_"),
-    }
+
+    # 2. Loss and metric.
     losses = {name: name for name in ("weighted_cross_entropy", "cross_entropy", "l1")}
     # Upstream's decide by the targets, and by the number of classes.
-    if base.training.loss in {"binary_cross_entropy", "link_cross_entropy"}:
-        losses["cross_entropy"] = base.training.loss
-    if base.training.loss == "weighted_binary_cross_entropy":
-        losses["weighted_cross_entropy"] = base.training.loss
-    training["loss"] = file.pick("model.loss_fun", losses, "cross_entropy")
-    kind = "classification"
-    if training["loss"] in {"l1", "mse"}:
-        kind = "regression"
-    elif training["loss"] == "binary_cross_entropy" and _targets(base) > 1:
-        kind = "classification_multilabel"
-    file.require("dataset.task_type", kind, "classification")
-    metric = METRICS.get(training["metric"])
+    usual = str(base.training.loss)
+    if usual in {"binary_cross_entropy", "link_cross_entropy"}:
+        losses["cross_entropy"] = usual
+    if usual == "weighted_binary_cross_entropy":
+        losses["weighted_cross_entropy"] = usual
+    loss = file.pick("model.loss_fun", losses, "cross_entropy")
+    task = "classification"
+    if loss == "l1":
+        task = "regression"
+    elif loss == "binary_cross_entropy":
+        targets = load_manifest(base.data.dataset).expected.classes or 1
+        if targets > 1:
+            task = "classification_multilabel"
+    file.require("dataset.task_type", task, "classification")
+    name = str(file.get("metric_best", base.training.metric)).lower().replace("-", "_")
+    metric = METRICS.get(name)
     if metric is not None:
         best = {"higher": "argmax", "lower": "argmin"}[metric.better]
         file.require("metric_agg", best, "argmax")
+
+    # 3. The loop, and keys that have one value here.
+    clip = file.get("optim.clip_grad_norm_value", 1.0)
+    clips = file.get("optim.clip_grad_norm", False)
+    training = file.mapped(keys["training"])
+    training |= {"clip_norm": clip if clips else 0.0, "loss": loss, "metric": name}
     file.require("train.sampler", "full_batch", "full_batch")
     file.require("dataset.split_mode", "standard", "standard")
     file.require("dataset.split_index", 0, 0)
     if str(file.values.get("dataset.format")).endswith("Superpixels"):
         file.require("dataset.slic_compactness", 30, 10)
     return {"optimiser": optimiser, "schedule": schedule, "training": training}
-
-
-def _targets(base: RunConfig) -> int:
-    return load_manifest(base.data.dataset).expected.classes or 1
 
 
 def _refusal(path: Path, file: _File, remedy: str) -> UsageError:

@@ -169,6 +169,9 @@ def test_a_file_of_graphgps(tmp_path):
         ("+Transformer", "+SparseAttention", "gt.sparse.val_dim is missing"),
         ("layers_post_mp: 3", "layers_post_mp: x", "model.head_layers: must be a valid integer"),
         ("layers: 4,", "layers: deep,", "model.layers: must be a valid integer"),
+        ("layers_post_mp: 3", "layers_pre_mp: x", "gnn.layers_pre_mp = 'x'"),
+        ("n_heads: 8", "n_heads: many", "gt.n_heads = 'many'"),
+        ("+Transformer, layers: 4", "+SparseAttention, sparse: {val_dim: x}", "val_dim = 'x'"),
     ],
 )
 def test_what_cannot_be_mapped_is_listed(tmp_path, old, new, named):
