@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 Build = Callable[..., "nn.Module"]
 
 
-def late(reference: str, **options: Any) -> Build:
+def late(reference: str, **options: object) -> Callable[..., Any]:
     """Make a function that imports ``module:name`` and calls it, with ``options`` besides its arguments."""
 
-    def build(*arguments: Any, **more: Any) -> nn.Module:
-        module: nn.Module = pkgutil.resolve_name(reference)(*arguments, **options, **more)
-        return module
+    def build(*arguments: object, **more: object) -> Any:
+        return pkgutil.resolve_name(reference)(*arguments, **options, **more)
 
     return build
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,26 +87,11 @@ def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return row // width, row % width, column.expand(len(row), -1)
 
 
-class _Counts(nn.Module):
-    """Tensors that move with the module. DDP would overwrite buffers with those of the first process."""
-
-    device = torch.device("cpu")
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        nothing = torch.zeros(0, device=self.device)
-        self.device = fn(nothing).device
-        for name, value in self.metric_state.items():
-            setattr(self, name, _moved(value, self.device))
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
-
-    @property
-    def metric_state(self) -> dict[str, Any]:
-        """Return tensors, and lists of tensors, by name."""
-        raise NotImplementedError
+#: Tensors, and lists of tensors, of an accumulator.
+State = dict[str, Tensor | list[Tensor]]
 
 
-class _Sums(_Counts):
+class _Sums(nn.Module):
     """Sum of ``count`` over batches, in float64."""
 
     def __init__(self, count: Callable[..., Tensor], *shape: int) -> None:
@@ -115,11 +100,12 @@ class _Sums(_Counts):
         self.sums = torch.zeros(shape, dtype=torch.float64)
 
     @property
-    def metric_state(self) -> dict[str, Any]:
+    def metric_state(self) -> State:
         return {"sums": self.sums}
 
     def update(self, *batch: Tensor) -> None:
-        self.sums += self.count(*batch)
+        counted = self.count(*batch)
+        self.sums = self.sums.to(counted.device) + counted
 
     def compute(self) -> Tensor:
         return torch.stack(gathered(self.sums.cpu())).sum(0)
@@ -179,7 +165,7 @@ def _confusion(logits: Tensor, target: Tensor) -> Tensor:
     return counts.view(classes, classes)
 
 
-class _Rows(_Counts):
+class _Rows(nn.Module):
     """Scores and targets of all rows, ``(N, T)`` float64 each: a ranking needs all of them."""
 
     scores: list[Tensor]
@@ -191,7 +177,7 @@ class _Rows(_Counts):
         self.reset()
 
     @property
-    def metric_state(self) -> dict[str, Any]:
+    def metric_state(self) -> State:
         return {"scores": self.scores, "targets": self.targets}
 
     def update(self, logits: Tensor, target: Tensor) -> None:
@@ -207,9 +193,8 @@ class _Rows(_Counts):
 
     def _of_all(self, rows: list[Tensor]) -> Tensor:
         # A process without rows still takes part in the exchange.
-        none = torch.zeros(0, self.labels, device=self.device)
-        local = torch.cat(rows) if rows else none
-        return torch.cat(gathered(local.cpu())).double()
+        local = torch.cat(rows).cpu() if rows else torch.zeros(0, self.labels)
+        return torch.cat(gathered(local)).double()
 
 
 class _TwoClasses(_Rows):
@@ -255,16 +240,17 @@ class SplitMetrics(nn.Module):
         self.metrics = {
             name: metric
             for name, metric in METRICS.items()
-            if metric.kind == task.kind and metric.everywhere and metric.accumulator is None
+            if metric.kind == task.kind and metric.everywhere
         }
+        self.chosen = chosen
         self.rows = _accumulator_of(task)
         self.own: Accumulator | None = None  #: accumulator of the chosen metric, if it has one
         if chosen is not None:
-            self.metrics[chosen] = all_metrics()[chosen]
-            accumulator = self.metrics[chosen].accumulator
-            if accumulator is not None:
-                self.own = accumulator(task)
-            if self.metrics[chosen].of_two_classes:
+            metric = all_metrics()[chosen]
+            self.metrics[chosen] = metric
+            if metric.accumulator is not None:
+                self.own = metric.accumulator(task)
+            elif metric.of_two_classes:
                 self.own = _TwoClasses()
         self.loss = _Sums(_loss_of_rows, 2)
 
@@ -286,21 +272,20 @@ class SplitMetrics(nn.Module):
         # A part without known targets has loss 0, like such a batch.
         values = {"loss": float(total / known.clamp_min(1))}
         for name, metric in self.metrics.items():
-            counted = metric.accumulator is None and not metric.of_two_classes
-            sums = rows if counted else own
-            values[name] = float(metric.compute(sums))
+            values[name] = float(metric.compute(own if name == self.chosen else rows))
         self.reset()
         return values
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, State]:
         """Return the current sums on the CPU, for :meth:`load`."""
-        return {name: _moved(metric.metric_state, "cpu") for name, metric in self.named_children()}
+        accumulators: dict[str, Any] = dict(self.named_children())
+        return {name: _moved(metric.metric_state, "cpu") for name, metric in accumulators.items()}
 
-    def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Continue from the result of :meth:`state`."""
+    def load(self, state: Mapping[str, State], device: torch.device | str = "cpu") -> None:
+        """Continue from the result of :meth:`state`, with batches on a device."""
         for name, values in state.items():
-            for key, value in values.items():
-                setattr(self.get_submodule(name), key, _moved(value, self.loss.device))
+            for key, value in _moved(values, device).items():
+                setattr(self.get_submodule(name), key, value)
 
     def reset(self) -> None:
         """Forget all batches."""
@@ -310,10 +295,12 @@ class SplitMetrics(nn.Module):
             self.own.reset()
 
 
-def _moved(value: Any, device: torch.device | str) -> Any:
-    """Return a metric's state, tensors and lists of them by name, on a device."""
-    if isinstance(value, Mapping):
-        return {name: _moved(tensors, device) for name, tensors in value.items()}
-    if isinstance(value, list):
-        return [_moved(tensor, device) for tensor in value]
-    return value.to(device)
+def _moved(state: State, device: torch.device | str) -> State:
+    """Return an accumulator's state on a device."""
+    moved: State = {}
+    for name, value in state.items():
+        if isinstance(value, list):
+            moved[name] = [tensor.to(device) for tensor in value]
+        else:
+            moved[name] = value.to(device)
+    return moved

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEGATIVES = 2  #: unlinked pairs per link, with the same first node
+SMALLEST = 2.0**-126  #: smallest normal float32
 
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
@@ -88,11 +89,9 @@ def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def _class_weights(count: Tensor) -> Tensor:
-    import torch
-
     total = count.sum()
     weight = (total - count).float() / total
-    return torch.where(count == total, torch.ones_like(weight), weight)
+    return weight.masked_fill(count == total, 1.0)
 
 
 def _sum_of_class_weights(target: Tensor, count: Tensor) -> Tensor:
@@ -140,13 +139,7 @@ def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
 
 def log10_of(mean: Tensor) -> Tensor:
     """Return the decimal logarithm of a mean; 0 is replaced by the smallest float32, without a gradient."""
-    return mean.clamp_min(_smallest()).log10()
-
-
-def _smallest() -> float:
-    import torch
-
-    return torch.finfo(torch.float32).tiny
+    return mean.clamp_min(SMALLEST).log10()
 
 
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -247,7 +240,7 @@ class Loss:
         counts = [_over_processes(count) for count in self._counts(logits, target)]
         weight = self.weight(target, *counts).double()
         total = _over_processes(weight)
-        share = weight / total.clamp_min(_smallest())
+        share = weight / total.clamp_min(SMALLEST)
         local = self.compute(logits, target, *counts) * share.float()
 
         learned = local * distributed.get_world_size()

@@ -19,10 +19,9 @@ from kmip_data.models.training.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Rankings of a link among its graph's nodes: all; without other links; also without itself.
-RANKINGS = ("mrr", "mrr_filtered", "mrr_extended")
 HITS = (1, 3, 10)
-#: Link metrics by name, in the order of their sums, which the number of graphs with links follows.
+#: Link metrics by name, in the order of their sums, which the number of graphs with links follows:
+#: rankings among all nodes of the graph, without other links, and also without itself; then hits.
 LINK_TITLES = {
     "mrr": "MRR",
     "mrr_filtered": "filtered MRR",

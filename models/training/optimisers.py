@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kmip_data.manifest import with_added
+from kmip_data.models.tables import late
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -27,31 +28,21 @@ class Optimiser:
     capturable: bool = False
 
 
-def _of_torch(class_name: str) -> Callable[..., Optimizer]:
-    def build(parameters: Any, **settings: Any) -> Optimizer:
-        from torch import optim
-
-        optimiser: Optimizer = getattr(optim, class_name)(parameters, **settings)
-        return optimiser
-
-    return build
-
-
 OPTIMISERS: dict[str, Optimiser] = {
     "adamw": Optimiser(
-        build=_of_torch("AdamW"),
+        build=late("torch.optim:AdamW"),
         options=("betas",),
         fused=True,
         capturable=True,
     ),
     "adam": Optimiser(
-        build=_of_torch("Adam"),
+        build=late("torch.optim:Adam"),
         options=("betas",),
         fused=True,
         capturable=True,
     ),
     "sgd": Optimiser(
-        build=_of_torch("SGD"),
+        build=late("torch.optim:SGD"),
         options=("momentum",),
         fused=True,
         capturable=True,

@@ -22,8 +22,8 @@ class Span:
     """Length of a run in moments: epochs, or steps, after which a schedule changes the rate."""
 
     length: int
-    warmup: int  #: moments of ``schedule.warmup_epochs``
-    patience: int  #: ``schedule.patience``, in epochs
+    warmup: int = 0  #: moments of ``schedule.warmup_epochs``
+    patience: int = 0  #: ``schedule.patience``, in epochs
     min_lr: float = 0.0  #: ``schedule.min_lr``
 
 
@@ -52,21 +52,17 @@ def by_factor(factor: Callable[[int, Span], float]) -> Build:
     return build
 
 
-def cosine_with_warmup(moment: int, *, warmup: int, length: int) -> float:
+def cosine_with_warmup(moment: int, span: Span) -> float:
     """Factor of the learning rate at a moment: linear up to 1, then half a cosine down to 0.
 
     max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). Hence the first epoch of a
     warm-up hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
     """
-    if moment < warmup:
-        return max(1e-6, moment / warmup)
+    if moment < span.warmup:
+        return max(1e-6, moment / span.warmup)
     # The last step is taken after the last epoch, where E = W would divide by zero.
-    progress = (moment - warmup) / max(1, length - warmup)
+    progress = (moment - span.warmup) / max(1, span.length - span.warmup)
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
-
-
-def _cosine(moment: int, span: Span) -> float:
-    return cosine_with_warmup(moment, warmup=span.warmup, length=span.length)
 
 
 def _linear(moment: int, span: Span) -> float:
@@ -102,7 +98,7 @@ def _plateau(optimiser: Optimizer, span: Span) -> LRScheduler:
 
 
 SCHEDULES: dict[str, Schedule] = {
-    "cosine_with_warmup": Schedule(by_factor(_cosine), options=("warmup_epochs",)),
+    "cosine_with_warmup": Schedule(by_factor(cosine_with_warmup), options=("warmup_epochs",)),
     "linear_with_warmup": Schedule(by_factor(_linear), options=("warmup_epochs",)),
     "polynomial_with_warmup": Schedule(_polynomial, options=("warmup_epochs",)),
     "constant": Schedule(by_factor(_constant)),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LINKS
@@ -20,6 +20,7 @@ from kmip_data.format.targets import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch_geometric.data import Data
 
 LINK = 1
 APART = 0
@@ -34,7 +35,7 @@ KIND_OF_TASK: dict[str, Kind] = {
 }
 
 
-def link_targets(batch: Any) -> Tensor:
+def link_targets(batch: Data) -> Tensor:
     """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column."""
     import torch
 
@@ -74,7 +75,7 @@ class Task:
     stored: Kind | None = None  #: kind of the stored targets, if different from ``kind``
     metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
 
-    def targets(self, batch: Any) -> Tensor:
+    def targets(self, batch: Data) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
         if self.kind == "links":
             return link_targets(batch)

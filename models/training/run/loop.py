@@ -164,7 +164,7 @@ class Loop:
         if self._unfinished is not None:
             self._begun -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"]["values"])
-            module.metrics.load(self._unfinished["metrics"])
+            module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
         for batch in islice(self.batches, most):
             number = self.batch

@@ -28,7 +28,7 @@ from kmip_data.models.training import accumulators
 from kmip_data.models.training.accumulators import SplitMetrics, gathered, link_ranks
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
-from kmip_data.models.training.metrics import HITS, RANKINGS
+from kmip_data.models.training.metrics import HITS, LINK_TITLES
 from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task, link_targets
 
 
@@ -356,7 +356,7 @@ def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
             scores = scores_like(torch.zeros(4, 9, 9), 5, ties=False)[start : start + cut]
             metrics.update(scores, target, loss(scores, target))
         found.append(metrics.compute())
-    assert set(found[0]) == {"loss", *RANKINGS, *(f"hits{most}" for most in HITS)}
+    assert set(found[0]) == {"loss", *LINK_TITLES}
     for other in found[1:]:
         assert other == pytest.approx(found[0], rel=1e-5)
     sums = slow_ranks(
@@ -418,10 +418,12 @@ def test_counts_of_processes_are_those_of_one() -> None:
     on_processes(3, act)
 
 
-def test_counts_follow_their_module_and_keep_their_type() -> None:
+def test_counts_follow_their_batches_and_keep_their_type() -> None:
     metrics = SplitMetrics(Task("graph", "multilabel", 2)).half()
     metrics.update(torch.randn(3, 2), torch.ones(3, 2), torch.tensor(1.0))
     assert metrics.loss.sums.dtype == torch.float64
-    moved = metrics.to("meta")
-    assert {rows.device.type for rows in [*moved.rows.scores, moved.loss.sums]} == {"meta"}
+    metrics.load(metrics.state(), torch.device("meta"))
+    batch = (tensor.to("meta") for tensor in (torch.randn(3, 2), torch.ones(3, 2), torch.ones(())))
+    metrics.update(*batch)
+    assert {rows.device.type for rows in [*metrics.rows.scores, metrics.loss.sums]} == {"meta"}
     assert not metrics.state_dict()

@@ -23,7 +23,7 @@ SCHEDULE = """
 SCHEDULES["half"] = Schedule(by_factor(lambda moment, span: 0.5))
 """
 OPTIMISER = """
-OPTIMISERS["adagrad"] = Optimiser(_of_torch("Adagrad"))
+OPTIMISERS["adagrad"] = Optimiser(late("torch.optim:Adagrad"))
 """
 #: Begins each program: overrides of a configuration, and the names that are shown for a key.
 BEGIN = """

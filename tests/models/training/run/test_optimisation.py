@@ -21,7 +21,7 @@ from kmip_data.models.training.run.checkpoint import (
     step_schedule,
 )
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.schedules import cosine_with_warmup
+from kmip_data.models.training.schedules import Span, cosine_with_warmup
 
 CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
@@ -102,7 +102,7 @@ def test_cosine_with_warmup_is_stepped_once_an_epoch():
         ]
         found = rates(ScheduleConfig(warmup_epochs=warmup), epochs, [None] * epochs)
         assert found == pytest.approx(expected, rel=1e-12)
-    points = [cosine_with_warmup(epoch, warmup=10, length=200) for epoch in (0, 1, 9, 10, 105, 200)]
+    points = [cosine_with_warmup(epoch, Span(200, 10)) for epoch in (0, 1, 9, 10, 105, 200)]
     assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
 
 

@@ -40,7 +40,7 @@ from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RunResult, find_run, new_run, read_result
 from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.schedules import cosine_with_warmup
+from kmip_data.models.training.schedules import Span, cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory
@@ -136,7 +136,7 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
         norms = []
         for number, batch in enumerate(loader):
             moment = epoch * units + (number // 3 if per == "step" else 0)
-            rate = cosine_with_warmup(moment, warmup=units, length=3 * units)
+            rate = cosine_with_warmup(moment, Span(3 * units, units))
             optimiser.param_groups[0]["lr"] = 5e-3 * rate
             (weighted_cross_entropy(model(batch), batch.y) / 3).backward()
             if (number + 1) % 3 == 0 or number + 1 == len(loader):
