@@ -75,10 +75,10 @@ def kinds_of(section: str) -> Mapping[str, type[Part]]:
     return with_added(*SECTIONS[section])
 
 
-def _of_kind(section: str) -> Callable[[Any], Any]:
+def _of_kind(section: str) -> Callable[[object], object]:
     """Return a validator that checks a section by the class of its ``kind``."""
 
-    def check(given: Any) -> Any:
+    def check(given: object) -> object:
         # Not a discriminated union: it would be fixed at import, before plugins are loaded.
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
         kinds = kinds_of(section)
@@ -268,12 +268,8 @@ class ModelConfig(Strict):
             self.attention,
             self.local,
         )
-        columns = dict[Encoding, None]()
-        for reader in readers:
-            encoding = reader.encoding
-            if encoding is not None:
-                columns[encoding] = None
-        return [*columns]
+        columns = [reader.encoding for reader in readers if reader.encoding is not None]
+        return [*dict.fromkeys(columns)]
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -310,7 +306,7 @@ class ModelConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:
+    def _complete(cls, given: object) -> object:
         """Fill in missing keys from the model's file; a string instead of a section is its kind."""
         if not isinstance(given, Mapping):
             return given

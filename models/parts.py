@@ -10,7 +10,7 @@ A kind of message passing is one class here, a kind of attention one file of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -214,7 +214,7 @@ class StackPart(MessagePassing):
         """Make a :class:`~kmip_data.models.layers.convolutions.Convolution` of its kind."""
         return self.convolution(place)
 
-    def convolution(self, place: Place, **more: Any) -> nn.Module:
+    def convolution(self, place: Place, **more: object) -> nn.Module:
         """Make the class named like its kind, with ``more`` options than the common ones."""
         from kmip_data.models.layers import convolutions
 

@@ -48,7 +48,7 @@ class Names:
 
     group: str  #: of plugins
     kind: str  #: for errors
-    table: Callable[[], Mapping[str, Any]]
+    table: Callable[[], Mapping[str, object]]
 
     def check(self, name: str) -> str:
         """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
@@ -159,20 +159,6 @@ def _attributes(encoding: Encoding | None) -> tuple[str, ...]:
     return tuple(column.attribute for column in columns)
 
 
-def types(features: str, count: int) -> Encoder:
-    """One embedding of the first column, which has ``count`` types (upstream ``TypeDictNode``)."""
-    key = "node_encoder" if features == "node features" else "edge_encoder"
-    return _embeddings(
-        Integers(
-            features=features,
-            instead=f"--set model.{key}=typesN, N being larger than each type",
-            sizes=(count,),
-            owner="the encoder's",
-            xavier=False,
-        )
-    )
-
-
 def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
     """Linear, of features that are standardised first where a dataset publishes constants for a column."""
     published = (dataset, column) if dataset else None
@@ -185,18 +171,6 @@ def _embeddings(integers: Integers) -> Encoder:
     return Encoder(build, integers=integers)
 
 
-def _with_walks(steps: int) -> Encoder:
-    encoding = EdgeRandomWalk(steps)
-    build = late("kmip_data.models.encoders:WalkedEdges", encoding=encoding)
-    return Encoder(build, encoding, dataset="pascalvoc-sp")
-
-
-def _summed(name: str, encoder: Encoder, encoding: Encoding) -> Encoder:
-    reference = "kmip_data.models.encoders:SummedEdges"
-    build = late(reference, encoder=name, features=encoder.build, encoding=encoding)
-    return Encoder(build, encoding, encoder.integers, encoder.dataset)
-
-
 NODE_ENCODERS: dict[str, Encoder] = {
     "linear": _linear("node features"),
     "atom": _embeddings(ATOM),  # upstream ``Atom``
@@ -206,6 +180,7 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "linear-norm": Encoder(late("kmip_data.models.encoders:NormedEncoder")),
     "none": Encoder(late("kmip_data.models.encoders:RawNodes")),  # the first layer maps them
 }
+_VOC_WALKS = EdgeRandomWalk(32)
 EDGE_ENCODERS: dict[str, Encoder] = {
     "dummy": Encoder(late("kmip_data.models.encoders:DummyEdge")),
     "none": Encoder(late("torch.nn:Identity")),  # message passing reads no edge features
@@ -214,7 +189,11 @@ EDGE_ENCODERS: dict[str, Encoder] = {
     # As LRGB; the paper's code has ``linear``.
     "voc": _linear("edge features", "pascalvoc-sp", "edge/attr"),
     "coco": _linear("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
-    "voc-rwse32": _with_walks(32),
+    "voc-rwse32": Encoder(
+        late("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
+        encoding=_VOC_WALKS,
+        dataset="pascalvoc-sp",
+    ),
 }
 
 
@@ -245,16 +224,30 @@ class _WithTypes(dict[str, Encoder]):
         return True
 
     def __missing__(self, name: str) -> Encoder:
+        # 1. A sum.
         first, _, added = name.partition("+")
         walks = EdgeRandomWalk.parse(added)
         if walks is not None and self.features == "edge features" and first != "none":
             encoder = self[first]
             if encoder.encoding is None:
-                return _summed(first, encoder, walks)
+                reference = "kmip_data.models.encoders:SummedEdges"
+                build = late(reference, encoder=first, features=encoder.build, encoding=walks)
+                return replace(encoder, build=build, encoding=walks)
+
+        # 2. One embedding of the first column (upstream ``TypeDictNode``).
         match = _TYPES.fullmatch(name)
         if match is None:
             raise KeyError(name)
-        return types(self.features, int(match[1]))
+        key = "node_encoder" if self.features == "node features" else "edge_encoder"
+        return _embeddings(
+            Integers(
+                features=self.features,
+                instead=f"--set model.{key}=typesN, N being larger than each type",
+                sizes=(int(match[1]),),
+                owner="the encoder's",
+                xavier=False,
+            )
+        )
 
 
 _TYPES = re.compile(r"types([1-9]\d{0,5})")
@@ -285,8 +278,9 @@ class Positional:
         return ("lappe_vectors",) if self.distances else _attributes(self.encoding)
 
 
-def _of(keys: PositionKeys, name: str, **more: Any) -> Positional:
-    return Positional(build=late(f"kmip_data.models.encoders:{name}"), **more).with_keys(keys)
+def _of(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
+    build = late(f"kmip_data.models.encoders:{name}")
+    return Positional(build=build, distances=distances).with_keys(keys)
 
 
 _ONE_COLUMN = late("kmip_data.models.encoders:ColumnPosition")
@@ -307,29 +301,19 @@ def positional(name: str) -> Positional:
     return entry or Positional(parse_encoding(name), _ONE_COLUMN, width=OTHER_WIDTH)
 
 
-def positionals(name: str) -> list[Positional]:
-    """Return the terms of a value of ``model.positional``: ``lappe+rwse``."""
-    return [positional(term) for term in name.split("+")]
-
-
 class PositionalNames(Names):
     """Names of the table, every encoding that has one column of floats for nodes, and sums of them."""
 
     def check(self, name: str) -> str:
         """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
         for term in name.split("+"):
-            self._check_term(term)
+            found = (kind.parse(term) for kind in encodings())
+            encoding = next(filter(None, found), None)
+            if encoding is None or term in POSITIONAL:
+                super().check(term)
+            else:
+                _check_columns(term, encoding)
         return name
-
-    def _check_term(self, name: str) -> None:
-        if name in POSITIONAL:
-            return
-        for kind in encodings():
-            encoding = kind.parse(name)
-            if encoding is not None:
-                _check_columns(name, encoding)
-                return
-        super().check(name)
 
 
 def _check_columns(name: str, encoding: Encoding) -> None:

@@ -401,7 +401,7 @@ class Submission:
             options=self.options,
         )
 
-    def checkpoint(self) -> Any:
+    def checkpoint(self) -> object:
         """Return the same job, requeued after preemption or a time-out, to resume."""
         from submitit.helpers import DelayedSubmission
 

@@ -115,21 +115,21 @@ def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    logits, target, known = _known(logits, target)
-    losses = binary_cross_entropy_with_logits(logits, target, reduction="none")
-    return _mean_over_known(losses, known)
+    return _mean_over_known(binary_cross_entropy_with_logits, logits, target)
 
 
 def l1(logits: Tensor, target: Tensor) -> Tensor:
     """Mean over the known targets of ``|prediction - target|``, both ``(N, T)``, in float32."""
-    logits, target, known = _known(logits, target)
-    return _mean_over_known((logits - target).abs(), known)
+    from torch.nn.functional import l1_loss
+
+    return _mean_over_known(l1_loss, logits, target)
 
 
 def squared_error(logits: Tensor, target: Tensor) -> Tensor:
     """Mean over the known targets of ``(prediction - target)²``, both ``(N, T)``, in float32."""
-    logits, target, known = _known(logits, target)
-    return _mean_over_known((logits - target) ** 2, known)
+    from torch.nn.functional import mse_loss
+
+    return _mean_over_known(mse_loss, logits, target)
 
 
 def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
@@ -177,16 +177,12 @@ def _sum_of_link_weights(target: Tensor) -> Tensor:
     return link_weights(target).sum()
 
 
-def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return both as float32 of one shape, with unknown targets as 0, and a mask of known targets."""
+def _mean_over_known(loss: Callable[..., Tensor], logits: Tensor, target: Tensor) -> Tensor:
+    """Return the mean of a loss of PyTorch over the known targets, in float32."""
     target = target.view(logits.shape).float()
     known = ~target.isnan()
-    return logits.float(), target.masked_fill(~known, 0.0), known
-
-
-def _mean_over_known(losses: Tensor, known: Tensor) -> Tensor:
-    number = known.sum()
-    return (losses * known).sum() / number.clamp_min(1)
+    losses = loss(logits.float(), target.masked_fill(~known, 0.0), reduction="none")
+    return (losses * known).sum() / known.sum().clamp_min(1)
 
 
 def known_targets(target: Tensor) -> Tensor:

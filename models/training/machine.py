@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import distributed
@@ -25,6 +25,8 @@ from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,10 @@ def join(config: RunConfig, kind: str) -> torch.device:
         if kind == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
-        atexit.register(_leave)
+        atexit.register(distributed.destroy_process_group)
     if kind == "cpu":
         return torch.device(kind)
     return torch.device(kind, torch.cuda.current_device())
-
-
-def _leave() -> None:
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def _start_others(config: RunConfig) -> None:
@@ -197,11 +194,11 @@ def rank() -> int:
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
-def gathered(state: Any) -> list[Any]:
+def gathered(state: T) -> list[T]:
     """Gather ``state`` of every process, in order; all processes must call this."""
     if not distributed.is_initialized():
         return [state]
-    states = [None] * distributed.get_world_size()
+    states = [state] * distributed.get_world_size()
     distributed.all_gather_object(states, state)
     return states
 

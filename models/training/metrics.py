@@ -177,7 +177,7 @@ class Accumulator(Protocol):
     A module, too, whose ``metric_state`` has its tensors and lists of tensors by name.
     """
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
+    def update(self, logits: Tensor, target: Tensor, /) -> None:
         """Count a batch."""
 
     def compute(self) -> Any:
@@ -213,66 +213,52 @@ class Metric:
             raise ValueError(f"the unit of {self.title} is share or number, not {self.unit!r}")
 
 
+#: Constructor of a metric in percent.
+_share = partial(Metric, better="higher", unit="share")
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(
+    "accuracy": _share(
         compute=accuracy,
-        better="higher",
         title="accuracy",
         kind="single-label",
-        unit="share",
     ),
-    "f1": Metric(
+    "f1": _share(
         compute=macro_f1,
-        better="higher",
         title="macro F1",
         kind="single-label",
-        unit="share",
     ),
-    "miou": Metric(
+    "miou": _share(
         compute=mean_iou,
-        better="higher",
         title="mIoU",
         kind="single-label",
-        unit="share",
     ),
-    "accuracy_sbm": Metric(
+    "accuracy_sbm": _share(
         compute=class_accuracy,
-        better="higher",
         title="accuracy-SBM",
         kind="single-label",
-        unit="share",
         everywhere=False,
     ),
-    "ap": Metric(
+    "ap": _share(
         compute=mean_average_precision,
-        better="higher",
         title="AP",
         kind="multilabel",
-        unit="share",
     ),
-    "auc": Metric(
+    "auc": _share(
         compute=mean_roc_auc,
-        better="higher",
         title="ROC-AUC",
         kind="multilabel",
-        unit="share",
         everywhere=False,
     ),
-    "roc_auc": Metric(
+    "roc_auc": _share(
         compute=mean_roc_auc,
-        better="higher",
         title="ROC-AUC",
         kind="single-label",
-        unit="share",
         of_two_classes=True,
         everywhere=False,
     ),
-    "average_precision": Metric(
+    "average_precision": _share(
         compute=mean_average_precision,
-        better="higher",
         title="average precision",
         kind="single-label",
-        unit="share",
         of_two_classes=True,
         everywhere=False,
     ),
@@ -295,12 +281,10 @@ METRICS: dict[str, Metric] = {
         kind="regression",
     ),
     **{
-        name: Metric(
+        name: _share(
             compute=partial(mean_over_graphs, name),
-            better="higher",
             title=title,
             kind="links",
-            unit="share",
         )
         for name, title in LINK_TITLES.items()
     },

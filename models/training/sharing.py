@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.build_files import PAGE_NAME
@@ -50,7 +49,7 @@ def run_page(result: RunResult) -> str:
     tags = ["graph", "kmip-data", result.model, result.dataset]
     if data_remark:
         tags.append("sample")
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "library_name": "kmip-data",
         "pipeline_tag": "graph-ml",
         "tags": tags,

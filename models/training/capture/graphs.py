@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ class CudaGraphs:
         After a failure the random generator continues as before.
         """
         graph = torch.cuda.CUDAGraph()
-        objects = list[Any]()
+        objects = list[object]()
         # Use a new pool unless a graph is alive: the pool of a deleted graph cannot be shared.
         newest = self._newest()
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
@@ -96,7 +96,7 @@ class CudaGraphs:
 
         self._newest = weakref.ref(graph)
 
-        def replay(_: list[Any] = objects) -> None:
+        def replay(_: list[object] = objects) -> None:
             graph.replay()
 
         return replay, results

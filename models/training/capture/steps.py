@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch_geometric.data import Data
 
+from kmip_data.files.reading import first_fault
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
@@ -33,6 +35,8 @@ MOST = 32
 
 #: Learns from a batch: ``step(batch, optimiser, first=…, steps=…)``.
 Step = Callable[..., Learned]
+#: Shape of a batch, and its moment in a step.
+Key = tuple[object, ...]
 T = TypeVar("T")
 
 
@@ -50,14 +54,14 @@ class CapturedSteps:
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None]) -> None:
         self._graphs = graphs
         self._report = report
-        self._seen: Counter[Any] = Counter()
+        self._seen: Counter[Key] = Counter()
         #: By shape: batch whose memory the graph reads, replay function, and results.
-        self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
-        self._setting: Any = None
+        self._steps: dict[Key, tuple[Data, Callable[[], None], Learned]] = {}
+        self._setting: object = None
         self._rates: _Rates | None = None
         self._failed = False
 
-    def under(self, setting: Any) -> None:
+    def under(self, setting: object) -> None:
         """Discard the steps captured under another setting: a number given by the host, such as k."""
         if setting != self._setting:
             self._setting = setting
@@ -82,7 +86,7 @@ class CapturedSteps:
         torch.cuda.empty_cache()
         return evaluate()
 
-    def __call__(self, step: Step, batch: Any, optimiser: Optimizer, **moment: bool) -> Learned:
+    def __call__(self, step: Step, batch: Data, optimiser: Optimizer, **moment: bool) -> Learned:
         """Call ``step(batch, optimiser, first=…, steps=…)``, or replay it for a shape that is captured."""
         if self._rates is None:
             self._rates = _Rates(optimiser, batch.x.device)
@@ -94,7 +98,10 @@ class CapturedSteps:
                 return step(batch, optimiser, **moment)
 
         shape = shape_of(batch)
-        key = None if shape is None else (shape, *moment.items())
+        if shape is None:
+            self._give_up("the host does not know where the graphs of a batch begin")
+            return self._graphs.run(work)
+        key = (shape, *moment.items())
         if key not in self._steps and not self._capture(key, batch, work):
             return self._graphs.run(work)
 
@@ -106,10 +113,8 @@ class CapturedSteps:
         replay()
         return Learned(*map(Tensor.clone, results))  # the next batch overwrites them
 
-    def _capture(self, key: Any, batch: Any, work: Work) -> bool:
+    def _capture(self, key: Key, batch: Data, work: Work) -> bool:
         """Capture the work on batches of this shape, unless it is too early, too many or impossible."""
-        if key is None:
-            return self._give_up("the host does not know where the graphs of a batch begin")
         if self._failed or len(self._steps) == MOST:
             return False
         self._seen[key] += 1
@@ -118,17 +123,15 @@ class CapturedSteps:
         try:
             self._steps[key] = batch, *self._graphs.record(work)
         except Exception as error:  # noqa: BLE001 -- the plain step raises any that is not the capture's
-            lines = str(error).splitlines() or [type(error).__name__]
-            return self._give_up(lines[0])
-        return True
+            self._give_up(first_fault(error))
+        return key in self._steps
 
-    def _give_up(self, reason: str) -> bool:
-        """Report the reason once, stop replaying, and return False."""
+    def _give_up(self, reason: str) -> None:
+        """Report the reason once, and stop replaying."""
         if not self._failed:
             self._report(f"steps: not captured, operation by operation from here on: {reason}")
         self._failed = True
         self._steps.clear()  # restore the random generator from before the failure
-        return False
 
 
 class _Rates:
@@ -162,19 +165,19 @@ class _Rates:
         finally:
             self._set(self._numbers, capturable=False)
 
-    def _set(self, rates: Sequence[Any], *, capturable: bool) -> None:
+    def _set(self, rates: Sequence[object], *, capturable: bool) -> None:
         for group, rate in zip(self._groups, rates, strict=True):
             group["lr"] = rate
             if "capturable" in group:
                 group["capturable"] = capturable
 
 
-def shape_of(batch: Any) -> tuple[Any, ...] | None:
+def shape_of(batch: Data) -> Key | None:
     """Return all arguments that a step's kernels take from the host: shapes, dtypes, graph pointers.
 
     ``None`` if the host does not know the pointers.
     """
-    key: list[Any] = []
+    key: list[object] = []
     if "ptr" in batch:
         starts = pointers_on_cpu(batch, int(batch.num_nodes))
         if starts is None:
@@ -185,7 +188,7 @@ def shape_of(batch: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def _tensors(batch: Any) -> dict[str, Tensor]:
+def _tensors(batch: Data) -> dict[str, Tensor]:
     return {name: value for name, value in batch.to_dict().items() if isinstance(value, Tensor)}
 
 
@@ -196,7 +199,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     """
     training = config.training
     system = config.system
-    attention = cast(Any, config.model.attention)
+    attention: Any = config.model.attention
     one_graph = data.unit == "nodes" and not data.ragged
     kind = attention.kind
     optimiser = config.optimiser.name
@@ -222,6 +225,5 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
             return reason
     if kind == "k-mip":
         unusable: str | None = get_backend("cuda").unusable("cuda")
-        if unusable is not None:
-            return unusable
+        return unusable
     return None

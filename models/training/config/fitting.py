@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from kmip_data.format.schema import Column, Schema
-from kmip_data.format.targets import is_whole, kind_of, target_column
+from collections.abc import Collection
+
+from kmip_data.format.schema import LINKS, Column, Schema
+from kmip_data.format.targets import Kind, is_whole, kind_of, target_column
 from kmip_data.models.tables import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.tasks import KIND_OF_TASK
+from kmip_data.models.training.tasks import KIND_OF_TASK, Level
 
 
 def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
@@ -17,26 +19,14 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
     column = target_column(schema)
     if column is None:
         return config, []
+    # 1. Targets: use the default loss, metric and head.
     changes: dict[str, str] = {}
     kind = kind_of(column)
-    if config.training.task is not None and KIND_OF_TASK[config.training.task] != kind:
-        changes["training.task"] = "none"
-    loss = all_losses().get(config.training.loss or "")
-    metric = all_metrics().get(config.training.metric or "")
-    head = all_heads().get(config.model.head or "")
-    level = "link" if kind == "links" else "node" if column.level == "node" else "graph"
-
-    # 1. Targets: use the default loss, metric and head.
-    if loss is not None and loss.kind != kind:
-        changes["training.loss"] = "none"
-    if metric is not None and (
-        metric.kind != kind or (metric.of_two_classes and column.num_classes != 2)
-    ):
-        changes["training.metric"] = "none"
-    if head is not None and head.level != level:
-        changes["model.head"] = "none"
-        if config.training.neighbors:
-            changes["training.neighbors"] = "[]"
+    for key, names in fitting_names(column, kind, {kind}, column.num_classes).items():
+        if key_value(config, key) not in {None, *names}:
+            changes[key] = "none"
+    if "model.head" in changes and config.training.neighbors:
+        changes["training.neighbors"] = "[]"
 
     # 2. Features: replace dataset-specific encoders by linear ones.
     columns = {stored.attribute: stored for stored in schema.columns}
@@ -53,6 +43,34 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
         instead = "chosen by the data" if value in {"none", "[]"} else value
         said.append(f"{key} = {key_value(config, key)} does not fit the data: {instead}")
     return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), said
+
+
+def level_of(column: Column) -> Level:
+    """Return the unit that a target column belongs to."""
+    if column.attribute == LINKS:
+        return "link"
+    return "node" if column.level == "node" else "graph"
+
+
+def fitting_names(
+    column: Column, kind: Kind, kinds: Collection[Kind], classes: int | None
+) -> dict[str, list[str]]:
+    """Return the tasks, losses, metrics and heads, by key, for targets learned as ``kind``.
+
+    ``kinds`` are all that the column allows, ``classes`` their number for ``single-label``.
+    """
+    two = kind == "single-label" and classes == 2
+    level = level_of(column)
+    return {
+        "training.task": [name for name, other in KIND_OF_TASK.items() if other in kinds],
+        "training.loss": [name for name, loss in all_losses().items() if loss.kind == kind],
+        "training.metric": [
+            name
+            for name, metric in all_metrics().items()
+            if metric.kind == kind and (two or not metric.of_two_classes)
+        ],
+        "model.head": [name for name, head in all_heads().items() if head.level == level],
+    }
 
 
 def _encodes(encoder: Encoder, column: Column | None, dataset: str) -> bool:

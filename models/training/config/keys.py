@@ -279,10 +279,6 @@ class RunConfig(Strict):
         keys = getattr(self, section).model_copy(update=values)
         return self.model_copy(update={section: keys})
 
-    def with_fold(self, fold: int) -> RunConfig:
-        """Return this configuration for another published split."""
-        return self.updated("data", split={**self.data.split, "fold": fold})
-
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and another split if that follows the run."""
         config = self.updated("training", seed=seed)

@@ -34,22 +34,24 @@ class Key:
     name: str
     type: str
     #: default; ``...`` for a required key
-    default: Any
+    default: object
     doc: str
     #: kind of the section with this key; empty: all kinds
     kind: str = ""
     #: None for the kind of a section.
     field: FieldInfo | None = None
+    #: table of its possible names, which plugins may add to
+    names: Names | None = None
 
 
-def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
+def documented_keys() -> list[Key]:
     """Return all keys of a configuration in order, with type, default and meaning."""
     added = [f"{group}:{name}" for group, names in ADDED.items() for name in names]
-    return _documented(model, prefix, *added)
+    return _documented(RunConfig, "", *added)
 
 
 @functools.cache  # the plans of the paper set 2,500 keys
-def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
+def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
     keys = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{name}"
@@ -59,15 +61,20 @@ def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
             default = field.get_default(call_default_factory=True)
         if model is ModelConfig and name in SECTIONS:
             parts = kinds_of(name)
-            keys.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc))
+            table = Names(SECTIONS[name][0], name, functools.partial(kinds_of, name))
+            keys.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc, names=table))
             for kind, part in parts.items():
-                below = documented_keys(part, f"{path}.")
-                below = [key for key in below if key.name != f"{path}.kind"]
-                keys += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in below]
+                keys += [
+                    replace(key, kind=kind, doc=f"{kind}: {key.doc}")
+                    for key in _documented(part, f"{path}.", *added)
+                    if key.name != f"{path}.kind"
+                ]
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += documented_keys(field.annotation, f"{path}.")
+            keys += _documented(field.annotation, f"{path}.", *added)
         else:
-            keys.append(Key(path, _type_name(field), default, doc, field=field))
+            names = _names_of(field)
+            type_name = _type_name(field) if names is None else " | ".join(names.table())
+            keys.append(Key(path, type_name, default, doc, field=field, names=names))
     return keys
 
 
@@ -90,11 +97,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     for item in items:
         path, separator, text = item.partition("=")
         if not separator:
-            raise _refused(
-                f"{item!r} is not an override.",
-                "section.key=value, such as optimiser.lr=1e-3",
-                item,
-            )
+            example = "section.key=value, such as optimiser.lr=1e-3"
+            raise _refused(f"{item!r} is not an override.", example, item)
         _assign(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")
 
@@ -172,11 +176,10 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     table = keys.get(section)
 
     # 2. A name that no table has may be a plugin's.
-    group = _group_of(key)
-    if key is not None and group is not None and text not in key.type.split(" | "):
+    if key is not None and key.names is not None and text not in key.names.table():
         from kmip_data.plugins import seek
 
-        seek(group, text)
+        seek(key.names.group, text)
 
     # 3. A key, the kind of a section, a free key of a table, or an error.
     if key is not None and key.field is not None:
@@ -198,17 +201,6 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         raise _refused(_unknown(path), ", ".join(siblings) or "section.key=value", path)
 
 
-def _group_of(key: Key | None) -> str | None:
-    """Return the plugin group that may add values of a key."""
-    if key is None:
-        return None
-    if key.field is None:  # the kind of a section
-        group, _ = SECTIONS[key.name.split(".")[1]]
-        return group
-    names = _names_of(key.field)
-    return None if names is None else names.group
-
-
 def _names_of(field: FieldInfo) -> Names | None:
     """Return the table of a key's possible names, if any."""
     # For an optional key pydantic leaves the annotation within the union.
@@ -219,10 +211,10 @@ def _names_of(field: FieldInfo) -> Names | None:
     return next((item for item in metadata if isinstance(item, Names)), None)
 
 
-def _typed(key: Key, field: FieldInfo, text: str) -> Any:
+def _typed(key: Key, field: FieldInfo, text: str) -> object:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), text, a list (``10,10``) or none."""
     annotation: Any = Annotated[field.annotation, field]
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
+    adapter: TypeAdapter[object] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     limit = ""
     nothing = [None] if text.lower() == "none" else []
     for candidate in (toml_value(text), text, toml_value(f"[{text}]"), *nothing):
@@ -242,16 +234,17 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
         else:
             return candidate
     message = f"{key.name} cannot be {text!r}."
-    table = _names_of(field)
-    if table is not None:
-        close = nearest(text, list(table.table()))
-        if close:
-            message += f" Did you mean {close!r}?"
+    if key.names is not None:
+        message += _hint(nearest(text, list(key.names.table())))
         limit = ""
     raise _refused(message, f"{key.type}{limit} ({key.doc})", text)
 
 
-def toml_value(text: str) -> Any:
+def _hint(close: str | None) -> str:
+    return f" Did you mean {close!r}?" if close else ""
+
+
+def toml_value(text: str) -> object:
     """Parse a TOML value, or return the text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -277,10 +270,7 @@ def _unknown(path: str) -> str:
         or nearest(path, [key.name for key in keys])
         or known.get(nearest(name, known) or "")
     )
-    message = f"There is no configuration key {path!r}."
-    if close:
-        message += f" Did you mean {close!r}?"
-    return message
+    return f"There is no configuration key {path!r}.{_hint(close)}"
 
 
 def _fault(entry: ErrorDetails) -> str:
@@ -293,9 +283,6 @@ def _fault(entry: ErrorDetails) -> str:
 
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
-    table = _names_of(field)
-    if table is not None:
-        return " | ".join(table.table())
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]

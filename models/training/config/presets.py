@@ -25,7 +25,7 @@ from kmip_data.manifest import (
     unknown_name,
 )
 from kmip_data.models.config import kinds_of, merged, models
-from kmip_data.models.tables import positionals
+from kmip_data.models.tables import positional
 from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
@@ -39,6 +39,8 @@ _PARTS = ("name", "attention", "local")
 ONE_GRAPH = "one-graph"
 _NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
 EMPTY = ("OOM", "–")  #: cells without a figure: out of memory, not run
+#: Keys that replace each other.
+_WIDTH = {"hidden_dim": "parameter_budget", "parameter_budget": "hidden_dim"}
 _PRESET_K = 10  #: k of the presets with a figure in the table on the influence of k
 
 
@@ -265,13 +267,14 @@ class Preset(Strict):
 
     def variants_for(self, code: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the variants for a preset with ``code``, without keys of another kind of attention."""
-        same = _attention_of(self.code) == _attention_of(code)
-        variants: dict[str, dict[str, Any]] = {}
+        if _attention_of(self.code) == _attention_of(code):
+            return self.variant
+        variants = {}
         for name, keys in self.variant.items():
-            variants[name] = {}
-            for key, value in keys.items():
-                if same or not key.startswith("model.attention."):
-                    variants[name][key] = value
+            others = keys.items()
+            variants[name] = {
+                key: value for key, value in others if not key.startswith("model.attention.")
+            }
         return variants
 
     def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,26 +283,18 @@ class Preset(Strict):
         Width and budget replace each other; parameters of builds and splits are not inherited.
         """
         network = changes.get("model", {})
-        replaced = {
-            "data": {"parameters", "split"} & changes.get("data", {}).keys(),
-            "model": set[str](),
-        }
-        if "hidden_dim" in network:
-            replaced["model"].add("parameter_budget")
-        if "parameter_budget" in network:
-            replaced["model"].add("hidden_dim")
+        replaced = {"data": {"parameters", "split"} & changes.get("data", {}).keys()}
+        replaced["model"] = {_WIDTH[key] for key in _WIDTH.keys() & network.keys()}
 
         code = merged(self.code, {} if model == self.model else {"model": models()[model]})
-        for section, gone in replaced.items():
-            if gone and section in code:
-                keys = code[section].items()
-                code[section] = {key: value for key, value in keys if key not in gone}
+        for section in code.keys() & replaced.keys():
+            gone = replaced[section]
+            code[section] = {key: code[section][key] for key in code[section] if key not in gone}
         return code
 
 
-def _attention_of(code: Mapping[str, Any]) -> str | None:
-    kind: str | None = code.get("model", {}).get("attention", {}).get("kind")
-    return kind
+def _attention_of(code: Mapping[str, Any]) -> object:
+    return code.get("model", {}).get("attention", {}).get("kind")
 
 
 def preset_names() -> list[str]:
@@ -367,9 +362,9 @@ def _ours(base: Preset, model: str) -> Preset:
     replaced = {*parts, *_PARTS}
     code = base.code["model"].items()
     settings = {key: value for key, value in code if key not in replaced}
-    positions = positionals(settings.get("positional", "none"))
+    terms = settings.get("positional", "none").split("+")
     local = kinds_of("local")[parts["local"]["kind"]].model_validate(parts["local"])
-    if any(position.distances for position in positions) and not local.reads_distances:
+    if any(positional(term).distances for term in terms) and not local.reads_distances:
         settings["positional"] = "none"
     source = f"ours, the settings of {base.name} with the parts of {model}"
     sampled = base.code.get("training", {}).get("neighbors")
@@ -464,10 +459,8 @@ def config_for(
             "split_seed_follows_run": False,
         }
     elif target not in dataset_names() and home is not None:
-        for build in list_builds(home):
-            if build.card.dataset == target:
-                card = build.card
-                break
+        cards = (build.card for build in list_builds(home))
+        card = next((found for found in cards if found.dataset == target), None)
 
     # 3. The preset of the dataset or of its family, that of one graph, or the defaults.
     preset = family_of(dataset, card)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Unpack
 
@@ -28,42 +29,30 @@ from kmip_data.reading.loader import GraphLoader
 from kmip_data.wording import counted
 
 
+@dataclass(frozen=True)
 class EpochBatches:
-    """Train batches of the current epoch, in an order that depends only on the seed and that epoch.
+    """Train batches of an epoch, in an order that depends only on the seed and that epoch."""
 
-    ``epoch()`` is the number of finished epochs, ``done()`` that of the batches of this one to
-    skip.
-    """
-
-    def __init__(
-        self,
-        loader: GraphLoader,
-        epoch: Callable[[], int],
-        done: Callable[[], int],
-        *,
-        of_nodes: bool,
-    ) -> None:
-        self._loader = loader
-        self._epoch = epoch
-        self._done = done
-        self._of_nodes = of_nodes
+    loader: GraphLoader
+    epoch: int
+    done: int  #: batches to skip
+    of_nodes: bool  #: True if targets are of nodes
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
-    def __iter__(self) -> Iterator[Any]:
-        loader = self._loader
-        done = self._done()
-        position = {"epoch": self._epoch(), "position": done}
+    def __iter__(self) -> Iterator[Data]:
+        loader = self.loader
+        position = {"epoch": self.epoch, "position": self.done}
         loader.load_state_dict(loader.state_dict() | position)
         # The last batch may have fewer graphs than processes, and none for this one.
         size = loader.rule.batch_size
         last_size = len(loader.dataset) % size or size
         rank, _processes = loader.ranks()
-        for number, batch in enumerate(loader, done + 1):
+        for number, batch in enumerate(loader, self.done + 1):
             if rank >= last_size and number == len(self):
                 # This process takes part with another one's graph, but does not learn from it.
-                rows = batch.num_nodes if self._of_nodes else batch.num_graphs
+                rows = batch.num_nodes if self.of_nodes else batch.num_graphs
                 batch.train_mask = torch.zeros(rows, dtype=torch.bool)
             yield batch
 
@@ -114,24 +103,20 @@ class ManyGraphs(RunData):
         return any(sizes.min() < sizes.max() for sizes in (dataset.nodes, dataset.edges))
 
     @cached_property
-    def example(self) -> Any:
+    def example(self) -> Data:
         """The first train graph as a batch."""
         return self.record("train", 0)
 
-    def record(self, part: str, position: int) -> Any:
+    def record(self, part: str, position: int) -> Data:
         """One graph of a part as a batch."""
         dataset = self._datasets[part][position : position + 1]
         return next(iter(self._loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
 
-    def batches(
-        self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
-    ) -> EpochBatches:
-        """Train batches of the epoch that ``epoch()`` returns.
-
-        Every process of a run gets as many.
-        """
+    @cached_property
+    def _train_loader(self) -> GraphLoader:
+        """Loader of train batches, of which every process of a run gets as many."""
         training = self.config.training
-        loader = self._loader(
+        return self._loader(
             self._datasets["train"],
             training.batch_size,
             even=True,
@@ -139,7 +124,10 @@ class ManyGraphs(RunData):
             shuffle=training.shuffle,
             seed=training.seed,
         )
-        return EpochBatches(loader, epoch, done, of_nodes=self.task.level == "node")
+
+    def batches(self, epoch: int, done: int = 0) -> EpochBatches:
+        """Train batches of an epoch, from 0, without its first ``done``."""
+        return EpochBatches(self._train_loader, epoch, done, self.task.level == "node")
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in its own batches, in file order.
@@ -196,7 +184,7 @@ class OneGraph(RunData):
         self._whole = self.example
 
     @cached_property
-    def graph(self) -> Any:
+    def graph(self) -> Data:
         """The graph, loaded."""
         return self._dataset[0]
 
@@ -245,9 +233,9 @@ class OneGraph(RunData):
         if self._sampled:
             training = self.config.training
             nodes, edges = self._neighborhoods.most(training.batch_size, training.neighbors)
-            return BatchSize(1, nodes, edges, nodes**2)
-        nodes = int(self.graph.num_nodes)
-        edges = int(self.graph.num_edges)
+        else:
+            nodes = int(self.graph.num_nodes)
+            edges = int(self.graph.num_edges)
         return BatchSize(1, nodes, edges, nodes**2)
 
     @property
@@ -256,20 +244,18 @@ class OneGraph(RunData):
         return bool(self.config.training.neighbors)
 
     @property
-    def example(self) -> Any:
+    def example(self) -> Data:
         """Return the graph; with sampling, the neighbourhood of some of its nodes."""
         if not self._sampled:
             return self.graph
         seeds = np.arange(min(512, int(self._dataset.nodes[0])))
         return self._around("train", seeds, [10], np.random.default_rng(0))
 
-    def record(self, part: str, position: int) -> Any:
+    def record(self, part: str, position: int) -> Data:
         """Return the graph, for any part."""
         return self.graph
 
-    def batches(
-        self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
-    ) -> Iterable[Any]:
+    def batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
         """The graph, once per epoch; with sampling, the train nodes and their neighbourhoods."""
         if not self._sampled:
             return [self.graph]
@@ -282,13 +268,9 @@ class OneGraph(RunData):
     def _draws(self, part: str, **options: Any) -> NeighborBatches:
         _ = self._neighborhoods  # made once, before threads draw from it
         chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
-        return NeighborBatches(
-            partial(self._around, part),
-            chosen,
-            self.config.training,
-            pin_memory=page_locked(self.config.system.device),
-            **options,
-        )
+        pinned = page_locked(self.config.system.device)
+        around = partial(self._around, part)
+        return NeighborBatches(around, chosen, self.config.training, pinned, **options)
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Yield all parts in one pass; with sampled evaluations, each in its own batches."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch_geometric.data import Data
@@ -14,6 +15,7 @@ from kmip_data.runtime.memory import keep_what_is_used
 from kmip_data.runtime.threads import ahead, num_threads
 
 
+@dataclass(frozen=True)
 class NeighborBatches:
     """A pass over the chosen nodes; batches include sampled neighbours, their neighbours, and so on.
 
@@ -21,51 +23,41 @@ class NeighborBatches:
     ``subgraph_type="directional"``), without the compiled package it needs. A sample depends on
     seed, epoch and position alone, so a resumed run continues with the same batches. A batch has
     ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]`` neighbours
-    per node. ``epoch()`` is the number of finished epochs, ``done()`` that of the batches to skip.
-    ``evaluated``: in the order of ``chosen``, at most ``training.eval_neighbors[hop]`` neighbours
-    per node, the same sample every time.
-
-    ``around(seeds, fanouts, generator)`` samples a batch.
+    per node.
     """
 
-    def __init__(
-        self,
-        around: Callable[[I64, Sequence[int], np.random.Generator], Data],
-        chosen: I64,
-        training: TrainingConfig,
-        *,
-        epoch: Callable[[], int] = lambda: 0,
-        done: Callable[[], int] = lambda: 0,
-        evaluated: bool = False,
-        pin_memory: bool,
-    ) -> None:
-        self._around = around
-        self._chosen = chosen
-        self._training = training
-        self._epoch = epoch
-        self._done = done
-        self._pin = pin_memory
-        self._shuffle = training.shuffle and not evaluated
-        self._fanouts = training.eval_neighbors if evaluated else training.neighbors
+    around: Callable[[I64, Sequence[int], np.random.Generator], Data]  #: samples a batch
+    chosen: I64
+    training: TrainingConfig
+    pin_memory: bool
+    epoch: int = 0
+    done: int = 0  #: batches to skip
+    #: True for batches in the order of ``chosen``, with at most ``training.eval_neighbors[hop]``
+    #: neighbours per node, and the same sample every time.
+    evaluated: bool = False
 
     def __len__(self) -> int:
-        return math.ceil(len(self._chosen) / self._training.batch_size)
+        return math.ceil(len(self.chosen) / self.training.batch_size)
 
     def __iter__(self) -> Iterator[Data]:
-        size = self._training.batch_size
-        seeds = [self._training.seed, self._epoch()]
-        order = self._chosen
-        if self._shuffle:
+        training = self.training
+        size = training.batch_size
+        seeds = [training.seed, self.epoch]
+        order = self.chosen
+        fanouts = training.neighbors
+        if self.evaluated:
+            fanouts = training.eval_neighbors
+        elif training.shuffle:
             order = np.random.Generator(np.random.PCG64(seeds)).permutation(order)
 
         def sample(start: int) -> Data:
             # Each batch has its own generator: batches are drawn in threads, and skipped ones not
             # at all.
             generator = np.random.Generator(np.random.PCG64([*seeds, start + 1]))
-            return self._around(order[start : start + size], self._fanouts, generator)
+            return self.around(order[start : start + size], fanouts, generator)
 
-        starts = range(self._done() * size, len(order), size)
+        starts = range(self.done * size, len(order), size)
         threads = min(2, num_threads())
         for batch in ahead(starts, sample, threads=threads, depth=2):
             keep_what_is_used()
-            yield batch.pin_memory() if self._pin else batch
+            yield batch.pin_memory() if self.pin_memory else batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,20 +15,18 @@ from kmip_data.builds.columns import shards_digest
 from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.card import COUNTED
+from kmip_data.format.card import COUNTED, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
 from kmip_data.format.targets import USUAL_METRICS, Kind, eval_metric, kind_of, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
-from kmip_data.models.tables import all_heads
+from kmip_data.models.training.config.fitting import fitting_names, level_of
 from kmip_data.models.training.config.keys import RunConfig, without_none
+from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.models.training.losses import all_losses
-from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.tasks import (
     KIND_OF_TASK,
-    Level,
     Task,
     kinds_of_classes,
     kinds_of_values,
@@ -55,38 +53,19 @@ def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Tas
     """
     stored = kind_of(column)
     kind = KIND_OF_TASK.get(config.training.task or "", stored)
-    level: Level = "node" if column.level == "node" else "graph"
-    if column.attribute == LINKS:
-        level = "link"
+    level = level_of(column)
     targets = f"{stored} of a {level}"
     if stored == "single-label":
         targets = f"one of {kinds[stored]} classes of a {level}"
-    losses = all_losses()
-    two = kind == "single-label" and kinds.get(kind) == 2
-    metrics = [
-        name
-        for name, other in all_metrics().items()
-        if other.kind == kind and (two or not other.of_two_classes)
-    ]
-    tasks = [name for name, other in KIND_OF_TASK.items() if other in kinds]
-    heads = [name for name, other in all_heads().items() if other.level == level]
-    for name, chosen, fitting in (
-        ("training.task", config.training.task, tasks),
-        (
-            "training.loss",
-            config.training.loss,
-            [name for name in losses if losses[name].kind == kind],
-        ),
-        ("training.metric", config.training.metric, metrics),
-        ("model.head", config.model.head, heads),
-    ):
-        if chosen is None or chosen in fitting:
+    for name, names in fitting_names(column, kind, kinds, kinds.get(kind)).items():
+        chosen = key_value(config, name)
+        if chosen is None or chosen in names:
             continue
         if name != "training.task" and kind != stored:
             targets += f", learned as {config.training.task}"
         raise UsageError(
             f"{name} = {chosen} does not fit the targets: {column.attribute} is {targets}.",
-            expected=", ".join(fitting),
+            expected=", ".join(names),
             next=f"--set {name}=none (chosen by the targets), or one of these",
         )
     return Task(
@@ -115,7 +94,7 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
 #: Part -> batch attribute with the rows of its mask, int64.
 ROWS = {part: f"{part}_rows" for part in PARTS}
 #: Parts, and one pass over their batches.
-Pass = tuple[tuple[str, ...], Iterable[Any]]
+Pass = tuple[tuple[str, ...], Iterable[Data]]
 #: Records read at a time.
 PIECE = 4096
 
@@ -152,12 +131,7 @@ class RunData(ABC):
             if size:
                 self.sizes[part] = size
         for part in required:
-            if part not in self.sizes:
-                sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
-                raise UsageError(
-                    f"The {part} part of the split {split_name} has no {self.unit}: {sizes or 'all empty'}.",
-                    next="--split-rule random, a build without --limit, or save(…, split=…) with this part",
-                )
+            self.check_part(part)
         self.task = task_of(column, config, self._kinds(column, config))
         # A manifest may name another metric than the usual one of its targets.
         if self.task.stored is None:
@@ -214,18 +188,16 @@ class RunData(ABC):
 
     @property
     @abstractmethod
-    def example(self) -> Any:
+    def example(self) -> Data:
         """Return a small batch with the columns that the network reads."""
 
     @abstractmethod
-    def record(self, part: str, position: int) -> Any:
+    def record(self, part: str, position: int) -> Data:
         """Return the batch of one record of a part."""
 
     @abstractmethod
-    def batches(
-        self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
-    ) -> Iterable[Any]:
-        """Train batches of the epoch that ``epoch()`` returns, without its first ``done()``."""
+    def batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
+        """Return the train batches of an epoch, from 0, without its first ``done``."""
 
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
@@ -247,9 +219,11 @@ class RunData(ABC):
     def check_part(self, part: str) -> None:
         """Raise ``UsageError`` where the part does not exist or is empty."""
         if part not in self.sizes:
+            sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
-                f"The split {self.split_name} of {self.build.card.dataset} has nothing in {part!r}.",
-                next=f"--split {' or '.join(self.parts)}",
+                f"The {part} part of the split {self.split_name} has no {self.unit}: {sizes or 'all empty'}.",
+                next="another part, --split-rule random, a build without --limit, or save(…, split=…)"
+                " with this part",
             )
 
     @property
@@ -272,7 +246,7 @@ class RunData(ABC):
         }
 
     @property
-    def split(self) -> Any:
+    def split(self) -> SplitEntry:
         """The split's entry in the card."""
         return self.build.card.splits[self.split_name]
 
@@ -312,9 +286,9 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     return learned_column(build.card, build.path, features=config.data.features != DEGREE_PROFILE)
 
 
-def sent_ahead(batches: Iterable[Any], device: torch.device) -> Iterable[Any]:
+def sent_ahead(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
     """Return the batches; for a GPU, each is copied during the previous step."""
-    return SentAhead(batches, device) if device.type == "cuda" else batches
+    return copied_ahead(batches, device) if device.type == "cuda" else batches
 
 
 def page_locked(wanted: str) -> bool:
@@ -328,41 +302,35 @@ def _copies(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-class SentAhead:
-    """Batches on a GPU ``device``, each copied ahead of its use.
+def copied_ahead(batches: Iterable[Data], device: torch.device) -> Iterator[Data]:
+    """Yield the batches on a GPU, each copied ahead of its use.
 
     Copies from :func:`page_locked` memory overlap the step. Rows of masks are found on the host
     first, because on the GPU the host would wait for their number.
     """
+    sent = map(functools.partial(_sent, device), batches)
+    previous = next(sent, None)
+    while previous is not None:
+        following = next(sent, None)  # begins its copy
+        yield _arrived(device, *previous)
+        previous = following
 
-    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
-        self._batches = batches
-        self._device = device
-        self._stream = _copies(device)
 
-    def __iter__(self) -> Iterator[Any]:
-        previous = None
-        for batch in self._batches:
-            sent = self._sent(batch)
-            if previous is not None:
-                yield self._arrived(*previous)
-            previous = sent
-        if previous is not None:
-            yield self._arrived(*previous)
+@torch.inference_mode(False)  # an evaluation's graph may be trained on, too
+def _sent(device: torch.device, batch: Data) -> tuple[Data, torch.cuda.Event]:
+    """Begin the copy, and record an event for its end."""
+    for part in PARTS:
+        mask = getattr(batch, f"{part}_mask", None)
+        # A dataset of one graph has the same batch in every epoch.
+        if mask is not None and ROWS[part] not in batch:
+            batch[ROWS[part]] = mask.nonzero()[:, 0]
+    stream = _copies(device)
+    with torch.cuda.stream(stream):
+        return batch.to(device, non_blocking=True), stream.record_event()
 
-    @torch.inference_mode(False)  # an evaluation's graph may be trained on, too
-    def _sent(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
-        """Begin the copy, and record an event for its end."""
-        for part in PARTS:
-            mask = getattr(batch, f"{part}_mask", None)
-            # A dataset of one graph has the same batch in every epoch.
-            if mask is not None and ROWS[part] not in batch:
-                batch[ROWS[part]] = mask.nonzero()[:, 0]
-        with torch.cuda.stream(self._stream):
-            return batch.to(self._device, non_blocking=True), self._stream.record_event()
 
-    def _arrived(self, batch: Any, copied: torch.cuda.Event) -> Any:
-        """Make the GPU, not the host, wait for the copy, and keep the batch's memory until the step's end."""
-        stream = torch.cuda.current_stream(self._device)
-        stream.wait_event(copied)
-        return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(stream))
+def _arrived(device: torch.device, batch: Data, copied: torch.cuda.Event) -> Data:
+    """Make the GPU, not the host, wait for the copy, and keep the batch's memory until the step's end."""
+    stream = torch.cuda.current_stream(device)
+    stream.wait_event(copied)
+    return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(stream))

@@ -15,7 +15,7 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import is_share
-from kmip_data.models.training.run.folder import value_text
+from kmip_data.models.training.run.folder import with_unit
 from kmip_data.wording import counted
 
 _K = "model.attention.k"
@@ -35,12 +35,11 @@ class Aim(NamedTuple):
     @property
     def value(self) -> str:
         """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
-        share = is_share(self.figure.metric)
-        scale = 0.01 if share else 1
-        std = None if self.figure.std is None else scale * self.figure.std
-        value = value_text(self.figure.metric, scale * self.figure.mean, std)
-        unit = " %" if share else ""
-        return f"{self.figure.metric} {value}{unit}, {counted(self.figure.runs, 'run')}"
+        figure = self.figure
+        scale = 0.01 if is_share(figure.metric) else 1
+        std = None if figure.std is None else scale * figure.std
+        value = with_unit(figure.metric, scale * figure.mean, std)
+        return f"{figure.metric} {value}, {counted(figure.runs, 'run')}"
 
     @property
     def line(self) -> str:
@@ -50,10 +49,10 @@ class Aim(NamedTuple):
             line += "; of the complete data, not of a sample"
         if self.other_keys:
             keys = ", ".join(self.other_keys[:_MOST_SHOWN])
+            line += f"; this run has other values of {keys}"
             more = len(self.other_keys) - _MOST_SHOWN
-            line += (
-                f"; this run has other values of {keys}{f' and {more} more' if more > 0 else ''}"
-            )
+            if more > 0:
+                line += f" and {more} more"
         return line
 
 
@@ -89,10 +88,11 @@ def _other_keys(config: RunConfig, variant: str) -> list[str]:
     seed = config.training.seed  # of the split, too, where that follows the run
     config = config.with_seed(seed)
     preset = load_preset(dataset, model, variant).with_seed(seed)
-    keys = (key.name for key in documented_keys())
-    names = [name for name in dict.fromkeys(keys) if name.startswith(_SECTIONS)]
+    names = dict.fromkeys(key.name for key in documented_keys())
     return [
         name
         for name in names
-        if name not in _APART and key_value(config, name) != key_value(preset, name)
+        if name.startswith(_SECTIONS)
+        and name not in _APART
+        and key_value(config, name) != key_value(preset, name)
     ]

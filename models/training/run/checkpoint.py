@@ -11,8 +11,9 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
+import safetensors.torch as safetensors
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -25,6 +26,8 @@ from kmip_data.files.reading import first_fault, open_regular, read_small, sha25
 from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import Span, all_schedules
+
+T = TypeVar("T")
 
 #: Everything that resuming needs.
 LAST = "checkpoints/last.ckpt"
@@ -127,13 +130,20 @@ class Average:
             model.load_state_dict(learning)
 
 
-def random_state() -> dict[str, Any]:
+class RandomState(TypedDict):
+    """State of PyTorch's generators."""
+
+    torch: Tensor
+    cuda: list[Tensor]  #: of each GPU
+
+
+def random_state() -> RandomState:
     """Return the state of PyTorch's generators on all devices, the only global ones a run uses."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda}
 
 
-def set_random_state(state: Mapping[str, Any]) -> None:
+def set_random_state(state: RandomState) -> None:
     """Restore the result of :func:`random_state`, except for missing GPUs."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
@@ -155,7 +165,7 @@ def restored() -> Iterator[None]:
         torch.use_deterministic_algorithms(chosen, warn_only=warn)
 
 
-def write_checkpoint(run: Path, state: Mapping[str, Any]) -> None:
+def write_checkpoint(run: Path, state: Mapping[str, object]) -> None:
     """Write the last checkpoint of the run folder ``run``, and keep the previous one.
 
     The digest is written first, so that a kill leaves no unlisted checkpoint.
@@ -189,10 +199,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     run = path.parents[1]
     digests = _digests(run)
-
-    def load(data: bytes) -> Any:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-
     step = "begin another run"
     previous = run / PREVIOUS
     if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
@@ -200,19 +206,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}, then the same command: "
             "the run continues from the checkpoint before"
         )
-    state: dict[str, Any] = _read(path, _listed(run, load), "a checkpoint", next=step)
+    state: dict[str, Any] = _read(path, _checkpoint, "a checkpoint", step, digests)
     return state
 
 
-def _listed(run: Path, load: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return ``load`` restricted to files whose digest is in the run's list."""
-
-    def checked(data: bytes) -> Any:
-        if hashlib.sha256(data).hexdigest() not in _digests(run):
-            raise ValueError(f"its SHA-256 is not in {DIGESTS}")
-        return load(data)
-
-    return checked
+def _checkpoint(data: bytes) -> Any:
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def _digests(run: Path) -> list[str]:
@@ -222,15 +221,25 @@ def _digests(run: Path) -> list[str]:
         return []
 
 
-def _read(path: Path, parse: Callable[[bytes], Any], content: str, *, next: str) -> Any:  # noqa: A002
+def _read(
+    path: Path, parse: Callable[[bytes], T], content: str, step: str, digests: Sequence[str] | None
+) -> T:
+    """Parse a file whose SHA-256 is one of ``digests``; None: any file."""
     try:
-        with open_regular(path) as file:
-            return parse(file.readall())
+        return parse(_content(path, digests))
     except Exception as error:
         raise DamagedInput(
             f"{path} cannot be read as {content}: {first_fault(error)}",
-            next=next,
+            next=step,
         ) from error
+
+
+def _content(path: Path, digests: Sequence[str] | None) -> bytes:
+    with open_regular(path) as file:
+        data = file.readall()
+    if digests is not None and hashlib.sha256(data).hexdigest() not in digests:
+        raise ValueError("its SHA-256 is not in the run's list")
+    return data
 
 
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -246,16 +255,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
     """Serialise tensors as safetensors; equal weights give equal bytes."""
-    from safetensors.torch import save
-
-    return save({name: tensor.contiguous() for name, tensor in weights.items()})
-
-
-def load_weights(data: bytes) -> dict[str, Tensor]:
-    """Return the tensors in a file of safetensors."""
-    from safetensors.torch import load
-
-    return load(data)
+    return safetensors.save({name: tensor.contiguous() for name, tensor in weights.items()})
 
 
 def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
@@ -264,20 +264,14 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     Raise DamagedInput for anything else, and for another SHA-256 than ``expected``, the one that
     the run's result has.
     """
-
-    def parse(data: bytes) -> dict[str, Tensor]:
-        if expected not in {None, hashlib.sha256(data).hexdigest()}:
-            raise ValueError("its SHA-256 is not that of the run's result")
-        return load_weights(data)
-
-    weights: dict[str, Tensor] = _read(
+    return _read(
         path,
-        parse,
+        safetensors.load,
         "weights",
-        next="kmip-data train --resume RUN writes it again from the last checkpoint; "
+        "kmip-data train --resume RUN writes it again from the last checkpoint; "
         "a run that was pulled: the same pull again",
+        None if expected is None else [expected],
     )
-    return weights
 
 
 def initial_files(weights: Mapping[str, Tensor]) -> dict[str, bytes]:
@@ -292,7 +286,7 @@ def put_initial(module: nn.Module, run: Path) -> None:
     Raises ``DamagedInput`` where their digest is not in the list of checkpoints.
     """
     step = "begin another run with --init-from"
-    weights = _read(run / INITIAL, _listed(run, load_weights), "weights", next=step)
+    weights = _read(run / INITIAL, safetensors.load, "weights", step, _digests(run))
     module.load_state_dict(weights, strict=False)
 
 

@@ -131,14 +131,13 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         return path
     wanted = Path(text).parts
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    matches = [folder for folder in runs if wanted and folder.parts[-len(wanted) :] == wanted]
-    fault = "are called"
-    if not matches:
-        matches = [folder for folder in runs if has_beginning(folder.parts, wanted)]
-        fault = "begin with"
+    matches = [folder for folder in runs if has_beginning(folder.parts, wanted)]
+    exact = [folder for folder in matches if folder.name == wanted[-1]]
+    matches = exact or matches
     if len(matches) == 1:
         return matches[0]
     if matches:
+        fault = "are called" if exact else "begin with"
         several = "".join(f"\n    {folder}" for folder in matches)
         raise UsageError(f"{len(matches)} runs {fault} {text!r}.", found=several, next="a path")
     # Compare with paths and with their last parts, as a name is much shorter than its path.
@@ -364,7 +363,7 @@ def title_of(name: str) -> str:
     metric = all_metrics().get(name)
     if metric is None:
         return name
-    return f"{metric.title} [%]" if is_share(name) else metric.title
+    return f"{metric.title} [%]" if metric.unit == "share" else metric.title
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
@@ -376,9 +375,9 @@ def value_text(name: str, mean: float, std: float | None) -> str:
     return f"{text} ± {scale * std:.{digits}f}"
 
 
-def with_unit(name: str, value: float) -> str:
-    """Format a metric's value, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
-    text = value_text(name, value, None)
+def with_unit(name: str, mean: float, std: float | None = None) -> str:
+    """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
+    text = value_text(name, mean, std)
     return f"{text} %" if is_share(name) else text
 
 

@@ -20,12 +20,14 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
+from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.capture.graphs import Learned
+from kmip_data.models.training.capture.steps import CapturedSteps, Step
 from kmip_data.models.training.data.run_data import RunData, sent_ahead
 from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
 from kmip_data.models.training.metrics import all_metrics, is_better
@@ -70,7 +72,7 @@ class Loop:
         device: torch.device,
         *,
         folder: Path | None = None,
-        captured: Any = None,
+        captured: CapturedSteps | None = None,
         quiet: bool = True,
         logger: Logger = lambda *_: None,
     ) -> None:
@@ -84,7 +86,7 @@ class Loop:
         self.logger = logger
         self.quiet = quiet
         module.quiet = quiet or not is_main_process()
-        self.learn: Any = self.plain_step
+        self.learn: Step = self.plain_step
         if captured is not None:
             self.learn = partial(captured, self.plain_step)
         if module.shared:
@@ -94,11 +96,8 @@ class Loop:
         self.epoch = 0
         self.batch = 0
         self.step = 0
-        # Loaders read the position when an epoch begins, so a resumed one begins at its batch.
-        batches = data.batches(lambda: self.epoch, lambda: self.batch)
-        self.batches: Any = sent_ahead(batches, device)
         #: Batches of an epoch.
-        self.count = len(batches)  # type: ignore[arg-type] # of a loader or a list
+        self.count = len(data.batches(0))  # type: ignore[arg-type] # of a loader or a list
         self.optimiser = build_optimiser(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(
@@ -166,7 +165,8 @@ class Loop:
             meter.values.copy_(self._unfinished["meter"]["values"])
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
-        for batch in islice(self.batches, most):
+        batches = self.data.batches(self.epoch, self.batch)
+        for batch in islice(sent_ahead(batches, self.device), most):
             number = self.batch
             last = number + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
@@ -209,7 +209,7 @@ class Loop:
 
     def plain_step(
         self,
-        batch: Any,
+        batch: Data,
         optimiser: Optimizer,
         *,
         first: bool,
@@ -424,8 +424,8 @@ class Loop:
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.weights = state["average"]
-        # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a
-        #    function of its number, so the batches before ``batch`` are skipped, not loaded.
+        # 3. The position. The order of an epoch is a function of its number, so the batches before
+        #    ``batch`` are skipped, not loaded.
         self.epoch = epoch
         self.batch = batch
         self.step = state["step"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
@@ -64,7 +65,7 @@ class TrainingModule(nn.Module):
         #: False to print the progress of evaluations.
         self.quiet = True
 
-    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Data) -> tuple[Tensor, Tensor]:
         """Return predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
         Raises ``CheckFailed`` if weights or activations are infinite or NaN.
@@ -86,7 +87,7 @@ class TrainingModule(nn.Module):
                 subject = "The weights"
             raise self.diverged(f"{subject} are not finite numbers", error.what) from error
 
-    def learn(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def learn(self, batch: Data) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return logits, targets and loss of a batch's train rows, and the loss to differentiate.
 
         The losses differ if processes share a batch: the reported one covers all rows.
@@ -138,7 +139,7 @@ class TrainingModule(nn.Module):
         )
 
 
-def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of a part: those of its mask, or all rows without masks."""
     # On a GPU: indexing by a mask makes the host wait for the number of rows.
     rows = getattr(batch, ROWS[part], None)

@@ -77,12 +77,7 @@ class Predictions:
     @property
     def arrays(self) -> dict[str, Array]:
         """Existing arrays by name."""
-        arrays = {}
-        for name in ARRAYS:
-            array = getattr(self, name)
-            if array is not None:
-                arrays[name] = array
-        return arrays
+        return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
 
 def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:

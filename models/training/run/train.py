@@ -29,7 +29,7 @@ from kmip_data.errors import (
     install_command,
 )
 from kmip_data.files.changes import build_lock, refuse_links, write_file
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.context import float32_products
 from kmip_data.models.encoders import check_integers
@@ -145,7 +145,8 @@ def train(
     # Refuse a wrong fold before training any.
     configs = [config]
     if folds:
-        configs = [config.with_fold(fold) for fold in folds]
+        split = config.data.split
+        configs = [config.updated("data", split={**split, "fold": fold}) for fold in folds]
         splits: list[dict[str, SplitPart]] = []
         for of_fold in configs:
             build, split_name = open_split(of_fold, home=home, quiet=quiet, **build_options)
@@ -163,69 +164,70 @@ def train(
             run_name += f"-fold{of_fold.data.split['fold']}"
         if name is None or len(seeds) > 1:
             run_name += f"-seed{seed}"
-        new = _NewRun(run_name, home, exact=name is not None, resumable=bool(folds))
-        one = new.train(of_fold.with_seed(seed), device, log, quiet=quiet, **build_options)
+        one = _train_one(
+            of_fold.with_seed(seed),
+            run_name,
+            home,
+            device,
+            log,
+            exact=name is not None,
+            resumable=bool(folds),
+            quiet=quiet,
+            **build_options,
+        )
         done.results.extend(one.results)
         done.runs.extend(one.runs)
     return done
 
 
-@dataclass(frozen=True)
-class _NewRun:
-    """A new or resumed run folder."""
+def _train_one(
+    config: RunConfig,
+    name: str,
+    home: Home,
+    device: Device,
+    log: Callable[[str], None],
+    *,
+    exact: bool,
+    resumable: bool,
+    quiet: bool,
+    **build_options: Any,
+) -> Summary:
+    """Train one configuration in a new run folder.
 
-    name: str
-    home: Home
-    exact: bool  #: True to refuse an existing name instead of adding a number
-    resumable: bool  #: True to continue or read a run of this name and configuration
+    ``exact`` refuses an existing name instead of adding a number; ``resumable`` continues or reads
+    a run of this name and configuration.
+    """
+    data = open_data(config, home=home, quiet=quiet, **build_options)
+    config = plan_evaluation(data.pinned(config), data, device, log)
+    label = data.build.card.label
+    existing = home.runs / label / config.model.name / name
+    is_run = resumable and (existing / CONFIG_NAME).is_file()
+    if is_run and read_config(existing / CONFIG_NAME) == config:
+        return resume(existing, home=home, quiet=quiet, **build_options)
 
-    def train(
-        self,
-        config: RunConfig,
-        device: Device,
-        log: Callable[[str], None],
-        *,
-        quiet: bool,
-        **build_options: Any,
-    ) -> Summary:
-        """Train one configuration."""
-        data = open_data(config, home=self.home, quiet=quiet, **build_options)
-        config = plan_evaluation(data.pinned(config), data, device, log)
-        label = data.build.card.label
-        existing = self.home.runs / label / config.model.name / self.name
-        is_run = self.resumable and (existing / CONFIG_NAME).is_file()
-        if is_run and read_config(existing / CONFIG_NAME) == config:
-            return resume(existing, home=self.home, quiet=quiet, **build_options)
+    first = {}
+    if config.training.init_from:
+        with torch.random.fork_rng(devices=[]):
+            model = build_model(config.model, **data.channels)
+        source = Path(config.training.init_from)
+        run_folder.refuse_edited(source)
+        expected = run_folder.read_result(source).files.get(WEIGHTS)
+        weights = checkpoint.fitting_weights(model, source, expected, log)
+        first = checkpoint.initial_files(weights)
+    needed = _try_out(config, data, device)
 
-        first = {}
-        if config.training.init_from:
-            with torch.random.fork_rng(devices=[]):
-                model = build_model(config.model, **data.channels)
-            source = Path(config.training.init_from)
-            run_folder.refuse_edited(source)
-            expected = run_folder.read_result(source).files.get(WEIGHTS)
-            weights = checkpoint.fitting_weights(model, source, expected, log)
-            first = checkpoint.initial_files(weights)
-        needed = _try_out(config, data, device)
-
-        # Only the first process has a folder.
-        opened: AbstractContextManager[Path | None] = nullcontext()
-        if is_main_process():
-            opened = run_folder.new_run(
-                self.home,
-                label,
-                config.model.name,
-                self.name,
-                exact=self.exact,
-            )
-        with opened as folder:
-            if folder is not None:
-                for file, content in first.items():
-                    (folder / file).parent.mkdir(exist_ok=True)
-                    write_file(folder / file, content)
-                write_file(folder / CONFIG_NAME, to_toml(config).encode())
-            result = fit(Prepared(config, data, folder, device, needed, log, quiet))
-        return Summary([folder or Path()], [result])
+    # Only the first process has a folder.
+    opened: AbstractContextManager[Path | None] = nullcontext()
+    if is_main_process():
+        opened = run_folder.new_run(home, label, config.model.name, name, exact=exact)
+    with opened as folder:
+        if folder is not None:
+            for file, content in first.items():
+                (folder / file).parent.mkdir(exist_ok=True)
+                write_file(folder / file, content)
+            write_file(folder / CONFIG_NAME, to_toml(config).encode())
+        result = fit(Prepared(config, data, folder, device, needed, log, quiet))
+    return Summary([folder or Path()], [result])
 
 
 def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
@@ -254,7 +256,7 @@ def try_encoders(config: RunConfig, data: RunData) -> None:
     This reveals mismatches between data and configuration: kinds and numbers of features.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model: Any = build_model(config.model, **data.channels).eval()
+        model = build_model(config.model, **data.channels).eval()
         if not isinstance(model, GPSNetwork):
             model(data.example)
             return
@@ -543,12 +545,10 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
         return out_of_memory(error, loop.module, loop.data)
     if machine.other_is_lost(error):
         return machine.lost()
-    ours = not isinstance(error, Exception) or isinstance(error, KmipDataError | OSError)
-    if last is not None and not loop.proven and not ours:
-        kind = type(error).__name__
-        fault = next(iter(str(error).strip().splitlines()), kind)
+    ours = isinstance(error, KmipDataError | OSError)
+    if last is not None and not loop.proven and isinstance(error, Exception) and not ours:
         return DamagedInput(
-            f"The run cannot be resumed from {last}: {kind}: {fault}",
+            f"The run cannot be resumed from {last}: {type(error).__name__}: {first_fault(error)}",
             next="begin another run",
         )
     return error

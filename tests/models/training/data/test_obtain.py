@@ -81,17 +81,14 @@ def test_classes_are_counted_over_all_parts(tmp_path):
 def test_epochs_of_train_batches(tmp_path):
     build = learnable_build(tmp_path / "build", graphs=12)
     data = open_data(tiny_config(build, training={"batch_size": 2}), home=Home(tmp_path))
-    epoch = 0
-    batches = data.batches(lambda: epoch)
 
-    def order():
+    def order(epoch):
+        batches = data.batches(epoch)
         found = [tuple(batch.x[batch.ptr[:-1], 0].tolist()) for batch in batches]
         assert len(found) == len(batches) == 4
         return found
 
-    first, again = order(), order()
-    epoch = 1
-    second = order()
+    first, again, second = order(0), order(0), order(1)
     assert first == again != second
     assert sorted(sum(first, ())) == sorted(sum(second, ()))
 

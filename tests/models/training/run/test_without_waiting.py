@@ -26,7 +26,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.config import models
 from kmip_data.models.training import accumulators
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import SentAhead
+from kmip_data.models.training.data.run_data import copied_ahead
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run.loop import Loop
@@ -55,14 +55,15 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
                 yield batch
             found.append(calls.found)
 
-    monkeypatch.setattr(loop_file, "sent_ahead", lambda batches, *_: SentAhead(batches, CPU))
+    monkeypatch.setattr(
+        loop_file, "sent_ahead", lambda batches, *_: watched(copied_ahead(batches, CPU))
+    )
     monkeypatch.setattr(loop_file, "build_optimiser", fused)
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
     loop = Loop(TrainingModule(data.pinned(config), data), data, CPU)
-    batches = loop.batches
     for loop.epoch in range(2):
-        loop.batch, loop.batches = 0, watched(batches)
+        loop.batch = 0
         loop.train_epoch()
     return found
 
@@ -107,8 +108,8 @@ def test_rows_looked_up_before_are_those_of_the_mask():
 
 
 def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypatch):
-    batches = SentAhead([Data(x=torch.full((2, 1), float(i))) for i in range(3)], CPU)
-    for number, batch in enumerate(batches):
+    batches = [Data(x=torch.full((2, 1), float(i))) for i in range(3)]
+    for number, batch in enumerate(copied_ahead(batches, CPU)):
         streams.append(f"step {number}")
         assert batch.x[0, 0] == number
     arrives = "the step waits for copies"
@@ -124,16 +125,15 @@ def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypa
         "step 2",
     ]
     monkeypatch.setattr(torch.cuda, "Stream", None)  # memory of one stream is of use to no other
-    assert len(list(batches)) == 3  # another epoch
+    assert len(list(copied_ahead(batches, CPU))) == 3  # another epoch
 
 
 def test_rows_of_masks_are_looked_up_once(streams):
     graph = Data(x=torch.randn(4, 1), train_mask=torch.tensor([True, False, True, False]))
-    batches = SentAhead([graph], CPU)
-    first = next(iter(batches)).train_rows
+    first = next(copied_ahead([graph], CPU)).train_rows
     assert first.tolist() == [0, 2]
-    assert next(iter(batches)).train_rows is first
-    assert list(SentAhead([], CPU)) == []
+    assert next(copied_ahead([graph], CPU)).train_rows is first
+    assert list(copied_ahead([], CPU)) == []
 
 
 @pytest.mark.parametrize("build", [learnable_build, streets_build])
@@ -143,7 +143,7 @@ def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     module = TrainingModule(data.pinned(config), data)
     plain = evaluate_parts(module, data, data.parts, CPU)
     assert streams == []
-    monkeypatch.setattr(module_file, "sent_ahead", SentAhead)
+    monkeypatch.setattr(module_file, "sent_ahead", copied_ahead)
     assert evaluate_parts(module, data, data.parts, CPU) == plain
     assert streams[:2] == [
         "copied",
