@@ -19,16 +19,13 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import all_schedules
 
-_Loss = Annotated[str, Names("losses", "loss", all_losses)]
-_Metric = Annotated[str, Names("metrics", "metric", all_metrics)]
-_Optimiser = Annotated[str, Names("optimisers", "optimiser", all_optimisers)]
-_Schedule = Annotated[str, Names("schedules", "schedule", all_schedules)]
-
 
 class OptimiserConfig(Strict):
     """AdamW with PyTorch's default betas, unless another is named."""
 
-    name: _Optimiser = Field(default="adamw", description="class of torch.optim, or of a plugin")
+    name: Annotated[str, Names("optimisers", "optimiser", all_optimisers)] = Field(
+        default="adamw", description="class of torch.optim, or of a plugin"
+    )
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
     weight_decay: float = Field(
         default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
@@ -50,7 +47,7 @@ class OptimiserConfig(Strict):
 class ScheduleConfig(Strict):
     """Schedule of the learning rate."""
 
-    kind: _Schedule = Field(
+    kind: Annotated[str, Names("schedules", "schedule", all_schedules)] = Field(
         default="cosine_with_warmup", description="schedule of the learning rate, also of a plugin"
     )
     per: Literal["epoch", "step"] = Field(
@@ -150,11 +147,11 @@ class TrainingConfig(Strict):
         default=None,
         description="what the targets are learned as, with its usual loss and metric; none: as they are stored",
     )
-    loss: _Loss | None = Field(
+    loss: Annotated[str, Names("losses", "loss", all_losses)] | None = Field(
         default=None,
         description="loss function, also of a plugin; none: the usual one for the targets",
     )
-    metric: _Metric | None = Field(
+    metric: Annotated[str, Names("metrics", "metric", all_metrics)] | None = Field(
         default=None,
         description="validation metric that chooses the best epoch, also of a plugin; none: the usual one"
         " for the targets",

@@ -140,14 +140,10 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         fault = "are called" if exact else "begin with"
         several = "".join(f"\n    {folder}" for folder in matches)
         raise UsageError(f"{len(matches)} runs {fault} {text!r}.", found=several, next="a path")
-    # Compare with paths and with their last parts, as a name is much shorter than its path.
-    names = []
-    by_end = {}
-    for folder in runs:
-        name = str(folder.relative_to(home.runs))
-        names.append(name)
-        by_end["/".join(folder.parts[-len(wanted) :])] = name
-    close = by_end.get(nearest(text, by_end) or "") or nearest(text, names)
+    names = [str(folder.relative_to(home.runs)) for folder in runs]
+    # Compare with the last parts of paths, as a name is much shorter than its path.
+    ends = ["/".join(folder.parts[-len(wanted) :]) for folder in runs]
+    close = dict(zip(ends, names, strict=True)).get(nearest(text, ends) or "")
     raise UsageError(
         f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
         found="".join(f"\n    {name}" for name in names[-5:]) or f"no runs under {home.runs}",

@@ -300,19 +300,17 @@ def resume(
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     training = config.training
     result = _sound_result(folder, log)
-    continues = False
     if result is not None:
         # Update the number of epochs before a finished run continues.
         before = result.config["training"].get("stop_after")
-        continues = training.stop_after != before and result.epochs < training.last_epoch
-    if result is not None and not continues:
-        extent = ""
-        # Without patience, it ended at --stop-after.
-        if training.patience is None and result.epochs < training.epochs:
-            extent = f" after {result.epochs} of {training.epochs} epochs"
-            extent += f"; --stop-after with more than {result.epochs} continues it"
-        log(f"{folder} is finished already{extent}.")
-        return Summary([folder], [result])
+        if training.stop_after == before or result.epochs >= training.last_epoch:
+            extent = ""
+            # Without patience, it ended at --stop-after.
+            if training.patience is None and result.epochs < training.epochs:
+                extent = f" after {result.epochs} of {training.epochs} epochs"
+                extent += f"; --stop-after with more than {result.epochs} continues it"
+            log(f"{folder} is finished already{extent}.")
+            return Summary([folder], [result])
     refuse_links(folder)
     as_text = to_toml(config).encode()
     config = run_folder.own_choices(config, folder, home)
