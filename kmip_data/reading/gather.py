@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined] # exported, not declared
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -24,8 +23,6 @@ GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
 LEVELS = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
 Numba: TypeAlias = Any  #: an object of numba or llvmlite, which are not typed
-
-_BYTE = ir.IntType(8)
 
 
 def _pointer_code(typing_context: Numba, address: Numba) -> Numba:
@@ -42,24 +39,6 @@ def _pointer_code(typing_context: Numba, address: Numba) -> Numba:
     return types.voidptr(types.int64), generate
 
 
-def _copy16_code(typing_context: Numba, target: Numba, source: Numba) -> Numba:
-    """Copy 16 bytes between addresses: one load, one store."""
-
-    def generate(
-        context: Numba,
-        builder: Numba,
-        signature: Numba,
-        arguments: Numba,
-    ) -> Numba:
-        vector = ir.VectorType(_BYTE, 16).as_pointer()
-        target = builder.inttoptr(arguments[0], vector)
-        source = builder.inttoptr(arguments[1], vector)
-        builder.store(builder.load(source, align=1), target, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
 def _copy_code(
     typing_context: Numba,
     target: Numba,
@@ -74,12 +53,12 @@ def _copy_code(
         signature: Numba,
         arguments: Numba,
     ) -> Numba:
-        byte = _BYTE.as_pointer()
+        target, source, count = arguments
         cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
             builder,
-            builder.inttoptr(arguments[0], byte),
-            builder.inttoptr(arguments[1], byte),
-            arguments[2],
+            builder.inttoptr(target, cgutils.voidptr_t),
+            builder.inttoptr(source, cgutils.voidptr_t),
+            count,
             itemsize=1,
         )
         return context.get_dummy_value()
@@ -89,7 +68,6 @@ def _copy_code(
 
 _pointer: Numba = intrinsic(_pointer_code)
 _copy: Numba = intrinsic(_copy_code)
-_copy16: Numba = intrinsic(_copy16_code)
 
 
 @njit_nogil()
@@ -175,8 +153,8 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
             target = to + i * part
             source = start + i * stride
             for j in range(0, part - 15, 16):
-                _copy16(target + j, source + j)
-            _copy16(target + part - 16, source + part - 16)  # overlaps the previous copy
+                _copy(target + j, source + j, 16)
+            _copy(target + part - 16, source + part - 16, 16)  # overlaps the previous copy
         return
     # A narrow part is copied together with the bytes behind it, which the next row overwrites. The
     # last rows, with fewer than 16 bytes of source or target left, are copied exactly.
@@ -186,7 +164,7 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
     if part > 0 and target_bytes >= 16 and source_bytes >= 16:
         wide = min((target_bytes - 16) // part, (source_bytes - 16) // stride) + 1
     for i in range(wide):
-        _copy16(to + i * part, start + i * stride)
+        _copy(to + i * part, start + i * stride, 16)
     for i in range(wide, rows):
         _copy(to + i * part, start + i * stride, part)
 
