@@ -4,8 +4,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from kmip_data.arrays import F32, I64, Bools
+from kmip_data.arrays import F32, F64, I64, Bools
 from kmip_data.runtime.threads import njit_nogil
+
+
+@njit_nogil()
+def _chances(first: I64) -> F64:
+    """Return the chance of each edge out of a node, (N,); 0 if there is none."""
+    inverse = np.zeros(len(first) - 1)
+    for i in range(len(inverse)):
+        degree = first[i + 1] - first[i]
+        if degree > 0:
+            inverse[i] = 1.0 / degree
+    return inverse
+
+
+@njit_nogil(inline="always")
+def _step(
+    first: I64,
+    targets: I64,
+    inverse: F64,
+    now: F64,
+    then: F64,
+    seen: Bools,
+    order: I64,
+    reached: int,
+) -> int:
+    """Move the mass of the reached nodes, the first of ``order``, along their edges.
+
+    Returns the number of nodes reached afterwards.
+    """
+    more = reached
+    for slot in range(reached):
+        u = order[slot]
+        mass = now[u] * inverse[u]
+        if mass == 0.0:
+            continue
+        for e in range(first[u], first[u + 1]):
+            v = targets[e]
+            then[v] += mass
+            if not seen[v]:
+                seen[v] = True
+                order[more] = v
+                more += 1
+    return more
 
 
 @njit_nogil()
@@ -21,17 +63,12 @@ def walk(first: I64, targets: I64, reversible: Bools, out: F32, start: int, stop
     """
     nodes = len(first) - 1
     steps = out.shape[1]
-    # 1. Chance of each edge out of a node; 0 if none.
-    inverse = np.zeros(nodes)
-    for i in range(nodes):
-        degree = first[i + 1] - first[i]
-        if degree > 0:
-            inverse[i] = 1.0 / degree
+    inverse = _chances(first)
     now = np.zeros(nodes)
     then = np.zeros(nodes)
     seen = np.zeros(nodes, np.bool_)
     order = np.empty(nodes, np.int64)
-    # 2. One walker after the other, over buffers that are left empty for the next.
+    # 1. One walker after the other, over buffers that are left empty for the next.
     for i in range(start, stop):
         degree = first[i + 1] - first[i]
         now[i] = 1.0
@@ -41,21 +78,10 @@ def walk(first: I64, targets: I64, reversible: Bools, out: F32, start: int, stop
         # A reversible walk meets itself in the middle: half the steps give all chances.
         taken = (steps + 1) // 2 if reversible[i] else steps
         for t in range(1, taken + 1):
+            # 2. One step: the mass of each reached node moves along its edges.
             before = reached
-            # 3. One step: the mass of each reached node moves along its edges.
-            for slot in range(before):
-                u = order[slot]
-                mass = now[u] * inverse[u]
-                if mass == 0.0:
-                    continue
-                for e in range(first[u], first[u + 1]):
-                    v = targets[e]
-                    then[v] += mass
-                    if not seen[v]:
-                        seen[v] = True
-                        order[reached] = v
-                        reached += 1
-            # 4. Step t gives the returns after 2t - 1 and 2t steps, weighted by the degree.
+            reached = _step(first, targets, inverse, now, then, seen, order, before)
+            # 3. Step t gives the returns after 2t - 1 and 2t steps, weighted by the degree.
             if reversible[i]:
                 odd = 0.0
                 even = 0.0
@@ -91,11 +117,7 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
     """
     nodes = len(first) - 1
     steps = out.shape[1]
-    inverse = np.zeros(nodes)
-    for i in range(nodes):
-        degree = first[i + 1] - first[i]
-        if degree > 0:
-            inverse[i] = 1.0 / degree
+    inverse = _chances(first)
     now = np.zeros(nodes)
     then = np.zeros(nodes)
     seen = np.zeros(nodes, np.bool_)
@@ -110,19 +132,9 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
         reached = 1
         for t in range(steps):
             before = reached
+            reached = _step(first, targets, inverse, now, then, seen, order, before)
             for slot in range(before):
-                u = order[slot]
-                mass = now[u] * inverse[u]
-                now[u] = 0.0
-                if mass == 0.0:
-                    continue
-                for e in range(first[u], first[u + 1]):
-                    v = targets[e]
-                    then[v] += mass
-                    if not seen[v]:
-                        seen[v] = True
-                        order[reached] = v
-                        reached += 1
+                now[order[slot]] = 0.0
             now, then = then, now
             # The mass at the end of each edge is its column of this step.
             for e in range(first[i], first[i + 1]):
