@@ -459,14 +459,14 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
         "edge": shard.edge_ptr,
     }
     low = column.low
-    high = column.most
+    most = column.most
     rules: list[tuple[str, Callable[[Array, int], Bools]]] = []
     if column.finite and np.dtype(column.stored).kind == "f":
         rules.append(("finite values", lambda block, _: ~np.isfinite(block)))
     if low is not None:
         rules.append((f"at least {low}", lambda block, _: block < low))
-    if high is not None:
-        rules.append((f"at most {high}", lambda block, _: block > high))
+    if most is not None:
+        rules.append((f"at most {most}", lambda block, _: block > most))
     for expected, wrong in rules:
         yield from _faults(shard, column.key, pointers[column.level], wrong, expected)
 
@@ -479,10 +479,15 @@ def _faults(
     expected: str,
 ) -> Iterator[Fault]:
     """Yield a fault if ``wrong(rows, first row)`` is true of any value of a dataset."""
+    rows = int(row_ptr[-1])
+    step = max(1, BLOCK_VALUES // max(1, math.prod(shard.layout[key].row)))
     count = 0
     first = -1
-    for start, block in _blocks(shard, key, int(row_ptr[-1])):
-        bad = wrong(block, start)
+    for number, start in enumerate(range(0, rows, step)):
+        # Pages of a map count as memory of this process until they are given back.
+        if number % RELEASED == RELEASED - 1:
+            shard.release()
+        bad = wrong(shard.read(key, start, min(rows, start + step)), start)
         if bad.any():
             count += int(bad.sum())
             if first < 0:
@@ -496,19 +501,3 @@ def _faults(
             expected,
             f"{count:,} other, the first in record {shard.keys[graph]!r}, row {row:,}",
         )
-
-
-def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, Array]]:
-    view = shard.mapped(key)
-    step = max(1, BLOCK_VALUES // max(1, math.prod(shard.layout[key].row)))
-    for number, start in enumerate(range(0, rows, step)):
-        stop = min(rows, start + step)
-        # Pages of a map count as memory of this process until they are given back.
-        if number % RELEASED == RELEASED - 1:
-            shard.release()
-        if view is None:
-            yield start, shard.read(key, start, stop)
-        elif key == EDGE_INDEX:
-            yield start, view[:, start:stop]
-        else:
-            yield start, view[start:stop]
