@@ -38,11 +38,12 @@ MAX_CHUNK_BYTES = 2**26
 MAX_RATIO = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
 FREE_BYTES = 2**26  #: bytes of a file that may be declared beyond that
 
-FILTER_CODES = {
-    "gzip": h5z.FILTER_DEFLATE,
-    "shuffle": h5z.FILTER_SHUFFLE,
-    "fletcher32": h5z.FILTER_FLETCHER32,
+_FILTER_NAMES = {
+    h5z.FILTER_DEFLATE: "gzip",
+    h5z.FILTER_SHUFFLE: "shuffle",
+    h5z.FILTER_FLETCHER32: "fletcher32",
 }
+RAW_FILTERS = frozenset(_FILTER_NAMES.values())
 _LINK_NAMES = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 
 
@@ -75,7 +76,7 @@ class _Inspection:
     def __init__(self, size: int, filters: frozenset[str], max_declared: int) -> None:
         self.size = size
         self.max_declared = max_declared
-        self.allowed = {FILTER_CODES[name]: name for name in filters}
+        self.filters = filters
         self.seen: set[int] = set()
         self.datasets: dict[str, StoredDataset] = {}
         self.declared = 0
@@ -163,7 +164,7 @@ class _Inspection:
         for index in range(properties.get_nfilters()):
             code = properties.get_filter(index)[0]
             _require(
-                code in self.allowed,
+                _FILTER_NAMES.get(code) in self.filters,
                 "uses an unknown filter",
                 f"filter {code} {where}",
             )
@@ -223,8 +224,6 @@ class _Inspection:
         self.excess += max(0, declared - stored_bytes * MAX_RATIO)
         _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, what, sizes)
 
-
-RAW_FILTERS = frozenset({"gzip", "shuffle", "fletcher32"})
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _NEXT = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
