@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import platform
-from collections.abc import Iterator
 from pathlib import Path
 
 from kmip_data.errors import KmipDataError, refuse
@@ -63,21 +63,16 @@ def check_file(
 
 def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
     value = 0
+    buffer = memoryview(bytearray(_PIECE))
     with Progress(f"check {path.name}", size, unit="B", quiet=size <= LARGE) as progress:
         try:
-            for piece in _pieces(file):
-                value = crc32(piece, value)
-                progress.update(len(piece))
+            file.seek(0)
+            while count := file.readinto(buffer):
+                value = crc32(buffer[:count], value)
+                progress.update(count)
         except OSError as error:  # of the disk
             refuse(path, "cannot be read", str(error), error)
     return f"{value:08x}"
-
-
-def _pieces(file: io.FileIO) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(_PIECE))
-    file.seek(0)
-    while count := file.readinto(buffer):
-        yield buffer[:count]
 
 
 def _is_receipt(path: Path, state: State) -> bool:
@@ -88,8 +83,7 @@ def _is_receipt(path: Path, state: State) -> bool:
 
 
 def _write_receipt(path: Path, state: State) -> None:
-    try:
+    # In a read-only home the next process checks again.
+    with contextlib.suppress(OSError, KmipDataError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(state).encode())
-    except (OSError, KmipDataError):  # a read-only home: the next process checks again
-        return
