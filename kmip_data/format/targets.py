@@ -64,28 +64,20 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
     return labels
 
 
-def is_class(column: Column) -> bool:
-    """True if targets are classes: one whole number a row."""
-    return column.shape == () and is_whole(column)
-
-
 def is_whole(column: Column) -> bool:
     """True if targets are whole numbers."""
     return column.stored.startswith(("int", "uint", "bool"))
-
-
-def is_labels(column: Column) -> bool:
-    """True if targets are classes or labels; labels are stored as floats where some are unknown."""
-    return is_whole(column) or column.num_classes is not None
 
 
 def kind_of(column: Column) -> Kind:
     """Return the kind of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
-    if is_class(column):
+    if column.shape == () and is_whole(column):
         return "single-label"
-    return "multilabel" if is_labels(column) else "regression"
+    # Labels are stored as floats where some are unknown.
+    is_labels = is_whole(column) or column.num_classes is not None
+    return "multilabel" if is_labels else "regression"
 
 
 def task_type(schema: Schema) -> str | None:
@@ -93,10 +85,11 @@ def task_type(schema: Schema) -> str | None:
     column = target_column(schema)
     if column is None:
         return None
-    if column.attribute != LINKS and is_class(column):
+    kind = kind_of(column)
+    if kind == "single-label":
         return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
     names: dict[Kind, str] = {"links": "link prediction", "multilabel": "binary classification"}
-    return names.get(kind_of(column), "regression")
+    return names.get(kind, "regression")
 
 
 def num_tasks(schema: Schema) -> int:
