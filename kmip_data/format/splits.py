@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import I64, U8, Array, DType, Integers
+from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput, check_version, refuse
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
 
 if TYPE_CHECKING:
     import h5py
-
-    from kmip_data.format.safety import StoredDataset
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
@@ -202,19 +200,21 @@ def read_split(
     )
     with inspected as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
-        parts = None
-        code = None
         # One dataset of codes, or one of positions for each part; nothing else.
+        dtype = np.dtype("u1" if set(stored) == {NODE_CODE} else "<i8")
+        for key, dataset in stored.items():
+            folder, _, name = key.partition("/")
+            if folder != "split" or _PART.fullmatch(name) is None:
+                fault = f"{key[:80]!r}, not a part under /split"
+                refuse(path, "does not follow the format", fault)
+            if dataset.dtype != dtype or len(dataset.shape) != 1:
+                fault = f"{key} as {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
+                refuse(path, "does not follow the format", fault)
+        code = None
+        parts = None
         if set(stored) == {NODE_CODE}:
-            _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
             code = file[NODE_CODE][:]
         else:
-            for key, dataset in stored.items():
-                folder, _, name = key.partition("/")
-                if folder != "split" or _PART.fullmatch(name) is None:
-                    fault = f"{key[:80]!r}, not a part under /split"
-                    refuse(path, "does not follow the format", fault)
-                _check_dataset(path, key, dataset, np.dtype("<i8"))
             parts = {}
             for name in in_order(key.removeprefix("split/") for key in stored):
                 positions = file[f"split/{name}"][:]
@@ -234,17 +234,6 @@ def read_split(
     )
 
 
-def _check_dataset(
-    path: Path,
-    key: str,
-    stored: StoredDataset,
-    dtype: DType,
-) -> None:
-    if stored.dtype != dtype or len(stored.shape) != 1:
-        fault = f"{key} as {stored.dtype} {stored.shape}, not {dtype} (n,)"
-        refuse(path, "does not follow the format", fault)
-
-
 def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, object], dict[str, str]]:
     from kmip_data.format.safety import read_scalar
 
@@ -261,10 +250,12 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, object
     except (ValueError, RecursionError):
         parameters = None
         digests = None
-    named = False
-    if isinstance(digests, dict):
-        named = all(isinstance(digest, str) for digest in digests.values())
-    if not named or not isinstance(rule, str) or not isinstance(parameters, dict):
+    typed = isinstance(parameters, dict) and isinstance(digests, dict)
+    if not (
+        typed
+        and isinstance(rule, str)
+        and all(isinstance(digest, str) for digest in digests.values())
+    ):
         refuse(path, "has attributes that are not valid", f"{rule} {texts}"[:80])
     return rule, parameters, digests
 
