@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from kmip_data.files.templates import template
 from kmip_data.format.card import Card
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.format.splits import in_order
 from kmip_data.wording import without_controls
 
@@ -30,7 +27,7 @@ _MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 def render_card(card: Card) -> str:
     """Return the card as Markdown; equal cards give equal pages."""
-    filters = (_bars, _block, _code, _json, _number, _settings, _text)
+    filters = (_bars, _code, _number, _settings, _text, block)
     return template("kmip_data.format", "build.md", *filters).render(**_facts(card))
 
 
@@ -41,7 +38,7 @@ def _facts(card: Card) -> dict[str, object]:
     names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
 
     # Without names, or with other ones than there are classes, numbers stand for them.
-    classes: Mapping[str, Any] = card.statistics.get("classes", {})
+    classes = card.statistics.get("classes", {})
     total = classes.get("total", [])
     class_names = card.class_names
     if len(class_names) != len(total):
@@ -58,8 +55,6 @@ def _facts(card: Card) -> dict[str, object]:
     return {
         "card": card,
         "schema": schema,
-        "NEIGHBOR": NEIGHBOR,
-        "EDGE_INDEX": EDGE_INDEX,
         "splits": {name: card.splits[name] for name in names},
         "total": total,
         "class_names": class_names,
@@ -69,7 +64,6 @@ def _facts(card: Card) -> dict[str, object]:
             for key, title in SPREADS.items()
             if card.statistics.get(key)
         },
-        "libraries": _settings(card.versions, " "),
         "file": file,
         "file_options": file_options,
         "node": next((column.key for column in schema.columns if column.level == "node"), None),
@@ -86,7 +80,7 @@ def _terms(card: Card) -> list[str]:
     terms = [named, _text(card.license.get("notice", ""))]
     citation = card.citation.strip()
     if citation:
-        terms.append(code_block("bibtex", citation))
+        terms.append(block(citation, "bibtex"))
     return [text for text in terms if text]
 
 
@@ -110,19 +104,11 @@ def _line(value: object) -> str:
     return " ".join(without_controls(str(value)).split())
 
 
-def code_block(kind: str, text: str) -> str:
-    """Return text as a code block, with a fence that does not occur in it."""
+def block(text: str, kind: str) -> str:
+    """Return text as a block of code of a kind, with a fence that does not occur in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
-
-
-def _block(text: str, kind: str) -> str:
-    return code_block(kind, text.rstrip("\n"))
-
-
-def _json(value: str) -> str:
-    return json.dumps(value)
 
 
 def _number(value: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import remark
-from kmip_data.format.page import code_block
+from kmip_data.format.page import block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
@@ -66,11 +66,11 @@ def run_page(result: RunResult) -> str:
         facts.append(f"the data it learned from: {load_manifest(result.dataset).license.notice}")
     parts = [
         header(fields) + "\n# A trained model",
-        code_block("text", "\n".join(facts)),
-        code_block("text", metrics_table([result.metrics])),
+        block("\n".join(facts), "text"),
+        block(metrics_table([result.metrics]), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all figures.",
-        code_block(
-            "bash", f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET"
+        block(
+            f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET", "bash"
         ),
     ]
     return "\n\n".join(parts) + "\n"
