@@ -20,6 +20,7 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, Split
 from kmip_data.format.page import render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.writer import COUNTED
 from kmip_data.manifest import Responsible, dataset_names, load_manifest, read_shipped
 
 PAGE_NAME = "README.md"
@@ -48,11 +49,11 @@ def build_croissant(card: Card) -> dict[str, Any]:
         or time.strftime("%Y-%m-%d", time.gmtime()),
         "keywords": ["graph", "kmip-data"],
     }
-    kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-hdf5"}
     sizes = {file: {"contentSize": f"{member.bytes} B"} for file, member in card.files.items()}
     files = [
         {
-            **kind,
+            "@type": "cr:FileObject",
+            "encodingFormat": "application/x-hdf5",
             "@id": file,
             "name": file,
             "contentUrl": file,
@@ -117,10 +118,9 @@ def write_split_file(
         part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
         for part, (graphs, nodes, edges) in counts.items()
     }
-    digest = hashlib.sha256(data).hexdigest()
     return SplitEntry(
         file=file,
-        sha256=digest,
+        sha256=hashlib.sha256(data).hexdigest(),
         rule=rule,
         parameters=dict(parameters),
         parts=parts,
@@ -181,7 +181,7 @@ def finish(
         default_split=next(iter(splits), ""),
         shards=shards,
         splits=dict(splits),
-        counts={name: rest.pop(name) for name in ("graphs", "nodes", "edges")},
+        counts={name: rest.pop(name) for name in COUNTED},
         statistics=rest,
         **about,
     )
