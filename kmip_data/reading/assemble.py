@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64, Array, DType
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
@@ -19,7 +19,6 @@ from kmip_data.runtime import memory
 from kmip_data.runtime.paging import is_cold, request
 
 Level = Literal["graph", "node", "edge"]
-DType = np.dtype[Any]
 
 #: Order of PyTorch Geometric's own ``Data``; other attributes follow in the order of the schema.
 _ORDER = ("x", "edge_index", "edge_attr", "y", "pos")
@@ -489,7 +488,7 @@ def _bounds(field: Field) -> tuple[str, float, float] | None:
     """Return name and bounds of a field of whole numbers, if its stored dtype can exceed them."""
     if field.stored.kind not in "iu" or field.presented.kind == "f":
         return None
-    stored = np.iinfo(field.stored)
+    stored = np.iinfo(field.stored.name)
     low = stored.min if field.low is None else field.low
     most = stored.max if field.most is None else field.most
     if field.presented.kind == "b":

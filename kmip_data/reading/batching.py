@@ -39,17 +39,15 @@ def collates_by_rows(fields: Sequence[Field]) -> bool:
 
 def make_data(assembler: Assembler, graph: int) -> Data:
     """Return one graph of the store as ``Data``."""
-    values: dict[str, Any]
     values, nodes = assembler.gather_one(graph)
+    data, mapping = _blank()
+    for name in assembler.names:
+        mapping[name] = values[name]
     for field in assembler.fields:
         if field.level == "graph" and field.form != "axis":
             rows = values[field.attribute]
             as_rows = field.form == "row"
-            values[field.attribute] = rows[0] if as_rows else _as_python(field, rows)[0]
-
-    data, mapping = _blank()
-    for name in assembler.names:
-        mapping[name] = values[name]
+            mapping[field.attribute] = rows[0] if as_rows else _as_python(field, rows)[0]
     if assembler.adds_num_nodes:
         mapping["num_nodes"] = nodes
     return data
@@ -68,13 +66,7 @@ def make_batch(
     ``graphs`` (B,) are record numbers in source order, at least one. Attributes in ``follow`` get
     ``<name>_batch`` and ``<name>_ptr``; for the others see :meth:`Assembler.gather`.
     """
-    values: dict[str, Any]
-    values, pointers = assembler.gather(
-        graphs,
-        compact=compact,
-        numbers=True,
-        pin=pin,
-    )
+    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin)
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     zeros = torch.from_numpy(np.zeros(size, _INT64))
@@ -86,11 +78,12 @@ def make_batch(
     slice_dict = {}
     inc_dict = {}
     for attribute in assembler.names:
-        name = attribute
         field = fields.get(attribute)
+        is_table = compact and attribute == "edge_index"
+        name = "neighbor" if is_table else attribute
+        value: object = values[name]
         increment: torch.Tensor | None = zeros
-        if field is None and name == "edge_index" and compact:
-            name = "neighbor"
+        if is_table:
             rows = slices["node"]
         elif field is None:  # edges or their lengths
             rows = slices["edge"]
@@ -100,18 +93,13 @@ def make_batch(
             _count_nodes(store, pointers)
             continue
         elif field.level == "graph":
-            values[name], rows, increment = _of_many(
-                field,
-                values[name],
-                slices["graph"],
-                zeros,
-            )
+            value, rows, increment = _of_many(field, values[name], slices["graph"], zeros)
         else:
             rows = slices[field.level]
 
         slice_dict[name] = rows
         inc_dict[name] = increment
-        mapping[name] = values[name]
+        mapping[name] = value
         if name in follow:
             mapping[f"{name}_batch"] = torch.arange(size).repeat_interleave(rows.diff())
             mapping[f"{name}_ptr"] = rows.clone()
@@ -222,9 +210,9 @@ def expand_edges(batch: Batch) -> DataBatch:
     return out
 
 
-def _with_edges(values: dict[str, Any], edges: torch.Tensor) -> dict[str, Any]:
+def _with_edges(values: dict[str, object], edges: torch.Tensor) -> dict[str, object]:
     """Return the values by attribute, with ``edge_index`` in the position of the neighbour table."""
-    out = {}
+    out: dict[str, object] = {}
     for name, value in values.items():
         if name == "neighbor":
             out["edge_index"] = edges
@@ -233,7 +221,7 @@ def _with_edges(values: dict[str, Any], edges: torch.Tensor) -> dict[str, Any]:
     return out
 
 
-def _blank() -> tuple[Data, dict[str, Any]]:
+def _blank() -> tuple[Data, dict[str, object]]:
     """Return a new ``Data`` and the dict of its attributes, as ``copy.copy`` of an empty one does."""
     template = _template(Data)
     data = Data.__new__(Data)
@@ -264,7 +252,7 @@ def _of_many(
     rows: torch.Tensor,
     slices: torch.Tensor,
     zeros: torch.Tensor,
-) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
+) -> tuple[object, torch.Tensor, torch.Tensor | None]:
     """Return value, slices and increments of a graph column over a batch, as in PyG's ``collate``."""
     if field.form == "text":
         return _as_python(field, rows), slices, None
@@ -275,12 +263,8 @@ def _of_many(
     return rows, slices, zeros
 
 
-def _as_python(field: Field, rows: torch.Tensor) -> list[Any]:
+def _as_python(field: Field, rows: torch.Tensor) -> list[object]:
     """Return a graph column as Python numbers or strings."""
     if field.form == "number":
         return rows.tolist()
-    texts = []
-    for row in rows.numpy():
-        text = bytes(row).rstrip(b"\0")
-        texts.append(text.decode("utf-8", "replace"))
-    return texts
+    return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]

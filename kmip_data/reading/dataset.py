@@ -390,10 +390,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return column
 
     def _field(self, attribute: str) -> Field | None:
-        for field in self._assembler.fields:
-            if field.attribute == attribute:
-                return field
-        return None
+        fields = self._assembler.fields
+        return next((field for field in fields if field.attribute == attribute), None)
 
     def _features(self, attribute: str) -> int:
         field = self._field(attribute)

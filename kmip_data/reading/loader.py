@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -31,7 +32,7 @@ _NOT_SHOWN = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
 _WHILE_WAITING = 4  #: batches made at a time if each waits for the network
 
 
-class GraphLoader(DataLoader[Any]):
+class GraphLoader(DataLoader[Data]):
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
     The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
@@ -104,7 +105,7 @@ class GraphLoader(DataLoader[Any]):
 
     def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours
         self,
-        dataset: ShardedDataset | torch.utils.data.Subset[Any],
+        dataset: ShardedDataset | torch.utils.data.Subset[Data],
         batch_size: int = 1,
         shuffle: bool = False,
         seed: int = 0,
@@ -135,7 +136,7 @@ class GraphLoader(DataLoader[Any]):
         for name, size in optional.items():
             if size is not None:
                 _check_numbers(1, **{name: size})
-        _check_numbers(0, rank=0 if rank is None else rank, num_workers=num_workers or 0)
+        _check_numbers(0, rank=rank or 0, num_workers=num_workers or 0)
 
         if num_workers == 0:
             prefetch = 0
@@ -177,8 +178,8 @@ class GraphLoader(DataLoader[Any]):
         self.compact = compact
         self.follow_batch = tuple(follow_batch or ())
         self.exclude_keys = tuple(exclude_keys or ())
-
         self.rule = rule
+
         divided = even or divide or rank is not None
         irregular = max_nodes is not None or bucket is not None
         sampler_type = SharedSampler if divided or irregular else EpochSampler
@@ -198,7 +199,12 @@ class GraphLoader(DataLoader[Any]):
             sampler=sampler if self._sampled else self._order,
             batch_sampler=batch_sampler,  # type: ignore[arg-type]
             num_workers=num_workers or 0,
-            collate_fn=_Collate(self.follow_batch, self.exclude_keys, table_dtype),
+            collate_fn=partial(
+                _collate,
+                follow=self.follow_batch,
+                exclude=self.exclude_keys,
+                table_dtype=table_dtype,
+            ),
             pin_memory=_can_pin(pin_memory),
             drop_last=drop_last,
             generator=generator,
@@ -237,9 +243,7 @@ class GraphLoader(DataLoader[Any]):
                 f"compact=True needs a neighbour table, and no transform: {self.dataset!r}",
                 next="leave out compact=True, or apply the transform to the batch",
             )
-        if assembler is None:
-            return None
-        return assembler.without(self.exclude_keys)
+        return assembler and assembler.without(self.exclude_keys)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
@@ -284,7 +288,7 @@ class GraphLoader(DataLoader[Any]):
         self._order.running = None
         self._order.position = position
 
-    def _fingerprint(self) -> dict[str, Any]:
+    def _fingerprint(self) -> dict[str, object]:
         return {
             **asdict(self.rule),
             "graphs": len(self.dataset),
@@ -385,33 +389,26 @@ class GraphLoader(DataLoader[Any]):
         return batch
 
 
-class _Collate:
-    """Collate function for libraries that read the items themselves, as accelerate's loader does."""
+def _collate(
+    items: list[Data],
+    *,
+    follow: tuple[str, ...],
+    exclude: tuple[str, ...],
+    table_dtype: str | None,
+) -> Batch:
+    """Make a batch for libraries that read the items themselves, as accelerate's loader does.
 
-    def __init__(
-        self,
-        follow: tuple[str, ...],
-        exclude: tuple[str, ...],
-        table: str | None,
-    ) -> None:
-        self._follow = list(follow)
-        self._exclude = list(exclude)
-        self._table = table  #: dtype of the neighbour table of compact batches
-
-    def __call__(self, items: list[Data]) -> Batch:
-        if self._table is not None:
-            items = [_with_table(item, self._table) for item in items]
-        return Batch.from_data_list(items, self._follow, self._exclude)
-
-
-def _with_table(item: Data, dtype: str) -> Data:
-    """Return a graph with its neighbour table instead of the edges that were made from it."""
-    item.neighbor = item.edge_index[0].view(item.num_nodes, -1).to(getattr(torch, dtype))
-    del item.edge_index
-    return item
+    With ``table_dtype`` it has neighbour tables instead of the edges that were made from them.
+    """
+    if table_dtype is not None:
+        dtype = getattr(torch, table_dtype)
+        for item in items:
+            item.neighbor = item.edge_index[0].view(item.num_nodes, -1).to(dtype)
+            del item.edge_index
+    return Batch.from_data_list(items, list(follow), list(exclude))
 
 
-def _sharded_dataset(dataset: Any) -> ShardedDataset:
+def _sharded_dataset(dataset: object) -> ShardedDataset:
     """Return the sharded dataset that ``dataset`` is, or is a subset of."""
     if isinstance(dataset, torch.utils.data.Subset):
         graphs = _sharded_dataset(dataset.dataset)

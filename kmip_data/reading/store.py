@@ -60,13 +60,7 @@ class ShardStore:
         card = build.card
         self.schema = card.schema_
         self.shards = [
-            self._open(
-                entry.file,
-                entry,
-                card.key,
-                self.schema,
-            )
-            for entry in card.shards
+            self._open(entry.file, entry, card.key, self.schema) for entry in card.shards
         ]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
@@ -79,13 +73,7 @@ class ShardStore:
         schema = card.schema_
         folder = f"{COLUMNS}/{card.name}"
         files = [
-            self._open(
-                f"{folder}/{entry.file}",
-                entry,
-                card.key,
-                schema,
-            )
-            for entry in card.files
+            self._open(f"{folder}/{entry.file}", entry, card.key, schema) for entry in card.files
         ]
 
         # 1. As many nodes, and for a column of edges as many edges, in every graph of every shard.
@@ -112,10 +100,7 @@ class ShardStore:
                     column.key,
                 )
             self._added[column.key] = files
-        self.schema = replace(
-            self.schema,
-            columns=(*self.schema.columns, *schema.columns),
-        )
+        self.schema = replace(self.schema, columns=self.schema.columns + schema.columns)
 
     def _open(self, file: str, entry: FileEntry, key: str, schema: Schema) -> Shard:
         shard = self.build.shard(file, entry)
@@ -137,15 +122,12 @@ class ShardStore:
         sizes = [shard.graphs for shard in self.shards]
         self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
 
-        starts = []
-        counts = []
+        pointers = []
         for shard in self.shards:
             graphs = np.arange(shard.graphs + 1)
-            pointers = np.stack([graphs, shard.node_ptr, shard.edge_ptr])
-            starts.append(pointers[:, :-1])
-            counts.append(np.diff(pointers))
-        self.start: I64 = np.concatenate(starts, axis=1)
-        self.count: I64 = np.concatenate(counts, axis=1)
+            pointers.append(np.stack([graphs, shard.node_ptr, shard.edge_ptr]))
+        self.start: I64 = np.concatenate([rows[:, :-1] for rows in pointers], axis=1)
+        self.count: I64 = np.concatenate(list(map(np.diff, pointers)), axis=1)
 
         # Addresses are valid in this process and its forks; a pickled copy maps the files again.
         self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
