@@ -56,14 +56,12 @@ class RuleArguments(PartArguments, total=False):
 
 
 _DEFAULTS: dict[str, object] = {
-    **dict.fromkeys(("home", "split", "split_rule", "split_seed", "transform")),
-    **dict.fromkeys(("pre_transform", "pre_filter", "force_reload", "columns", "build", "sample")),
+    **dict.fromkeys(RuleArguments.__annotations__),
+    **{field.name: field.default for field in fields(BuildOptions)},
     "split": "train",
     "force_reload": False,
     "build": True,
     "sample": False,
-    "limit": None,
-    **{field.name: field.default for field in fields(BuildOptions)},
 }
 
 
@@ -173,7 +171,13 @@ class BuiltDataset(ShardedDataset):
                     next="leave out split; split_rule and split_seed draw the masks",
                 )
             if key not in own_keys | _DEFAULTS.keys():
-                raise self._unknown(key)
+                title = type(self).__name__
+                raise unknown_name(
+                    f"argument of {title}",
+                    key,
+                    sorted(inspect.signature(type(self)).parameters),
+                    command=f"help(kmip_data.{title})",
+                )
 
         given = {**_DEFAULTS, **arguments}
         part = part_name(given["split"])
@@ -201,9 +205,6 @@ class BuiltDataset(ShardedDataset):
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
-        options = {
-            key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments
-        }
         build = obtain(
             target,
             parameters,
@@ -212,7 +213,7 @@ class BuiltDataset(ShardedDataset):
             sample=given["sample"],
             build=given["build"],
             dataset=name,
-            **options,
+            **{key: given[key] for key in BuildArguments.__annotations__},
         )
 
         # The class's own transform goes first: the user's see items as documented.
@@ -231,11 +232,6 @@ class BuiltDataset(ShardedDataset):
         )
         if given["pre_filter"] is not None:
             self._select(prepare, given["pre_filter"])
-
-    def _unknown(self, key: str) -> UsageError:
-        title = type(self).__name__
-        known = sorted(inspect.signature(type(self)).parameters)
-        return unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
 
     def _select(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
         """Select the graphs that ``keep`` is true of, before any transform of the user's."""

@@ -11,7 +11,7 @@ from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, names_of
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError
-from kmip_data.graphs.city_columns import Coordinates, is_city
+from kmip_data.graphs.city_columns import Coordinates, input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
 
@@ -137,12 +137,9 @@ class CityNetwork(BuiltDataset):
     @property
     def num_node_features(self) -> int:
         """Number of columns of ``x``."""
-        stored = super().num_node_features
         if self._coordinates is None or self.transform is not None:
-            return stored
-        # Longitude and latitude leave unless they are appended to.
-        sinusoids = 0 if self._coordinates == "none" else self._features("coordinate_encoding")
-        return sinusoids + stored - (0 if self._coordinates == "append" else 2)
+            return super().num_node_features
+        return len(input_names(self.card, self._coordinates))
 
 
 class GraphLandCall(TypedDict, total=False):

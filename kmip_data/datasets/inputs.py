@@ -50,18 +50,19 @@ class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is u
     def __init__(
         self, x: Standardisation | None = None, edge_attr: Standardisation | None = None
     ) -> None:
-        given = {
-            name: constants for name, constants in (("x", x), ("edge_attr", edge_attr)) if constants
-        }
-        self._constants = {
-            name: (torch.tensor(c.mean), torch.tensor(c.std)) for name, c in given.items()
-        }
+        self._constants = {}
+        for name, constants in (("x", x), ("edge_attr", edge_attr)):
+            if constants is not None:
+                mean = torch.tensor(constants.mean)
+                self._constants[name] = mean, torch.tensor(constants.std)
 
     @classmethod
     def of(cls, card: Card) -> Standardise:
         """Return the transform with the constants on the card of a build."""
-        found = card.statistics["standardisation"]
-        constants = {key: Standardisation.model_validate(value) for key, value in found.items()}
+        constants = {
+            key: Standardisation.model_validate(value)
+            for key, value in card.statistics["standardisation"].items()
+        }
         return cls(constants.get("node/x"), constants.get("edge/attr"))
 
     def forward(self, data: Data) -> Data:

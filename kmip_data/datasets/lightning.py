@@ -100,8 +100,14 @@ class GraphDataModule(LightningDataModule):
 
     def train_dataloader(self) -> GraphLoader:
         """Return batches of the train part, in a new order every epoch."""
-        order: dict[str, Any] = {"shuffle": self.shuffle, "seed": self.seed, "even": True}
-        loader = GraphLoader(self._part("train"), self.batch_size, **order, **self.loader_options)
+        loader = GraphLoader(
+            self._part("train"),
+            self.batch_size,
+            self.shuffle,
+            self.seed,
+            even=True,
+            **self.loader_options,
+        )
         if self._train_state is not None:
             loader.load_state_dict(self._train_state)
         self._train_loader = loader
@@ -145,5 +151,10 @@ class GraphDataModule(LightningDataModule):
         if world_size == 1 or "rank" in self.loader_options:
             return loader
         # A rank that is given keeps Lightning from dividing with its sampler, which repeats graphs.
-        share: dict[str, Any] = {"rank": rank, "world_size": world_size}
-        return GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options, **share)
+        return GraphLoader(
+            self.parts[part],
+            self.eval_batch_size,
+            rank=rank,
+            world_size=world_size,
+            **self.loader_options,
+        )
