@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -114,20 +114,19 @@ def city_inputs(
 def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
     """Return the names of the columns of :func:`city_inputs`."""
     features = card.schema_.column("node/x").fields
-    encoding = card.schema_.column(COORDINATES).fields
-    if coordinates == "append":
-        return encoding + features
+    if coordinates != "append":
+        features = features[2:]
     if coordinates == "none":
-        return features[2:]
-    return encoding + features[2:]
+        return features
+    return card.schema_.column(COORDINATES).fields + features
 
 
-def feature_statistics(card: Card) -> Mapping[str, object]:
+def feature_statistics(card: Card) -> Mapping[str, Sequence[object]]:
     """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` of a city's card.
 
     Raises ``DamagedInput`` if the card has none, or for other columns.
     """
-    scaling: Mapping[str, Any] = card.statistics.get("city", {}).get("features", {})
+    scaling: Mapping[str, Sequence[object]] = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
     # A card is checked for what is read of it: it may be of another kind of build.
     complete = {"mean", "std", "coordinate_range"} <= scaling.keys()
@@ -140,6 +139,8 @@ def feature_statistics(card: Card) -> Mapping[str, object]:
     return scaling
 
 
-def vocabulary(card: Card) -> Any:
+def vocabulary(card: Card) -> dict[str, list[str]] | None:
     """Return the categories of the one-hot columns of a city; ``None`` if unknown."""
-    return card.statistics.get("city", {}).get("vocabulary")
+    categories: dict[str, list[str]] | None
+    categories = card.statistics.get("city", {}).get("vocabulary")
+    return categories

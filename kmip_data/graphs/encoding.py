@@ -17,7 +17,6 @@ from kmip_data.format.schema import Column
 from kmip_data.manifest import modules_in, unknown_name, with_added
 
 MOST = 1024  #: eigenvectors or steps
-MOST_SEED = 999_999_999
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Encoding(ABC):
     about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
     metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
-    seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to :data:`MOST_SEED`
+    seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to 999,999,999
     #: Peak memory, measured on streets (2.8 edges a node), for a forecast
     bytes_a_node: ClassVar[int] = 250
     names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph

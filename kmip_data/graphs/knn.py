@@ -29,7 +29,13 @@ def knn_table(pos: F32, k: int) -> I32:
     neighbours of point i by (float32 squared distance, index). Raises ``UsageError`` for a wrong
     shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
     """
-    return _searched(_checked(pos, k), k)
+    points = _checked(pos)
+    if not 1 <= k < max(len(points), 1):
+        raise UsageError(
+            f"k = {k} does not fit {len(points)} points: "
+            f"1 or more neighbours and at least {max(k, 1) + 1} points are needed."
+        )
+    return _searched(points, k)
 
 
 def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
@@ -42,7 +48,7 @@ def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     the point itself may then not be among the first k + 1, and the row keeps all of them (k + 1
     edges). Raises as :func:`knn_table`.
     """
-    points = _checked(pos, 1 if len(pos) > 1 else 0, least=0)
+    points = _checked(pos)
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}.")
     n = len(points)
@@ -66,15 +72,10 @@ def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     return np.stack([sources, np.repeat(targets, k + crowded)])
 
 
-def _checked(pos: Array, k: int, *, least: int = 1) -> F32:
+def _checked(pos: Array) -> F32:
     if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
         raise UsageError(
             f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}."
-        )
-    if not least <= k <= max(len(pos) - 1, 0):
-        raise UsageError(
-            f"k = {k} does not fit {len(pos)} points: "
-            f"1 or more neighbours and at least {max(k, 1) + 1} points are needed."
         )
     points = np.ascontiguousarray(pos)
     finite = np.isfinite(points).all(axis=1)
@@ -95,16 +96,12 @@ def _searched(points: F32, k: int) -> I32:
         return table
     while leaves * LEAF_SIZE < n:
         leaves *= 2
-    order = np.arange(n, dtype=np.int32)
-    lowest = np.empty(2 * leaves, np.int32)
-    low = np.empty((2 * leaves, 3), np.float32)
-    high = np.empty((2 * leaves, 3), np.float32)
     tree = Tree(
         points=points.T.copy(),
-        order=order,
-        low=low,
-        high=high,
-        lowest=lowest,
+        order=np.arange(n, dtype=np.int32),
+        low=np.empty((2 * leaves, 3), np.float32),
+        high=np.empty((2 * leaves, 3), np.float32),
+        lowest=np.empty(2 * leaves, np.int32),
     )
     build_tree(tree)
     for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)

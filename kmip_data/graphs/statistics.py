@@ -29,9 +29,7 @@ class UnitStatistics:
 
     def __init__(self, schema: Schema) -> None:
         labels = schema.labels
-        num_classes = 0
-        if labels is not None:
-            num_classes = labels.num_classes or 0
+        num_classes = (labels and labels.num_classes) or 0
         self._labels = labels if num_classes else None
         self._counts = {name: Counter[int]() for name in COUNTED}
         self._classes = np.zeros(num_classes, dtype=np.int64)
@@ -74,11 +72,8 @@ class UnitStatistics:
     def to_json(self) -> dict[str, object]:
         """Exact counts as sorted [[value, count], …], the form that adds up without loss."""
         self._count()
-        summary: dict[str, object] = {}
-        for name, counts in self._counts.items():
-            summary[name] = sorted(map(list, counts.items()))
-        summary["classes"] = self._classes.tolist()
-        return summary
+        counts = {name: sorted(map(list, count.items())) for name, count in self._counts.items()}
+        return {**counts, "classes": self._classes.tolist()}
 
 
 def count_classes(values: Array, column: Column) -> I64:
@@ -103,15 +98,12 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up :meth:`UnitStatistics.to_json` of all units for the card."""
     # Integers add up in any order to the same numbers: jobs change no card.
     totals = {name: Counter[int]() for name in COUNTED}
-    classes: list[int] = []
+    classes = []
     for unit in units:
         for name, counter in totals.items():
             for value, count in unit[name]:
                 counter[value] += count
-        if classes:
-            classes = [a + b for a, b in zip(classes, unit["classes"], strict=True)]
-        else:
-            classes = list(unit["classes"])
+        classes.append(unit["classes"])
 
     return {
         "graphs": totals["nodes"].total(),
@@ -121,7 +113,7 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "edges_per_graph": describe(totals["edges"], "linear"),
         "in_degree": describe(totals["in_degree"], "log2"),
         "out_degree": describe(totals["out_degree"], "log2"),
-        "classes": classes,
+        "classes": list(map(sum, zip(*classes, strict=True))),
     }
 
 

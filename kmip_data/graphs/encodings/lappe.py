@@ -145,8 +145,6 @@ def _components(adjacency: csr_array) -> list[I64]:
     from scipy.sparse.csgraph import connected_components
 
     number, label = connected_components(adjacency, directed=False)
-    if number == 1:
-        return [np.arange(adjacency.shape[0])]
     if number == 0:
         return []
     by_component = np.argsort(label, kind="stable")
@@ -181,7 +179,8 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     matrix = csc_array(diags_array(degree) - adjacency)
     shift = -_SHIFT * float(degree.max())
     factors = _factorise(matrix, shift)
-    basis = np.full((nodes, 1), nodes**-0.5)
+    constant = np.full((nodes, 1), nodes**-0.5)
+    basis = constant
     values = np.zeros(0)
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)
     missing = count
@@ -210,7 +209,6 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
         vectors = basis[:, 1:]
         small = vectors.T @ (matrix @ vectors)
         values, turn = np.linalg.eigh((small + small.T) / 2)
-        constant = np.full((nodes, 1), nodes**-0.5)
         basis = np.concatenate([constant, vectors @ turn], axis=1)
 
         # 3. Count the eigenvalues below the largest; one of them, 0, is the constant's.
