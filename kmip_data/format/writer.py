@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT = 64  #: contiguous data start at multiples of this
-_OPTIONS: Any = {
+_OPTIONS = {
     "libver": "earliest",
     "alignment_threshold": 1,
     "alignment_interval": ALIGNMENT,
@@ -328,7 +328,7 @@ class Parts(NamedTuple):
     records: list[GraphRecord]
     layout: dict[str, Expected]
     columns: dict[str, Column]
-    pointers: dict[str, I64]  #: first row of each record, and one more, by what has a row
+    pointers: dict[str, I64]  #: first row of each record, and one more, by dataset
     texts: dict[str, str]  #: attributes of the file
     totals: tuple[int, int, int]  #: graphs, nodes, edges
 
@@ -343,38 +343,34 @@ class Parts(NamedTuple):
         """Check the records and count their rows."""
         layout = expected_datasets(schema)
         graphs = list(records)
-        columns = {
-            column.key: (column.level, column.shape, layout[column.key].dtype)
-            for column in schema.columns
-        }
+        columns = {column.key: column for column in schema.columns}
+        expected = {key: layout[key] for key in columns}
         for record in graphs:
-            _check_record(record, schema, columns)
+            _check_record(record, schema, expected)
 
-        pointers = {
-            "graph": np.arange(len(graphs) + 1),
-            "node": _pointers([record.num_nodes for record in graphs]),
-            "edge": _pointers([record.num_edges for record in graphs]),
-        }
-        totals = len(graphs), int(pointers["node"][-1]), int(pointers["edge"][-1])
-        counts = canonical_json(dict(zip(COUNTED, totals, strict=True)))
+        nodes = _pointers([record.num_nodes for record in graphs])
+        edges = _pointers([record.num_edges for record in graphs])
+        totals = len(graphs), int(nodes[-1]), int(edges[-1])
         texts = {
             "dataset": dataset,
             "build_key": build_key,
-            "counts": counts,
+            "counts": canonical_json(dict(zip(COUNTED, totals, strict=True))),
             "schema": schema.to_json(),
         }
-        by_key = {column.key: column for column in schema.columns}
-        return cls(graphs, layout, by_key, pointers, texts, totals)
+        pointers = {names.NODE_PTR: nodes, names.EDGE_PTR: edges}
+        return cls(graphs, layout, columns, pointers, texts, totals)
 
     def facts(self, digests: Digests) -> dict[str, object]:
         """Return the entry of the shard on a card, without its name."""
         return {**digests.facts, **dict(zip(COUNTED, self.totals, strict=True))}
 
-    def rows(self, record: GraphRecord, key: str) -> Any:
+    def rows(self, record: GraphRecord, key: str) -> Array:
         """Return what a record has in a dataset."""
         if key == names.EDGE_INDEX:
-            return record.edge_index
-        return record.neighbor if key == names.NEIGHBOR else record.columns[key]
+            return np.asarray(record.edge_index)
+        if key == names.NEIGHBOR:
+            return np.asarray(record.neighbor)
+        return record.columns[key]
 
 
 def _pointers(counts: Sequence[int]) -> I64:
@@ -386,7 +382,7 @@ def _pointers(counts: Sequence[int]) -> I64:
 def _assemble(entry: Expected, parts: Parts) -> Array:
     """Join the rows of all records into the array of one dataset."""
     if entry.per == "pointer":
-        return parts.pointers["node" if entry.key == names.NODE_PTR else "edge"]
+        return parts.pointers[entry.key]
     joined = np.empty(entry.shape(*parts.totals), dtype=entry.dtype)
     if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in parts.records]
@@ -402,12 +398,9 @@ def _assemble(entry: Expected, parts: Parts) -> Array:
 def _check_record(
     record: GraphRecord,
     schema: Schema,
-    columns: Mapping[str, tuple[str, tuple[int, ...], DType]],
+    columns: Mapping[str, Expected],
 ) -> None:
-    """Raise DamagedInput, with the key of the record, unless it follows the schema.
-
-    ``columns`` has level, shape of a row and stored dtype of each by its key.
-    """
+    """Raise DamagedInput, with the key of the record, unless it follows the schema."""
 
     def wrong(subject: str, expected: object, value: object) -> DamagedInput:
         return DamagedInput(
@@ -435,17 +428,14 @@ def _check_record(
     _check_indices(record, schema, wrong)
 
     # 3. Columns, with the stored dtype and one row for each node or edge.
-    counts: dict[str, tuple[int, ...]] = {
-        "graph": (),
-        "node": (nodes,),
-        "edge": (record.num_edges,),
-    }
-    for name, (level, row, stored) in columns.items():
+    for name, entry in columns.items():
         array = record.columns[name]
         dtype = getattr(array, "dtype", type(array).__name__)
-        if dtype != stored:
-            raise wrong(name, f"dtype {stored}", dtype)
-        shape = (*counts[level], *row)
+        if dtype != entry.dtype:
+            raise wrong(name, f"dtype {entry.dtype}", dtype)
+        shape = entry.row
+        if entry.per != "graph":
+            shape = entry.shape(1, nodes, record.num_edges)
         actual = getattr(array, "shape", ())
         if actual != shape:
             raise wrong(name, f"shape {shape}", actual)
