@@ -247,12 +247,11 @@ def human_bytes(count: float) -> str:
 def refuse(
     path: Path,
     what: str,
-    found: str,
-    error: BaseException | None = None,
+    found: str | Exception,
     *,
     then: str = "",
 ) -> NoReturn:
-    """Raise DamagedInput, or OutOfResources if ``error`` is one; ``then`` is the next step.
+    """Raise DamagedInput, or OutOfResources if an error that was met is one; ``then`` is the next step.
 
     By default that is the repair of a build with the file in ``shards/``, ``splits/`` or
     ``columns/NAME/``.
@@ -260,8 +259,12 @@ def refuse(
     build = path.parent.parent
     if build.name == "columns":
         build = build.parent
-    if error is not None:
+    error = None
+    if isinstance(found, Exception):
+        error = found
         check_resources(path, error)
+        reason = getattr(error, "strerror", None) or str(error)
+        found = " ".join(reason.split())[:200] or type(error).__name__
     if isinstance(error, KmipDataError) and error.parts["found"]:
         found = f"{error.what} ({error.parts['found']})"
     raise DamagedInput(

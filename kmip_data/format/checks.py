@@ -71,7 +71,7 @@ def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
                 value = crc32(buffer[:count], value)
                 progress.update(count)
         except OSError as error:  # of the disk
-            refuse(path, "cannot be read", str(error), error)
+            refuse(path, "cannot be read", error)
     return f"{value:08x}"
 
 

@@ -110,12 +110,7 @@ class Shard:
         try:
             self.schema, self.layout = parse_schema(_attribute(self.path, file, "schema", str))
         except ValueError as error:
-            refuse(
-                self.path,
-                "has a schema that is not valid",
-                str(error)[:200],
-                error,
-            )
+            refuse(self.path, "has a schema that is not valid", error)
 
         text = _attribute(self.path, file, "counts", str)
         try:
@@ -210,7 +205,7 @@ class Shard:
         try:
             return [key.decode("ascii") for key in self.read(names.KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
-            refuse(self.path, "has a key that is not text", str(error), error)
+            refuse(self.path, "has a key that is not text", error)
 
     def mapped(self, key: str) -> Array | None:
         """Return a read-only view of a complete dataset in the map; ``None`` if it is not mapped.
@@ -279,7 +274,7 @@ class Shard:
                 descriptors = [file.fileno() for file in opened]
                 buffer = map_files(descriptors, sizes, private=private)
             except OSError as error:
-                refuse(self.path, "cannot be read any more", str(error), error)
+                refuse(self.path, "cannot be read any more", error)
         self._sizes = sizes
         return buffer
 
@@ -290,16 +285,18 @@ class Shard:
             try:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
             except (OSError, ValueError) as error:  # a zero byte in the path
-                reason = getattr(error, "strerror", None) or str(error)
                 what = "cannot be read any more" if self._sizes else "cannot be opened"
-                refuse(self.path, what, reason, error)
+                refuse(self.path, what, error)
             if self._entry_on_card is not None and self.files and not private:
                 members = self._entry_on_card.files
                 expected = [Path(name).name for name in members]
                 names = [path.name for path in self.files]
                 if names != expected:
-                    found = f"{', '.join(names)}, not {', '.join(expected)}"
-                    refuse(self.path, "is not the file that the card names", found)
+                    refuse(
+                        self.path,
+                        "is not the file that the card names",
+                        f"{', '.join(names)}, not {', '.join(expected)}",
+                    )
                 for path, file, member in zip(self.files, opened, members.values(), strict=True):
                     checks.check_file(path, file, member, self._receipts)
             yield opened
@@ -317,7 +314,7 @@ def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
     try:
         value = read_scalar(file, name)
     except ValueError as error:
-        refuse(path, what, str(error), error)
+        refuse(path, what, error)
     if value is None:
         refuse(path, "is HDF5, but not a shard", f"no attribute {name!r}")
     if not isinstance(value, kind):
@@ -407,14 +404,9 @@ def content_faults(shard: Shard) -> Iterator[Fault]:
 
     Indices must lie inside their graph, floating-point columns be finite, and bounds hold.
     """
-    yield from _edge_faults(shard)
+    yield from edge_faults(shard)
     for column in shard.schema.columns:
         yield from column_faults(shard, column)
-
-
-def check_edges(shard: Shard) -> None:
-    """Raise DamagedInput if an edge leads out of its graph: compiled code follows edges unchecked."""
-    refuse_faults(shard, _edge_faults(shard))
 
 
 def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
@@ -423,41 +415,34 @@ def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
         refuse(shard.path, f"is damaged: {what}", f"{found}, not {expected}")
 
 
-def _edge_faults(shard: Shard) -> Iterator[Fault]:
+def edge_faults(shard: Shard) -> Iterator[Fault]:
+    """Yield a fault if an edge leads out of its graph: compiled code follows edges unchecked."""
     if shard.schema.edges == "none":
         return
-    if shard.schema.edges == "neighbor":
-        key = NEIGHBOR
-        row_ptr = shard.node_ptr
-    else:
-        key = EDGE_INDEX
-        row_ptr = shard.edge_ptr
+    key = NEIGHBOR if shard.schema.edges == "neighbor" else EDGE_INDEX
+    row_ptr = _row_pointers(shard, key)
     sizes = np.diff(shard.node_ptr)
 
     def outside(block: Array, start: int) -> Bools:
-        count = block.shape[-1] if key == EDGE_INDEX else len(block)
-        rows = np.arange(start, start + count)
+        rows = np.arange(start, start + len(block))
         limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
-        if key == NEIGHBOR:
-            limits = limits[:, None]
-        return block >= limits
+        return block >= limits[:, None]
 
-    yield from _faults(
-        shard,
-        key,
-        row_ptr,
-        outside,
-        "indices inside their graph",
-    )
+    yield from _faults(shard, key, outside, "indices inside their graph")
 
 
-def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
-    """Yield a fault for every promise of the schema that values of one column break."""
+def _row_pointers(shard: Shard, key: str) -> I64:
+    """Return the first row of each graph in a dataset, and one more."""
     pointers = {
         "graph": np.arange(shard.graphs + 1),
         "node": shard.node_ptr,
         "edge": shard.edge_ptr,
     }
+    return pointers[shard.layout[key].per]
+
+
+def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
+    """Yield a fault for every promise of the schema that values of one column break."""
     low = column.low
     most = column.most
     rules: list[tuple[str, Callable[[Array, int], Bools]]] = []
@@ -468,30 +453,32 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
     if most is not None:
         rules.append((f"at most {most}", lambda block, _: block > most))
     for expected, wrong in rules:
-        yield from _faults(shard, column.key, pointers[column.level], wrong, expected)
+        yield from _faults(shard, column.key, wrong, expected)
 
 
 def _faults(
     shard: Shard,
     key: str,
-    row_ptr: I64,
     wrong: Callable[[Array, int], Bools],
     expected: str,
 ) -> Iterator[Fault]:
     """Yield a fault if ``wrong(rows, first row)`` is true of any value of a dataset."""
+    entry = shard.layout[key]
+    row_ptr = _row_pointers(shard, key)
     rows = int(row_ptr[-1])
-    step = max(1, BLOCK_VALUES // max(1, math.prod(shard.layout[key].row)))
+    step = max(1, BLOCK_VALUES // max(1, math.prod(entry.row)))
     count = 0
     first = -1
     for number, start in enumerate(range(0, rows, step)):
         # Pages of a map count as memory of this process until they are given back.
         if number % RELEASED == RELEASED - 1:
             shard.release()
-        bad = wrong(shard.read(key, start, min(rows, start + step)), start)
+        block = shard.read(key, start, min(rows, start + step))
+        bad = wrong(block.T if entry.axis else block, start)
         if bad.any():
             count += int(bad.sum())
             if first < 0:
-                by_row = bad.T if key == EDGE_INDEX else bad.reshape(len(bad), -1)
+                by_row = bad.reshape(len(bad), -1)
                 first = start + int(by_row.any(axis=1).argmax())
     if count:
         graph = int(np.searchsorted(row_ptr, first, side="right")) - 1

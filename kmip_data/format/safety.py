@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import h5py
 import numpy as np
@@ -264,13 +263,13 @@ def open_untrusted(
         except _Refused as refused:
             refuse(path, *refused.args, then=_NEXT)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
-            _refuse_damaged(path, error)
+            refuse(path, "is damaged", error, then=_NEXT)
         try:
             yield file, inspection.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:
-            _refuse_damaged(path, error)
+            refuse(path, "is damaged", error, then=_NEXT)
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
@@ -305,8 +304,7 @@ def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
             head = file.read(16) or b""
             size = file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        refuse(path, "cannot be opened", reason, error, then=_NEXT)
+        refuse(path, "cannot be opened", error, then=_NEXT)
     if not head.startswith(_MAGIC):
         refuse(
             path,
@@ -315,11 +313,6 @@ def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
             then=_NEXT,
         )
     return size
-
-
-def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    refuse(path, "is damaged", reason, error, then=_NEXT)
 
 
 def inflate(stored: bytes, size: int) -> bytes:

@@ -160,11 +160,6 @@ def _code_fault(code: U8) -> str | None:
     return f"codes {other.tolist()[:8]}" if other.size else None
 
 
-def max_split_bytes(records: int) -> int:
-    """Return the size in bytes of the largest split file that is read, for a split of ``records`` records."""
-    return _MAX_BYTES + _BYTES_EACH * records
-
-
 def read_split(
     path: str | os.PathLike[str],
     *,
@@ -181,13 +176,12 @@ def read_split(
     from kmip_data.format.safety import open_untrusted
 
     path = Path(path)
-    most = max_split_bytes(records)
+    most = _MAX_BYTES + _BYTES_EACH * records
     # By its size first: a file that is too large is never opened by HDF5.
     try:
         data = read_small(path, most)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        refuse(path, "cannot be read as a split", reason, error, then=then)
+        refuse(path, "cannot be read as a split", error, then=then)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 and digest != sha256:
         found = f"SHA-256 {digest}, not {sha256}"
