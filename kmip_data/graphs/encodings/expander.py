@@ -15,6 +15,7 @@ from kmip_data.arrays import I32, Array, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encodings.lappe import adjacency_matrix
 
 COMPLETE = 10  #: graphs of at most this many nodes are complete instead
 DRAWS = 100  #: most draws; the best counts if none reaches the bound
@@ -61,18 +62,11 @@ def second_eigenvalue(targets: Integers) -> float:
     is 2d, and the eigenvalue is 2d minus the second largest of the adjacency matrix without loops.
     Deterministic.
     """
-    from scipy.sparse import csr_array
     from scipy.sparse.linalg import eigsh
 
     nodes, degree = targets.shape
     source = np.repeat(np.arange(nodes), degree)
-    target = targets.ravel()
-    proper = source != target
-    source = source[proper]
-    target = target[proper]
-    rows = np.concatenate([source, target])
-    columns = np.concatenate([target, source])
-    adjacency = csr_array((np.ones(len(rows)), (rows, columns)), shape=(nodes, nodes))
+    adjacency = adjacency_matrix(source, targets.ravel(), nodes)
 
     # A fixed start, as ARPACK would draw its own: equal graphs give equal bytes.
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)

@@ -125,19 +125,20 @@ def laplacian_encoding(
 
 def _simple_graph(edge_index: Integers, num_nodes: int) -> csr_array:
     """Return the adjacency matrix as a simple, undirected graph: float64 (N, N), ones."""
-    from scipy.sparse import csr_array
-
-    source, target = (np.asarray(row, np.int64) for row in edge_index)
-    proper = source != target
-    source = source[proper]
-    target = target[proper]
-    rows = np.concatenate([source, target])
-    columns = np.concatenate([target, source])
-    ones = np.ones(len(rows))
-    adjacency = csr_array((ones, (rows, columns)), shape=(num_nodes, num_nodes))
+    adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)
     adjacency.sum_duplicates()
     adjacency.data[:] = 1
     return adjacency
+
+
+def adjacency_matrix(source: Integers, target: Integers, num_nodes: int) -> csr_array:
+    """Return how many edges lead from one node to another or back, without loops: float64 (N, N)."""
+    from scipy.sparse import csr_array
+
+    ends = np.stack([source, target]).astype(np.int64)
+    ends = ends[:, source != target]
+    rows, columns = np.concatenate([ends, ends[::-1]], axis=1)
+    return csr_array((np.ones(len(rows)), (rows, columns)), shape=(num_nodes, num_nodes))
 
 
 def _components(adjacency: csr_array) -> list[I64]:
