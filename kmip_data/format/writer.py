@@ -117,9 +117,7 @@ class ComputedRows:
 MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 #: Offset of the four bytes of the superblock that mark a file as open; an image has zeros there.
 _OPEN = 20
-#: Size above which a shard is written in pieces, not made in memory.
-STREAMED_BYTES = 2**24
-PIECE_BYTES = 2**20  #: of a shard that is written in pieces
+PIECE_BYTES = 2**20  #: of a shard as it is written
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by
 #: one. Servers and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that
 #: members map in a row.
@@ -138,8 +136,8 @@ def write_shard(
 ) -> dict[str, Any]:
     """Check ``records`` against ``schema`` and write them as one shard (``docs/format.md``).
 
-    All records are held in memory, in the order of the shard; the bytes of a large one go to the
-    file in pieces and are never all in memory. Node and edge data are stored contiguous, so that readers
+    All records are held in memory, in the order of the shard; its bytes go to the file in pieces and
+    are never all in memory. Node and edge data are stored contiguous, so that readers
     map them. Above ``MEMBER_BYTES`` several files are written instead.
 
     Returns its entry on a card: ``sha256``, ``crc32``, ``bytes``, ``graphs``, ``nodes``, ``edges``
@@ -151,20 +149,13 @@ def write_shard(
     from kmip_data.files.changes import remove_file
 
     parts = Parts.of(records, schema, dataset, build_key)
-    size = int(np.dot(names.bytes_per(schema), parts.totals))
     stream = _pieces(parts)
 
-    # 1. Made in memory where it is small.
-    if size <= STREAMED_BYTES:
-        data = encode(parts)
-        size = len(data)
-        stream = iter([data])
-
-    # 2. One file, written in pieces.
-    if size <= MEMBER_BYTES:
+    # 1. One file.
+    if np.dot(names.bytes_per(schema), parts.totals) <= MEMBER_BYTES:
         return parts.facts(_write_pieces(path, stream, root))
 
-    # 3. Several files, with their digests and that of all bytes.
+    # 2. Several files, with their digests and that of all bytes.
     total = Digests()
     members = []
     for number, numbered in groupby(_cut(stream), itemgetter(0)):
@@ -209,30 +200,19 @@ def _write_pieces(
     return digests
 
 
-def encode(parts: Parts) -> bytes:
-    """Return the bytes of a shard."""
-    with memory_file() as file:
-        _lay_out(file, parts)
-        return file_bytes(file)
+def _lay_out(file: h5py.File, parts: Parts) -> dict[int, Expected]:
+    """Store attributes and datasets, but not the data of nodes and edges.
 
-
-def _lay_out(
-    file: h5py.File,
-    parts: Parts,
-    *,
-    left_out: dict[int, Expected] | None = None,
-) -> None:
-    """Store attributes and datasets.
-
-    With ``left_out``, data of nodes and edges are not stored; it receives their datasets by offset.
+    Returns the datasets of these by offset.
     """
+    left_out = {}
     put_text(file, "format", names.FORMAT)
     file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
     for name, text in parts.texts.items():
         put_text(file, name, text)
     for entry in parts.layout.values():
         shape = entry.shape(*parts.totals)
-        if left_out is None or entry.per not in {"node", "edge"} or 0 in shape:
+        if entry.per not in {"node", "edge"} or 0 in shape:
             array = _assemble(entry, parts)
             _check_values(array, entry, parts)
             file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False)
@@ -245,6 +225,7 @@ def _lay_out(
         )
         dataset[(0,) * len(shape)] = 0  # a contiguous dataset is allocated at its first write
         left_out[dataset.id.get_offset()] = entry
+    return left_out
 
 
 def _pieces(parts: Parts) -> Iterator[bytes]:
@@ -260,8 +241,7 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
         tempfile.NamedTemporaryFile(buffering=0) as sparse,
         h5py.File(sparse.name, "w", **_OPTIONS) as file,
     ):
-        left_out: dict[int, Expected] = {}
-        _lay_out(file, parts, left_out=left_out)
+        left_out = _lay_out(file, parts)
         file.flush()  # read before closing, which would cut off the room at the end
         os.pwrite(sparse.fileno(), bytes(4), _OPEN)
         done = sparse.seek(0)

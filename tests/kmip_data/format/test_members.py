@@ -31,7 +31,6 @@ FIRST = "shards/00000-00000.h5"
 def saved(folder: Path, monkeypatch: pytest.MonkeyPatch, size: int = SIZE) -> Build:
     """One graph of many pages, its shard cut into files of this size."""
     monkeypatch.setattr(writer, "MEMBER_BYTES", size)
-    monkeypatch.setattr(writer, "STREAMED_BYTES", -1)
     monkeypatch.setattr(writer, "PIECE_BYTES", 30_000)
     rows = torch.Generator().manual_seed(0)
     ring = torch.stack([torch.arange(9000), torch.arange(9000).roll(1)])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kmip_data.files.reading import Digests
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
-from kmip_data.format.writer import GraphRecord, Parts, encode
+from kmip_data.format.writer import GraphRecord, write_shard
 
 
 def column_of(key: str, stored: str = "float32", presented: str = "", **more: Any) -> Column:
@@ -56,11 +57,12 @@ def encode_shard(
     build_key: str,
 ) -> EncodedShard:
     """Return what ``write_shard`` writes."""
-    parts = Parts.of(records, schema, dataset, build_key)
-    data = encode(parts)
-    digests = Digests()
-    digests.update(data)
-    return EncodedShard(data, parts.facts(digests))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "shard.h5"
+        facts = write_shard(
+            path, records, schema, root=path.parent, dataset=dataset, build_key=build_key
+        )
+        return EncodedShard(path.read_bytes(), facts)
 
 
 def make_record(
