@@ -38,8 +38,8 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     UsageError
         The name is unknown.
     """
-    dataset_class = _named("LRGBDataset", "dataset of LRGB", name)
-    return dataset_class(root, split=split, **_steps(steps), **arguments)
+    arguments |= {"root": root, "split": split}
+    return _open_named("LRGBDataset", "dataset of LRGB", name, steps, arguments)
 
 
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -49,8 +49,9 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
 
     Arguments and errors are those of :func:`LRGBDataset`.
     """
-    dataset_class = _named("GNNBenchmarkDataset", "dataset of Benchmarking GNNs here", name)
-    return dataset_class(root, split=split, **_steps(steps), **arguments)
+    arguments |= {"root": root, "split": split}
+    kind = "dataset of Benchmarking GNNs here"
+    return _open_named("GNNBenchmarkDataset", kind, name, steps, arguments)
 
 
 def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
@@ -70,20 +71,25 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
     return ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
 
 
-def _named(title: str, kind: str, name: str) -> type[BuiltDataset]:
-    """Return our class of a dataset that a class of PyTorch Geometric, ``title``, has by name."""
+def _open_named(
+    title: str,
+    kind: str,
+    name: str,
+    steps: tuple[object, ...],
+    arguments: dict[str, Any],
+) -> BuiltDataset:
+    """Open a dataset that a class of PyTorch Geometric, ``title``, has by name.
+
+    ``steps`` are its last arguments by position, ``arguments`` those of our class.
+    """
     manifests = [load_manifest(dataset) for dataset in shipped_datasets()]
     classes = {
         manifest.name: manifest.dataset_class for manifest in manifests if manifest.pyg == title
     }
     if name.lower() not in classes:
         raise unknown_name(kind, name, [*classes], command="kmip-data list")
-    dataset_class: type[BuiltDataset] = getattr(kmip_data, classes[name.lower()])
-    return dataset_class
-
-
-def _steps(values: tuple[object, ...]) -> dict[str, Any]:
-    """Return the last positional arguments of PyTorch Geometric's classes by name."""
-    if len(values) > len(STEPS):
+    if len(steps) > len(STEPS):
         raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")
-    return dict(zip(STEPS, values, strict=False))
+    by_position: dict[str, Any] = dict(zip(STEPS, steps, strict=False))
+    dataset_class: type[BuiltDataset] = getattr(kmip_data, classes[name.lower()])
+    return dataset_class(**by_position, **arguments)

@@ -18,7 +18,7 @@ from kmip_data.errors import UsageError
 STEPS = ("transform", "pre_transform", "pre_filter", "force_reload")
 
 #: Our arguments for an argument of PyTorch Geometric's, given its name and value.
-Meaning = Callable[[str, Any], dict[str, Any]]
+Meaning = Callable[[str, Any], dict[str, object]]
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
