@@ -13,7 +13,7 @@ from kmip_data.datasets.base import open as open_build
 from kmip_data.errors import UsageError, require_extra
 from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.loader import GraphLoader
+from kmip_data.reading.loader import GraphLoader, LoaderState
 
 require_extra("lightning", "GraphDataModule")
 from lightning.pytorch import LightningDataModule  # noqa: E402 -- without it, the error above
@@ -68,7 +68,7 @@ class GraphDataModule(LightningDataModule):
         self.loader_options = {"pin_memory": torch.cuda.is_available(), **(loader_options or {})}
         self.parts: dict[str, ShardedDataset] = {}
         self._train_loader: GraphLoader | None = None
-        self._train_state: dict[str, Any] | None = None
+        self._train_state: LoaderState | None = None
 
     def __str__(self) -> str:
         """Return a summary; Lightning's own reads every loader, which moves the epoch on."""

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -30,6 +30,15 @@ __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 _NOT_SHOWN = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
 _WHILE_WAITING = 4  #: batches made at a time if each waits for the network
+
+
+class LoaderState(TypedDict):
+    """Position of a loader in its epochs."""
+
+    epoch: int
+    position: int  #: batches yielded
+    batches: int | None  #: of the epoch; ``None`` if unknown
+    depends_on: dict[str, object]  #: settings that decide the order
 
 
 class GraphLoader(DataLoader[Data]):
@@ -249,7 +258,7 @@ class GraphLoader(DataLoader[Data]):
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
         self._order.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> LoaderState:
         """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
         epoch, position = self._order.running or (self._order.epoch, self._order.position)
         batches = None
@@ -263,7 +272,7 @@ class GraphLoader(DataLoader[Data]):
             "depends_on": self._fingerprint(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: LoaderState) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
 
         A ``sampler`` must yield the batches so far again, which are skipped. All ranks have the

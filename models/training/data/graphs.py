@@ -43,8 +43,8 @@ class EpochBatches:
 
     def __iter__(self) -> Iterator[Data]:
         loader = self.loader
-        position = {"epoch": self.epoch, "position": self.done}
-        loader.load_state_dict(loader.state_dict() | position)
+        state = loader.state_dict()
+        loader.load_state_dict({**state, "epoch": self.epoch, "position": self.done})
         # The last batch may have fewer graphs than processes, and none for this one.
         size = loader.rule.batch_size
         last_size = len(loader.dataset) % size or size
