@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, U8
 from kmip_data.files.changes import build_content, mark, write_file
-from kmip_data.files.reading import readable_json
+from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.page import render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
@@ -130,14 +130,11 @@ def write_split_file(
 
 def protect(path: Path) -> None:
     """Make a finished shard read-only: readers map it and rely on its bytes."""
-    with contextlib.suppress(OSError):  # some network file systems have no permissions
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            if status.st_nlink == 1:  # else the mode of a file elsewhere would change, too
-                os.fchmod(descriptor, status.st_mode & ~0o222)
-        finally:
-            os.close(descriptor)
+    # Some network file systems have no permissions.
+    with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
+        status = os.fstat(file.fileno())
+        if status.st_nlink == 1:  # else the mode of a file elsewhere would change, too
+            os.fchmod(file.fileno(), status.st_mode & ~0o222)
 
 
 def card_files(card: Card) -> dict[str, bytes]:

@@ -250,7 +250,7 @@ class Card(Strict, frozen=False):
     citation: str
     receipts: Annotated[list[Receipt], FailFast()]
     content_digest: str  #: SHA-256 over the digests of the raw members used
-    data_schema: dict[str, Any]
+    data_schema: dict[str, object]
     default_split: str  #: key in ``splits`` that the classes use by default
     class_names: Annotated[list[str], FailFast()]
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
@@ -368,13 +368,9 @@ def read_card(folder: Path) -> Card:
     follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
+    remedy = f"move {path} away, and build it again with the same command: its shards stay"
     try:
-        card = read_model(
-            path,
-            Card,
-            "cannot be read as a card",
-            next=f"move {path} away, and build it again with the same command: its shards stay",
-        )
+        card = read_model(path, Card, "cannot be read as a card", next=remedy)
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.",
@@ -392,8 +388,5 @@ def read_card(folder: Path) -> Card:
             next="upgrade kmip-data, or use another --home or --output with this version",
         ) from error
     if read_small(path) != card.to_json().encode():
-        raise DamagedInput(
-            f"{path} was changed after it was written.",
-            next=f"move {path} away, and build it again with the same command: its shards stay",
-        )
+        raise DamagedInput(f"{path} was changed after it was written.", next=remedy)
     return card

@@ -184,8 +184,12 @@ def read_split(
         refuse(path, "cannot be read as a split", error, then=then)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 and digest != sha256:
-        found = f"SHA-256 {digest}, not {sha256}"
-        refuse(path, "is not the split file that the card names", found, then=then)
+        refuse(
+            path,
+            "is not the split file that the card names",
+            f"SHA-256 {digest}, not {sha256}",
+            then=then,
+        )
     inspected = open_untrusted(
         path,
         max_declared_bytes=most,
