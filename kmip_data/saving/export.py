@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from torch_geometric.data import InMemoryDataset
@@ -21,15 +22,18 @@ from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croiss
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler, Field, item_fields
+from kmip_data.reading.assemble import Assembler, item_fields
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import open_store
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
 
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Croissant's types, by dtype, that are not those of numbers.
+_DATA_TYPES = {"object": "sc:Text", "bool": "sc:Boolean"}
 _GROUP_BYTES = 2**26  #: bytes of arrays in memory: a row group, or one larger graph
-_KEY = "key"
-_SPLIT = "split"
 
 
 def parts_of(build: Build) -> dict[str, I64]:
@@ -70,27 +74,10 @@ class _Tables:
         if code is not None:
             self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
 
-        types = {_KEY: pa.string(), _SPLIT: pa.string()}
-        for attribute in self._assembler.names:
-            types[attribute] = self._type(attribute)
-        if self._assembler.adds_num_nodes:
-            types["num_nodes"] = pa.int64()
-        for mask in self._masks:
-            types[mask] = pa.list_(pa.bool_())
-        self.schema = pa.schema(types)
-
-    def _type(self, name: str) -> object:
-        pa = self._arrow
-        field = self._fields.get(name)
-        if field is None:
-            return pa.list_(pa.list_(pa.int64()))
-        if field.form == "text":
-            return pa.string()
-        kind = pa.from_numpy_dtype(field.presented)
-        for size in reversed(field.shape):
-            # −1: any length. A fixed size of zero crashes pyarrow by a division.
-            kind = pa.list_(kind, size or -1)
-        return kind if field.level == "graph" else pa.list_(kind)
+    @functools.cached_property
+    def schema(self) -> pyarrow.Schema:
+        """Names and types of the columns: those of the first record."""
+        return self.table("", np.arange(1)).schema
 
     def groups(self, records: I64) -> Iterator[I64]:
         """Divide records into those of one row group each."""
@@ -106,20 +93,20 @@ class _Tables:
         starts = np.flatnonzero(np.diff(group)) + 1
         yield from np.split(records, starts)
 
-    def table(self, part: str, records: I64) -> object:
+    def table(self, part: str, records: I64) -> pyarrow.Table:
         """Return the rows of records of a part."""
         values, pointers = self._assembler.gather(records)
         columns: dict[str, object] = {
-            _KEY: [self._keys[record] for record in records.tolist()],
-            _SPLIT: [part] * len(records),
+            "key": [self._keys[record] for record in records.tolist()],
+            "split": [part] * len(records),
         }
-        for name, tensor in values.items():
-            columns[name] = self._column(name, tensor.numpy(), pointers)
+        for name in self._assembler.names:
+            columns[name] = self._column(name, values[name].numpy(), pointers)
         if self._assembler.adds_num_nodes:
             columns["num_nodes"] = np.diff(pointers[gather.NODE])
         for name, mask in self._masks.items():
             columns[name] = [mask]
-        return self._arrow.table(columns, schema=self.schema)
+        return self._arrow.table(columns)
 
     def _column(self, name: str, values: Array, pointers: I64) -> object:
         pa = self._arrow
@@ -132,7 +119,7 @@ class _Tables:
         # Nested from the last axis of a row outwards; then the rows of each graph.
         array = pa.array(values.reshape(-1))
         for axis, size in reversed(list(enumerate(field.shape, start=1))):
-            if size:
+            if size:  # a fixed size of zero crashes pyarrow by a division
                 array = pa.FixedSizeListArray.from_arrays(array, size)
             else:
                 empty = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
@@ -176,15 +163,15 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     import pyarrow as pa
     from pyarrow import parquet
 
-    parts = parts_of(build)
-    paths = {part: folder / f"{part}.parquet" for part in parts}
+    paths = {}
     with Progress(
         f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
         try:
             tables = _Tables(build)
-            for part, records in parts.items():
-                path = paths[part]
+            for part, records in parts_of(build).items():
+                path = folder / f"{part}.parquet"
+                paths[part] = path
                 with (
                     writing(path),
                     parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
@@ -210,13 +197,11 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
     try:
         files = write_parquet(build, scratch, quiet=quiet)
     except KmipDataError as error:
-        reason = " ".join(filter(None, [error.what, error.parts["found"], error.parts["next"]]))
-        say(f"Pushed without the Parquet view: {' '.join(reason.split())}", quiet=quiet)
+        say(f"Pushed without the Parquet view: {' '.join(str(error).split())}", quiet=quiet)
         return {}
     names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
-    croissant = readable_json(_with_records(build, files, names)).encode()
     view: dict[str, Path | bytes] = {names[part]: path for part, path in files.items()}
-    view[CROISSANT_NAME] = croissant
+    view[CROISSANT_NAME] = readable_json(_with_records(build, files, names)).encode()
     view[PAGE_NAME] = dataset_page(build.card, names)
     return view
 
@@ -226,8 +211,7 @@ def _with_records(
 ) -> dict[str, object]:
     """Return the Croissant of a build with its Parquet files, and a record set for each."""
     croissant = build_croissant(build.card)
-    schema = _Tables(build).schema
-    fields = {field.attribute: field for field in item_fields(build.card.schema_)[0]}
+    tables = _Tables(build)
     meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
 
     croissant["recordSet"] = []
@@ -246,7 +230,7 @@ def _with_records(
             }
         )
         columns = []
-        for column in schema:
+        for column in tables.schema:
             name = column.name
             entry = {
                 "@type": "cr:Field",
@@ -255,7 +239,7 @@ def _with_records(
                 "description": meaning.get(name) or name,
                 "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
             }
-            columns.append(entry | _data_type(column, fields.get(name)))
+            columns.append(entry | _data_type(name, column.type))
         croissant["recordSet"].append(
             {
                 "@type": "cr:RecordSet",
@@ -268,38 +252,25 @@ def _with_records(
     return croissant
 
 
-def _data_type(column: Any, field: Field | None) -> dict[str, object]:
-    """Return type and shape of a column in the words of Croissant."""
-    kind = column.type
-    while hasattr(kind, "value_type"):
-        kind = kind.value_type
-    if kind == "string":
-        data_type = "sc:Text"
-    else:
-        name = str(kind.to_pandas_dtype().__name__)
-        name = f"UI{name[2:]}" if name.startswith("u") else name.capitalize()
-        data_type = "sc:Boolean" if name.rstrip("_") == "Bool" else f"cr:{name}"
-    description: dict[str, object] = {"dataType": data_type}
-
+def _data_type(name: str, kind: pyarrow.DataType) -> dict[str, object]:
+    """Return the Arrow type of a column as type and shape in the words of Croissant."""
     shape = []
-    if column.name == "edge_index":
+    while hasattr(kind, "value_type"):
+        shape.append(getattr(kind, "list_size", -1))  # −1: any length
+        kind = kind.value_type
+    if name == "edge_index":
         shape = [2, -1]
-    else:
-        # Node and edge columns, and masks, have any number of rows.
-        per_row = field is None or field.level != "graph"
-        if per_row and column.type != kind:
-            shape.append(-1)
-        if field is not None:
-            shape += field.shape
+    dtype = np.dtype(kind.to_pandas_dtype()).name
+    data_type = _DATA_TYPES.get(dtype) or f"cr:{dtype.capitalize().replace('Ui', 'UI')}"
+    description: dict[str, object] = {"dataType": data_type}
     if shape:
         description |= {"isArray": True, "arrayShape": ",".join(map(str, shape))}
     return description
 
 
-Format = Literal["parquet", "pt"]
-
-
-def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
+def export(
+    build: Build, to: Literal["parquet", "pt"], folder: Path, *, quiet: bool = False
+) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
     ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
@@ -315,7 +286,8 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     if os.path.lexists(folder):
         raise UsageError(f"{folder} already exists.", next="another --output folder")
     with files.new_folder(folder, "export", quiet=quiet) as scratch:
-        written = _WRITERS[to](build, scratch, quiet=quiet)
+        write = write_parquet if to == "parquet" else _write_pt
+        written = write(build, scratch, quiet=quiet)
         for path in scratch.rglob("*"):
             files.fsync_path(path)
     return {part: folder / path.name for part, path in written.items()}
@@ -323,21 +295,15 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
 
 def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
     dataset = ShardedDataset(build)
-    parts = parts_of(build)
-    paths = {part: folder / f"{part}.pt" for part in parts}
+    paths = {}
     with Progress(
         f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
-        for part, records in parts.items():
+        for part, records in parts_of(build).items():
             items = []
             for record in records.tolist():
                 items.append(dataset[record])
                 progress.update(1)
+            paths[part] = folder / f"{part}.pt"
             InMemoryDataset.save(items, str(paths[part]))
     return paths
-
-
-_WRITERS: dict[Format, Callable[..., dict[str, Path]]] = {
-    "parquet": write_parquet,
-    "pt": _write_pt,
-}

@@ -215,7 +215,7 @@ def same(found: dict, wanted: dict, *, joined: bool) -> None:
 
 
 def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch) -> None:
-    out, written = tmp_path / "out", exporting._WRITERS["parquet"]
+    out, written = tmp_path / "out", exporting.write_parquet
     out.mkdir()
     with pytest.raises(UsageError, match="already exists"):
         export(graphs, "pt", out, quiet=True)
@@ -225,7 +225,7 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
         written(build, folder, **more)
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(exporting._WRITERS, "parquet", broken)
+    monkeypatch.setattr(exporting, "write_parquet", broken)
     with pytest.raises(KeyboardInterrupt):
         export(graphs, "parquet", out, quiet=True)
     assert not list(tmp_path.iterdir())
