@@ -345,7 +345,7 @@ def _parts(split: str, codes: U8) -> tuple[str, ...]:
     return names[:count]
 
 
-@styled
+@styled()
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     """Draw streets as lines and intersections as points, once for each of ``layers``.
 
@@ -355,8 +355,8 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     low, high = _frame(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
     legend = 2.6
-    columns = _columns(len(layers), width + legend, height)
-    rows = -(-len(layers) // columns)
+    rows = -(-len(layers) // 3)  # of three maps at most
+    columns = -(-len(layers) // rows)
     wide = columns * (width + legend)
     high_in_all = rows * (height + 0.7) + 1.0
     step = -(-len(city.position) // MOST_POINTS)
@@ -391,7 +391,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.set_title(f"{layer.name}\n{layer.note}")
         axes.plot(*lines, color=look().faint, linewidth=thin, zorder=1)
         _draw_points(axes, position, layer, step, area)
-        _scale_bar(axes, low, high)
+        _scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
 
@@ -459,18 +459,6 @@ def _frame(position: F64) -> tuple[F64, F64]:
     return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
 
 
-def _columns(maps: int, width: float, height: float) -> int:
-    """Return the number of columns of maps that best fits a screen, with few gaps."""
-
-    def badness(columns: int) -> float:
-        # Gaps weigh 1.5 times as much as the deviation from a ratio of 1.6 to 1.
-        rows = -(-maps // columns)
-        gaps = 1 - maps / (rows * columns)
-        return abs(math.log(columns * width / (rows * height) / 1.6)) + 1.5 * gaps
-
-    return min(range(1, maps + 1), key=badness)
-
-
 def _legend(axes: Axes, layer: Categories) -> None:
     from matplotlib.lines import Line2D
 
@@ -496,26 +484,19 @@ def _legend(axes: Axes, layer: Categories) -> None:
     )
 
 
-def _scale_bar(axes: Axes, low: F64, high: F64) -> None:
+def _scale_bar(axes: Axes, across: float) -> None:
+    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
+
     # The longest round length up to a third of the map's width.
-    across = float(high[0] - low[0])
-    longest = float((high - low).max())
     length = nice_length(across / 3)
-    x = low[0] + 0.03 * across
-    y = low[1] + 0.02 * longest
-    axes.plot(
-        [x, x + length],
-        [y, y],
+    bar = AnchoredSizeBar(
+        axes.transData,
+        length,
+        f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m",
+        "lower left",
         color=look().ink,
-        linewidth=2.5,
-        solid_capstyle="butt",
-        zorder=3,
+        frameon=False,
+        label_top=True,
+        fontproperties={"size": NOTE},
     )
-    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(0, 3),
-        textcoords="offset points",
-        fontsize=NOTE,
-    )
+    axes.add_artist(bar)

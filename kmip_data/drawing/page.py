@@ -86,13 +86,11 @@ def draw_explorer(
     Two of these, if possible of different models, are compared. ``others`` are further records,
     each with its answer.
     """
-    compared = [_name(run["name"]) for run in _compared(curves)]
     title = graph.title
-    if compared:
-        graph.header["about"] = graph.title
-        title = f"{' and '.join(compared)} on {curves[0]['name'].split('/')[0]}"
+    if curves:
+        compared = [run["name"].partition("/")[2] for run in _compared(curves)]
+        title = f"{' and '.join(compared)} on {curves[0]['name'].partition('/')[0]}"
 
-    explore = graph.header["explore"]
     without_influence = []
     with_influence = []
     for run in curves:
@@ -100,27 +98,23 @@ def draw_explorer(
         if run.get("influence") is not None:
             with_influence.append(run)
 
-    explore["curves"] = without_influence
-    if answer is not None:
-        explore.update(_answered(graph, answer))
-    explore["influence"] = [
-        {
+    for shown, its_answer in ((graph, answer), *others):
+        explore = shown.header["explore"]
+        explore["curves"] = without_influence
+        explore["influence"] = []
+        if its_answer is not None:
+            explore.update(_answered(shown, its_answer))
+        if curves:
+            shown.header["about"] = shown.title
+    for run in _compared(with_influence):
+        influence = {
             "name": run["name"],
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
             "values": graph.packer.add(run["influence"].levels()),
         }
-        for run in _compared(with_influence)
-    ]
+        graph.header["explore"]["influence"].append(influence)
 
-    following = []
-    for other, said in others:
-        about = other.header["explore"]
-        about["curves"] = without_influence
-        about["influence"] = []
-        if said is not None:
-            about.update(_answered(other, said))
-            other.header["about"] = other.title
-        following.append({"header": _header(other), "data": other.packer.text()})
+    following = [{"header": _header(other), "data": other.packer.text()} for other, _ in others]
     page = template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,
@@ -138,11 +132,6 @@ def _header(graph: Graph) -> str:
     """Return the JSON of a graph for the page."""
     header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
     return header.replace("<", "\\u003c")  # no "</script>" in a name ends the element
-
-
-def _name(run: str) -> str:
-    """Return model and name of a run, from path of the run below ``runs/``."""
-    return "/".join(str(run).split("/")[1:])
 
 
 def page_style() -> str:
@@ -189,15 +178,11 @@ def _answered(graph: Graph, answer: Answer) -> Facts:
 
 def _compared(runs: Sequence[Facts]) -> Sequence[Facts]:
     """Return the first run and one of another model, else the second."""
-    for run in runs:
-        if _model(run) != _model(runs[0]):
+    models = [run["name"].split("/")[-2:-1] for run in runs]
+    for run, model in zip(runs, models, strict=True):
+        if model != models[0]:
             return [runs[0], run]
     return runs[:2]
-
-
-def _model(run: Facts) -> list[str]:
-    """Return the model in a run's path as a list, empty if there is none."""
-    return str(run["name"]).split("/")[-2:-1]
 
 
 def _add_attention(graph: Graph, answer: Answer) -> None:

@@ -178,7 +178,7 @@ def label_words(column: Column, value: Array, names: Sequence[str]) -> str:
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)
 
 
-@styled
+@styled()
 def draw_png(
     drawings: Sequence[Drawing],
     path: Path,

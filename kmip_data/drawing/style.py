@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import re
 import textwrap
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -52,7 +51,6 @@ KINDS: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
 }
-P = ParamSpec("P")
 Layout = Literal["constrained", "compressed"]
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
 Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
@@ -115,17 +113,13 @@ def look() -> Style:
     return STYLES[_CHOSEN.get()]
 
 
-def styled(draw: Callable[P, None]) -> Callable[P, None]:
-    """Make a function draw in its caller's style, by setting matplotlib's defaults while it runs."""
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the caller's style, by setting matplotlib's defaults; also a decorator: ``@styled()``."""
+    import matplotlib as mpl
 
-    @functools.wraps(draw)
-    def drawn(*args: P.args, **options: P.kwargs) -> None:
-        import matplotlib as mpl
-
-        with mpl.rc_context(_settings(look())):
-            draw(*args, **options)
-
-    return drawn
+    with mpl.rc_context(_settings(look())):
+        yield
 
 
 def new_figure(
@@ -203,7 +197,7 @@ def plain_ticks(axis: Axes) -> None:
     axis.set_major_formatter("{x:g}")
 
 
-def _settings(style: Style) -> dict[Any, Any]:
+def _settings(style: Style) -> dict[str, object]:
     from matplotlib.rcsetup import cycler
 
     return {
@@ -277,27 +271,22 @@ def contrast(color: str, other: str) -> float:
 def _luminance(color: str) -> float:
     from matplotlib.colors import to_rgb
 
-    luminance = 0.0
-    for weight, part in zip((0.2126, 0.7152, 0.0722), to_rgb(color), strict=True):
-        linear = part / 12.92
-        if part > 0.04045:
-            linear = ((part + 0.055) / 1.055) ** 2.4
-        luminance += weight * linear
-    return float(luminance)
+    parts = np.array(to_rgb(color))
+    linear = np.where(parts > 0.04045, ((parts + 0.055) / 1.055) ** 2.4, parts / 12.92)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def mixed(color: str, other: str, share: float) -> str:
     """Return ``color`` with a ``share`` of ``other`` in it."""
     from matplotlib.colors import to_hex, to_rgb
 
-    pairs = zip(to_rgb(color), to_rgb(other), strict=True)
-    red, green, blue = (a + share * (b - a) for a, b in pairs)
-    return to_hex((red, green, blue))
+    start = np.array(to_rgb(color))
+    return to_hex(start + share * (to_rgb(other) - start))
 
 
 def readable(color: str) -> str:
     """Return ``color`` mixed with enough text colour to be visible on the background."""
-    return next(shade for shade in _shades(color, look().ink) if _is_visible(shade))
+    return next(filter(_is_visible, _shades(color, look().ink)))
 
 
 def strong_and_pale(color: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
 #: Croissant's types, by dtype, that are not those of numbers.
 _DATA_TYPES = {"object": "sc:Text", "bool": "sc:Boolean"}
@@ -60,9 +60,6 @@ class _Tables:
     """Arrow tables of records of a build."""
 
     def __init__(self, build: Build) -> None:
-        import pyarrow as pa
-
-        self._arrow = pa
         self._store = open_store(build)
         fields, edges = item_fields(self._store.schema)
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=False)
@@ -75,7 +72,7 @@ class _Tables:
             self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
 
     @functools.cached_property
-    def schema(self) -> pyarrow.Schema:
+    def schema(self) -> pa.Schema:
         """Names and types of the columns: those of the first record."""
         return self.table("", np.arange(1)).schema
 
@@ -93,7 +90,7 @@ class _Tables:
         starts = np.flatnonzero(np.diff(group)) + 1
         yield from np.split(records, starts)
 
-    def table(self, part: str, records: I64) -> pyarrow.Table:
+    def table(self, part: str, records: I64) -> pa.Table:
         """Return the rows of records of a part."""
         values, pointers = self._assembler.gather(records)
         columns: dict[str, object] = {
@@ -106,10 +103,11 @@ class _Tables:
             columns["num_nodes"] = np.diff(pointers[gather.NODE])
         for name, mask in self._masks.items():
             columns[name] = [mask]
-        return self._arrow.table(columns)
+        return pa.table(columns)
 
     def _column(self, name: str, values: Array, pointers: I64) -> object:
-        pa = self._arrow
+        import pyarrow as pa
+
         field = self._fields.get(name)
         if field is None:
             return self._edges(values, pointers)
@@ -138,11 +136,12 @@ class _Tables:
 
         lengths = np.repeat(counts, 2)
         inner = np.concatenate([[0], np.cumsum(lengths)])
-        lists = self._lists(self._arrow.array(np.concatenate(pairs)), inner)
+        lists = self._lists(pa.array(np.concatenate(pairs)), inner)
         return self._lists(lists, np.arange(0, len(inner), 2))
 
     def _lists(self, array: object, offsets: I64) -> object:
-        pa = self._arrow
+        import pyarrow as pa
+
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), array)
 
 
@@ -252,7 +251,7 @@ def _with_records(
     return croissant
 
 
-def _data_type(name: str, kind: pyarrow.DataType) -> dict[str, object]:
+def _data_type(name: str, kind: pa.DataType) -> dict[str, object]:
     """Return the Arrow type of a column as type and shape in the words of Croissant."""
     shape = []
     while hasattr(kind, "value_type"):

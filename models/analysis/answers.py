@@ -313,7 +313,7 @@ def _name(number: int) -> str:
     return str(first) if last == first else f"{first}–{last}"
 
 
-@styled
+@styled()
 def draw_by_distance(
     runs: Mapping[str, ByDistance],
     path: Path,

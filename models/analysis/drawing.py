@@ -35,7 +35,7 @@ STUDIES = {
 }
 
 
-@styled
+@styled()
 def draw_study(
     study: Study,
     path: Path,
@@ -75,7 +75,7 @@ def draw_study(
     save(figure, path)
 
 
-@styled
+@styled()
 def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 

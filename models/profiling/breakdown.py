@@ -131,7 +131,7 @@ def median_stages(cell: Measurement) -> dict[str, float]:
     return {stage: statistics.median(cell.stages[stage]) for stage in stages}
 
 
-@styled
+@styled()
 def draw_breakdown(
     cells: Sequence[Measurement],
     path: Path,

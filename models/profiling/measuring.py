@@ -132,7 +132,7 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
 
 
-@styled
+@styled()
 def draw_sweep(
     cells: Sequence[Measurement],
     path: Path,

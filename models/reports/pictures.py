@@ -371,7 +371,7 @@ def _svg(draw: Draw, table: Table) -> str:
     return re.sub(r"#[0-9a-f]{6}\b", of_page, svg[svg.index("<svg") :])
 
 
-@styled
+@styled()
 def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
     import matplotlib as mpl
 

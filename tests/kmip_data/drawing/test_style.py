@@ -32,7 +32,7 @@ from kmip_data.errors import UsageError
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@styled
+@styled()
 def draw(path: Path) -> None:
     figure = new_figure(8, 4, title="a $title", footer="a licence")
     axes = figure.subplots()
