@@ -155,18 +155,16 @@ def _known_datasets(builds: Sequence[Build]) -> set[str]:
 def named_build(
     home: Home,
     dataset: str,
-    parameters: Mapping[str, object] | None = None,
+    parameters: Mapping[str, object],
     *,
-    defaults: Mapping[str, object] | None = None,
-    sample: bool = False,
+    defaults: Mapping[str, object],
+    sample: bool,
 ) -> Build:
     """Return what :func:`find_build` finds; raise UsageError if it finds nothing.
 
     ``defaults`` stand for parameters not given, and the error leaves them out.
     """
-    usual = defaults or {}
-    given = parameters or {}
-    build = find_build(home, dataset, {**usual, **given}, sample=sample)
+    build = find_build(home, dataset, {**defaults, **parameters}, sample=sample)
     if build is not None:
         return build
 
@@ -175,24 +173,22 @@ def named_build(
     if dataset not in known:
         raise unknown_name("dataset or build folder", dataset, sorted(known))
 
-    unusual = {
-        name: value for name, value in given.items() if name not in usual or value != usual[name]
-    }
-    words = [dataset, as_options(unusual)]
-    if sample:
-        words.append("--sample")
-    description = " ".join(filter(None, words))
+    unusual = {}
+    for name, value in parameters.items():
+        if value != defaults.get(name):
+            unusual[name] = value
+    options = as_options(unusual) + (" --sample" if sample else "")
 
     command = own_command(builds, dataset)
     if dataset in dataset_names():
         command = f"kmip-data build {dataset}"
-    step = description.replace(dataset, command, 1)
+    step = f"{command} {options}".strip()
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     if others:  # often meant, and building the one that was named may be a download of gigabytes
         step = f"name {' or '.join(others[:3])} instead; or {step}"
     raise UsageError(
-        f"There is no finished build of {description} under {home.built}.",
-        found=f"other builds: {', '.join(others)}" if others else "none",
+        f"There is no finished build of {dataset} {options}".strip() + f" under {home.built}.",
+        found=", ".join(others) or "none",
         next=step,
     )
 
@@ -216,7 +212,7 @@ def added_names(folder: Path) -> list[str]:
 def find_build(
     home: Home,
     dataset: str,
-    parameters: Mapping[str, object] | None = None,
+    parameters: Mapping[str, object],
     *,
     sample: bool = False,
 ) -> Build | None:
@@ -227,7 +223,7 @@ def find_build(
     published set. Of matches by several versions of a pipeline only those of the newest count: it
     supersedes the others. Raises ``UsageError``, which lists their folders, where several builds match.
     """
-    wanted = {"limit": None, **(parameters or {})}
+    wanted = {"limit": None, **parameters}
     matches = []
     for build in list_builds(home):
         card = build.card
@@ -242,12 +238,7 @@ def find_build(
     matches = [build for build in matches if build.card.pipeline_version == newest]
 
     if len(matches) > 1:
-        settings = [build.card.variant.split(", ") for build in matches]
-        shared = set.intersection(*map(set, settings))
-        folders = []
-        for build, parts in zip(matches, settings, strict=True):
-            unlike = [part for part in parts if part not in shared]
-            folders.append(f"\n    {build.path}: {', '.join(unlike or parts)}")
+        folders = [f"\n    {build.path}: {build.card.variant}" for build in matches]
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found="".join(folders),

@@ -106,11 +106,11 @@ def _damage(
 ) -> Iterator[Problem]:
     """Turn a reader's error about a file into a problem; a missing file has one already."""
     if all((path / name).is_file() for name in _files(entry)):
-        message = error.what.removeprefix(f"{path / entry.file} ").removesuffix(".")
-        yield _problem(entry.file, message, error)
+        yield _problem(path, entry.file, error)
 
 
-def _problem(file: str, message: str, error: DamagedInput) -> Problem:
+def _problem(path: Path, file: str, error: DamagedInput) -> Problem:
+    message = error.what.removeprefix(f"{path / file} ").removesuffix(".")
     return Problem(file, message, found=error.parts["found"] or "")
 
 
@@ -152,8 +152,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     try:
         card = read_card(path)
     except DamagedInput as error:
-        message = error.what.removeprefix(f"{path / CARD_NAME} ").removesuffix(".")
-        report.problems.append(_problem(CARD_NAME, message, error))
+        report.problems.append(_problem(path, CARD_NAME, error))
         return report
 
     # 1. The card and every shard, on all threads.
@@ -389,7 +388,7 @@ def _column_problems(
             if _encoding(name) is None:
                 remarks.append(f"{folder} is not part of the build; it is left as it is")
             else:
-                yield _problem(f"{folder}/{CARD_NAME}", error.what, error)
+                yield _problem(build.path, f"{folder}/{CARD_NAME}", error)
             continue
         problems = list(_columns_card_problems(build, folder, card))
         yield from problems[:1]  # others follow from it
@@ -480,11 +479,10 @@ def unlike_published(card: Card) -> list[str]:
             next=f"kmip-data verify {card.dataset}",
         )
 
+    digests = card.digests
     unlike = []
-    for file in sorted(card.digests.keys() | table.keys()):
-        in_both = file in card.digests and file in table
-        if (in_both and card.digests[file] != table[file]) or (
-            not in_both and file.startswith("shards/")
-        ):
+    for file in sorted(digests.keys() | table.keys()):
+        is_compared = file.startswith("shards/") or (file in digests and file in table)
+        if is_compared and digests.get(file) != table.get(file):
             unlike.append(file)
     return unlike

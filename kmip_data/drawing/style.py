@@ -197,7 +197,7 @@ def plain_ticks(axis: Axes) -> None:
     axis.set_major_formatter("{x:g}")
 
 
-def _settings(style: Style) -> dict[str, object]:
+def _settings(style: Style) -> dict[Any, Any]:
     from matplotlib.rcsetup import cycler
 
     return {
@@ -281,7 +281,8 @@ def mixed(color: str, other: str, share: float) -> str:
     from matplotlib.colors import to_hex, to_rgb
 
     start = np.array(to_rgb(color))
-    return to_hex(start + share * (to_rgb(other) - start))
+    red, green, blue = start + share * (to_rgb(other) - start)
+    return to_hex((red, green, blue))
 
 
 def readable(color: str) -> str:

@@ -286,6 +286,7 @@ def _described(
     """Read every file once: the manifest and the bytes of its side file."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{name} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
+    remedy = _REMEDY[kind].format(name=shlex.quote(name))
     files = []
     blocks = bytearray()
     for file, source in content.items():
@@ -299,16 +300,14 @@ def _described(
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
-            raise DamagedInput(
-                f"{file} cannot be read: {error}", next=_REMEDY[kind].format(name=shlex.quote(name))
-            ) from error
+            raise DamagedInput(f"{file} cannot be read: {error}", next=remedy) from error
         digest = running.hexdigest()
         if known.get(file, digest) != digest:
             raise DamagedInput(
                 f"{file} was changed after it was written.",
                 expected=f"SHA-256 {known[file]}",
                 found=digest,
-                next=_REMEDY[kind].format(name=shlex.quote(name)),
+                next=remedy,
             )
         files.append(SharedFile(file=file, sha256=digest, bytes=size))
     share = Share(kind=kind, name=name, files=files, blocks=_sha256(blocks))

@@ -103,7 +103,7 @@ def _receipt(path: Path, origin: str) -> Receipt:
 
 def _vocabulary(target: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
-    build = build_in(target) or named_build(home, target)
+    build = build_in(target) or named_build(home, target, {}, defaults={}, sample=False)
     try:
         text = json.dumps(build.card.statistics["city"]["vocabulary"])
         return Vocabulary.model_validate_json(text)
