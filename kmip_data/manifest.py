@@ -6,6 +6,7 @@ import functools
 import importlib
 import pkgutil
 import tomllib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from operator import not_
@@ -252,24 +253,7 @@ class Plugin(Strict):
 
 
 #: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
-ADDED: dict[str, dict[str, tuple[Any, Plugin]]] = {
-    group: {}
-    for group in (
-        "datasets",
-        "attention",
-        "message_passing",
-        "encodings",
-        "norms",
-        "heads",
-        "node_encoders",
-        "edge_encoders",
-        "models",
-        "metrics",
-        "losses",
-        "schedules",
-        "optimisers",
-    )
-}
+ADDED: defaultdict[str, dict[str, tuple[Any, Plugin]]] = defaultdict(dict)
 
 
 def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:

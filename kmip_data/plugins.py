@@ -2,7 +2,7 @@
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the
 groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: those of
-:data:`kmip_data.manifest.ADDED`. It is code, so it is imported only where the user names it: by
+:data:`_NEEDED`. It is code, so it is imported only where the user names it: by
 ``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of
 its names. Names in cards and runs import nothing (:func:`allowed`).
 """
@@ -274,8 +274,10 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
 
     Raises ``UsageError`` where it cannot be added under a name.
     """
-    if group not in ADDED:
-        raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")
+    if group not in _NEEDED:
+        raise unknown_name(
+            "group of plugins", group, list(_NEEDED), command="docs/bring-your-own.md"
+        )
     label = f"{name!r} in {group} of the plugin {plugin.name}"
     if _NAME.fullmatch(str(name)) is None:
         raise UsageError(

@@ -173,10 +173,7 @@ def named_build(
     if dataset not in known:
         raise unknown_name("dataset or build folder", dataset, sorted(known))
 
-    unusual = {}
-    for name, value in parameters.items():
-        if value != defaults.get(name):
-            unusual[name] = value
+    unusual = {name: value for name, value in parameters.items() if value != defaults.get(name)}
     options = as_options(unusual) + (" --sample" if sample else "")
 
     command = own_command(builds, dataset)

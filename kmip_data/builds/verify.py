@@ -147,8 +147,6 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """
     path = Path(path).absolute()
     report = VerifyReport(path)
-    if not (path / CARD_NAME).exists():
-        read_card(path)  # raises, and says what to do
     try:
         card = read_card(path)
     except DamagedInput as error:

@@ -92,6 +92,8 @@ class _Tables:
 
     def table(self, part: str, records: I64) -> pa.Table:
         """Return the rows of records of a part."""
+        import pyarrow as pa
+
         values, pointers = self._assembler.gather(records)
         columns: dict[str, object] = {
             "key": [self._keys[record] for record in records.tolist()],
@@ -128,6 +130,8 @@ class _Tables:
 
     def _edges(self, index: Array, pointers: I64) -> object:
         """Return two lists per graph, of nodes numbered within it."""
+        import pyarrow as pa
+
         edges = pointers[gather.EDGE]
         counts = np.diff(edges)
         # A batch numbers nodes over all its graphs, a row of the table within one.

@@ -91,8 +91,9 @@ def save(
     folder = located(folder, "folder")
     name = name or folder.name
     check_target(folder, name)
-    about: dict[str, object] = {"dataset": name, "title": title or name, "citation": citation}
-    about |= {
+    about = {
+        "title": title or name,
+        "citation": citation,
         "class_names": list(class_names),
         "license": {"name": license, "url": "", "notice": ""},
     }
@@ -102,7 +103,7 @@ def save(
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         survey, graphs = _survey(dataset, spool)
-        card = _write_build(partial, graphs, survey, split, about)
+        card = _write_build(partial, graphs, survey, split, name, about)
     return Build(folder, card)
 
 
@@ -227,7 +228,8 @@ def _write_build(
     graphs: Iterator[PlainGraph],
     survey: Survey,
     split: Mapping[str, Positions] | None,
-    about: dict[str, Any],
+    name: str,
+    about: Mapping[str, object],
 ) -> Card:
     """Write a build of ``graphs`` into an empty folder; ``about`` are fields of the card.
 
@@ -239,8 +241,8 @@ def _write_build(
     masks = _masks_of(first) if len(survey.keys) == 1 and split is None else None
     schema = survey.schema(without=frozenset(MASKS if masks else ()))
     content = survey.content_digest()
-    identity: dict[str, Any] = {
-        "dataset": about["dataset"],
+    identity = {
+        "dataset": name,
         "content": content,
         "schema": schema.to_json(),
         "format_version": FORMAT_VERSION,
@@ -259,7 +261,7 @@ def _write_build(
             waiting,
             schema,
             root=folder,
-            dataset=about["dataset"],
+            dataset=name,
             build_key=key,
         )
         shards.append(ShardEntry(file=file, **facts))
@@ -284,10 +286,23 @@ def _write_build(
         sizes = np.array(survey.sizes, np.int64)
         splits = _write_splits(folder, chosen, survey.keys, sizes)
 
-    about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
-    about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}
-    about["parameters"] = {"k": schema.k, "limit": None}
-    versions = {name: metadata.version(name) for name in _LIBRARIES}
-    about["versions"] = {"kmip-data": __version__} | versions
-    statistics = summarise([counted.to_json()])
-    return finish(folder, schema, shards, splits, statistics, {}, **about)
+    versions = {library: metadata.version(library) for library in _LIBRARIES}
+    return finish(
+        folder,
+        schema,
+        shards,
+        splits,
+        summarise([counted.to_json()]),
+        {},
+        dataset=name,
+        key=key,
+        content_digest=content,
+        notes=["Written by kmip_data.save."],
+        sample=False,
+        complete=None,
+        pipeline_version=1,
+        receipts=[],
+        parameters={"k": schema.k, "limit": None},
+        versions={"kmip-data": __version__} | versions,
+        **about,
+    )

@@ -21,7 +21,6 @@ Kind = Literal["tensor", "int", "float", "bool", "str"]
 
 _NUMBERS: dict[Kind, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 _MOST_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
-_INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
 @dataclass(frozen=True)
@@ -195,11 +194,9 @@ class _Attribute:
             return "uint8"
         if self.low is None or self.high is None:
             return self.dtype.name
-        for name in _INTEGERS:
-            limits = np.iinfo(name)
-            if limits.min <= self.low and self.high <= limits.max:
-                return name
-        return self.dtype.name
+        # As many numbers below zero as at and above it fit into a signed dtype.
+        farthest = self.high if self.low >= 0 else min(self.low, -self.high - 1)
+        return np.min_scalar_type(farthest).name
 
 
 class Survey:

@@ -392,7 +392,7 @@ def _is_missing(error: BaseException | None) -> bool:
 
 
 def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+    for entry in os.scandir(folder):
         if not inside and entry.name.startswith("."):
             continue
         if entry.is_dir(follow_symlinks=False):
