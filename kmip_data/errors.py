@@ -56,9 +56,7 @@ class KmipDataError(Exception):
         # masked.
         parts = {"expected": expected, "found": found, "on disk": left, "next": next}
         self.what = _shown(what)
-        self.parts: dict[str, str | None] = {}
-        for name, text in parts.items():
-            self.parts[name] = None if text is None else _shown(text)
+        self.parts = {name: text and _shown(text) for name, text in parts.items()}
         super().__init__(self.what)
 
     def __str__(self) -> str:
@@ -129,8 +127,11 @@ _WRONG_PLACE = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
     errno.EMLINK,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
 }
-_WRONG_PLACE |= {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 
 def located(path: str | os.PathLike[str], what: str = "path") -> Path:

@@ -112,7 +112,7 @@ def seek(group: str, name: str) -> None:
     Call it for names that the user gave, never for those that a file has.
     """
     load_named()
-    if name in ADDED[group] or _NAME.fullmatch(name) is None:
+    if name in ADDED[group]:
         return
     for point in _entry_points(group):
         if point.name == name or (group == "encodings" and name.startswith(point.name)):
@@ -227,9 +227,10 @@ def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
         with _explained(path.name):
             # The bytes whose digest a run records; workers of a build import the file by its name.
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
-        table: Any = getattr(module, "PLUGIN", None)
-        is_table = isinstance(table, Mapping)
-        if not is_table or not all(isinstance(group, Mapping) for group in table.values()):
+        table = getattr(module, "PLUGIN", None)
+        if not isinstance(table, Mapping) or not all(
+            isinstance(group, Mapping) for group in table.values()
+        ):
             groups = ", ".join(_NEEDED)
             raise UsageError(
                 f"The plugin {path.name} has no table PLUGIN.",

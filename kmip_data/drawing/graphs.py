@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Facts = dict[str, Any]  #: JSON that the page reads
-KINDS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
 EXTENT = 1_000.0  #: length of a record's longest axis on its page
 COLORS = ("red", "green", "blue")  #: prefixes of the fields of a colour
 TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
@@ -76,7 +75,7 @@ class Packer:
         padding = bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
         self._data += data + padding
         return {
-            "kind": KINDS[values.dtype.name],
+            "kind": f"{values.dtype.kind}{8 * values.dtype.itemsize}",  # such as u8 or f32
             "at": offset,
             "count": values.size,
         }
@@ -135,8 +134,6 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         right_or_wrong, *others = prediction_layers(city, run, classes, split)
         layers = [right_or_wrong, *layers, *others]
 
-    nodes = counted(len(city.position), "intersection")
-    streets = counted(city.streets.shape[1], "street")
     header = _page_header(
         city.position,
         city.streets,
@@ -144,7 +141,8 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         layers,
         packer,
     )
-    header["facts"] = f"{nodes}, {streets}"
+    nodes = counted(len(city.position), "intersection")
+    header["facts"] = f"{nodes}, {counted(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
     header["degrees"] = list(city.columns)[:2]
@@ -180,8 +178,8 @@ def record_graph(
     Raises ``UsageError`` for an unknown record.
     """
     if not 0 <= position < len(dataset):
-        expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
-        raise UsageError(f"There is no record {position}.", expected=expected)
+        records = counted(len(dataset), "record")
+        raise UsageError(f"There is no record {position}.", found=f"{records}, numbered from 0")
     drawing = drawing_of(dataset, position)
     data = dataset[position]
     nodes = len(drawing.pos)

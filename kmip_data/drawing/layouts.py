@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.drawing.style import CPK, element_colors, look
 from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 GAP = 0.8  #: distance between connected components
@@ -128,7 +131,7 @@ def layout(edge_index: I64, nodes: int) -> F64:
     return pos
 
 
-def _springs(joined: Any) -> F64:
+def _springs(joined: csr_array) -> F64:
     """Return positions (M, 2), about one apart, for a connected component with symmetric adjacency."""
     count = joined.shape[0]
     if count < 3:

@@ -254,10 +254,11 @@ def write_output(path: Path, data: bytes) -> None:
 
 def make_folder(path: Path, *, root: Path) -> None:
     """Make the folder ``path``, and those between it and ``root``, where they are missing."""
-    between = [parent for parent in path.parents if parent.is_relative_to(root) and parent != root]
-    for missing in (*reversed(between), path):
-        with _opened(missing.parent, root) as folder, contextlib.suppress(FileExistsError):
-            os.mkdir(missing.name, dir_fd=folder)
+    parent = root
+    for name in path.relative_to(root).parts:
+        with _opened(parent, root) as folder, contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        parent /= name
     with _opened(path, root):
         pass  # a folder, not a link
 

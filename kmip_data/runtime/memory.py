@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or one of ours."""
     if isinstance(error, OutOfResources):
         return is_out_of_memory(error.__cause__)
-    torch: Any = sys.modules.get("torch")  # where it is not loaded, no error is of it
+    torch = sys.modules.get("torch")  # where it is not loaded, no error is of it
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.cuda.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
@@ -93,12 +93,12 @@ def free_host_memory() -> int:
 
 def require_memory(needed: int, purpose: str, then: str) -> None:
     """Raise OutOfResources if an estimate of ``needed`` bytes is more than this process can get."""
-    with suppress(ImportError):  # without psutil nothing is known
-        if needed > (free := free_host_memory()):
-            raise OutOfResources(
-                f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free.",
-                next=then,
-            )
+    free = free_host_memory()
+    if needed > free:
+        raise OutOfResources(
+            f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free.",
+            next=then,
+        )
 
 
 def bound_memory(most: int) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, NoReturn, Self, TextIO
 
 from kmip_data.wording import without_controls
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
 
@@ -38,7 +41,7 @@ class Progress:
         self.unit = unit
         self.done = initial
         self.quiet = quiet
-        self._bar: Any = None
+        self._bar: tqdm[NoReturn] | None = None
         self._last = time.monotonic()
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm

@@ -29,7 +29,6 @@ from typing import IO, Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., object])
 
 _pool: ThreadPoolExecutor | None = None
-_pool_pid = -1
 _limit: int | None = None
 _lock = threading.Lock()
 _here = threading.local()  #: ``busy`` is set in a thread that runs ranges
@@ -155,8 +154,10 @@ def _torchs_openmp(threads: int) -> ctypes.CDLL | None:
     A forked child has lost them, another thread than the main one would get new ones, and so would
     another number of threads than PyTorch's.
     """
-    torch: Any = sys.modules.get("torch")
-    if _forked or not hasattr(torch, "get_num_threads") or torch.get_num_threads() != threads:
+    torch = sys.modules.get("torch")
+    if _forked or torch is None or not hasattr(torch, "get_num_threads"):  # imported in part
+        return None
+    if torch.get_num_threads() != threads:
         return None
     if threading.current_thread() is not threading.main_thread():
         return None
@@ -171,18 +172,18 @@ def _openmp_of(module: str) -> ctypes.CDLL | None:
 
 
 def _get_pool() -> ThreadPoolExecutor:
-    global _pool, _pool_pid
+    global _pool
     with _lock:
-        if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
+        if _pool is None or _pool._max_workers < num_threads():  # noqa: SLF001
             _pool = ThreadPoolExecutor(num_threads(), thread_name_prefix="kmip-data")
-            _pool_pid = os.getpid()
         return _pool
 
 
 def _after_fork() -> None:
-    # The lock may have been held by a thread that the child does not have; the child's own is not
-    # of a pool.
-    global _lock, _forked
+    # The pool's threads are not in the child, nor the one that may have held the lock; the child's
+    # own is not of a pool.
+    global _pool, _lock, _forked
+    _pool = None
     _lock = threading.Lock()
     _here.busy = False
     _forked = True
@@ -303,7 +304,7 @@ PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 
 
 def begin_process(
-    arguments: Sequence[str], output: IO[Any], *, share: int = 1, **environment: str
+    arguments: Sequence[str], output: IO[bytes], *, share: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:
     """Start ``kmip-data`` as a process without input that writes into ``output``.
 

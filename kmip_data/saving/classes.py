@@ -10,7 +10,7 @@ import importlib
 import inspect
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.graphs.splits import share_of, shuffled_split
-from kmip_data.saving.save import MASKS, check_target, save
+from kmip_data.saving.save import MASKS, Positions, check_target, save
 from kmip_data.saving.survey import Survey, plain_graph
 
 #: Defaults of an argument ``split`` that chooses a part; it may have none.
@@ -73,9 +73,9 @@ def save_class(
     if not sum(sizes.values()):
         raise UsageError(f"{address} has no items.", next="other arguments: --set KEY=VALUE")
 
-    items: Any = _items(address, datasets.values())
+    items: Iterable[Data] = _items(address, datasets.values())
     title = f"{address} {dict(arguments) or ''}".strip()
-    split: dict[str, Any] = {}
+    split: dict[str, Positions] = {}
     first = 0
     for part, size in sizes.items():
         if part:
@@ -111,7 +111,7 @@ def _load(address: str) -> Any:
     return loaded
 
 
-def _made(loaded: Any, root: Path, arguments: Mapping[str, Any]) -> Any:
+def _made(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
     """Return the dataset, with ``root`` where its class or ``**kwargs`` take it; FakeDataset's are shapes."""
     known = inspect.signature(loaded).parameters
     if "root" in known:
@@ -179,7 +179,7 @@ def _check_differ(address: str, items: Sequence[object]) -> None:
         )
 
 
-def _items(address: str, datasets: Any) -> Iterator[object]:
+def _items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
     for dataset in datasets:
         for number in range(len(dataset)):
             with _running(address):
@@ -187,7 +187,7 @@ def _items(address: str, datasets: Any) -> Iterator[object]:
             yield data
 
 
-def _without_masks(data: Any, split: dict[str, object]) -> object:
+def _without_masks(data: Data, split: dict[str, Positions]) -> Data:
     """Return a graph without its masks, which become ``split``."""
     if not isinstance(data, Data):
         return data  # refused with its type when it is saved
@@ -199,7 +199,7 @@ def _without_masks(data: Any, split: dict[str, object]) -> object:
     return data
 
 
-def _drawn(count: int) -> dict[str, list[int]]:
+def _drawn(count: int) -> dict[str, Positions]:
     order = shuffled_split(range(count), (), val=0, seed=0)["train"]
     tenth = share_of(count, 0.1)
     return {

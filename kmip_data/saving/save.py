@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data
 
 from kmip_data import __version__
-from kmip_data.arrays import I64, Array, Bools
+from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError, located
 from kmip_data.files import changes as files
@@ -31,7 +32,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.survey import PlainGraph, Survey, plain_graph, to_record
 
-Positions = Sequence[int] | Array | Any  #: indices or a boolean mask; a torch tensor too
+Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 
 RULE = "given"  #: name of the split and its rule
 MASKS = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single graph to part
@@ -199,11 +200,12 @@ def _write_split(
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
     if fault := parts_fault(parts, count):
         raise UsageError(f"The split does not fit: {fault}.")
-    written: Any = parts
+    written: dict[str, I64] | U8 = parts
     if len(keys) == 1:
-        written = np.full(count, NO_PART, np.uint8)
+        code = np.full(count, NO_PART, np.uint8)
         for part, rows in parts.items():
-            written[rows] = NODE_PARTS[part]
+            code[rows] = NODE_PARTS[part]
+        written = code
     return write_split_file(folder, name, written, keys, sizes, rule=RULE, parameters=parameters)
 
 

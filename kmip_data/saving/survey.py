@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64, Array, DType
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import RESERVED, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
 Kind = Literal["tensor", "int", "float", "bool", "str"]
 
-_NUMBERS: dict[Kind, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_NUMBERS: dict[Kind, type[np.generic]] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 _MOST_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
 
 
@@ -38,7 +38,7 @@ class PlainGraph:
         return self.values["edge_index"].shape[1] if "edge_index" in self.values else None
 
 
-def plain_graph(data: Any, name: str) -> PlainGraph:
+def plain_graph(data: object, name: str) -> PlainGraph:
     """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays.
 
     Anything else is refused.
@@ -101,7 +101,7 @@ class _Attribute:
 
     name: str
     kind: Kind
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]  #: in the first graph
     #: Levels whose rows it can be
     levels: set[str] = field(default_factory=lambda: {"node", "edge", "graph"})

@@ -144,12 +144,10 @@ class Remote:
         return data
 
     def _range(self, name: str, start: int, stop: int) -> bytes:
-        if self.folder is not None:
+        if self.folder is not None or not self.writable:
+            extra = 0 if self.writable else 1  # more than requested is a fault of a server
             with self._opened(name, start, stop) as file:
-                return exactly(file, stop - start)
-        if not self.writable:
-            with self._opened(name, start, stop) as file:
-                return exactly(file, stop - start + 1)  # more than requested is a fault
+                return exactly(file, stop - start + extra)
         system, root = file_system(self._target)
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is
         # needed.
