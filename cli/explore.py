@@ -113,7 +113,7 @@ def command(
         split_name = None if answer is None else answer.split
         dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
         graph = _record(build, dataset, start, answer, home)
-    following = []
+    graphs = [(graph, answer)]
     one_graph = answer is not None and opened.data.unit == "nodes"
     if dataset is not None and not one_graph:
         # The records that follow are in the page, too, as far as they are small.
@@ -126,9 +126,9 @@ def command(
             edges += other.header["streets"]["count"]
             if edges > MOST_EDGES:
                 break
-            following.append((other, other_answer))
+            graphs.append((other, other_answer))
     page = output or default_output(folder / PAGE, force=force)
-    draw_explorer(graph, answer, curves, page, following)
+    draw_explorer(graphs, curves, page)
     result = {
         "path": build.path,
         "saved": page,

@@ -319,17 +319,12 @@ def _split_problems(
                 digests[name],
             )
             continue
-        expected = {}
-        stated = {}
-        for unit, count in counts[name].items():
-            if getattr(part, unit) != count:
-                expected[unit] = count
-                stated[unit] = getattr(part, unit)
-        if expected:
+        stated = {unit: getattr(part, unit) for unit in counts[name]}
+        if stated != counts[name]:
             yield Problem(
                 CARD_NAME,
                 f"has a wrong count of records in {name} of {entry.file}",
-                str(expected),
+                str(counts[name]),
                 str(stated),
             )
 

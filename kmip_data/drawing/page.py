@@ -69,23 +69,22 @@ class Influence:
 
 
 def draw_explorer(
-    graph: Graph,
-    answer: Answer | None,
+    graphs: Sequence[tuple[Graph, Answer | None]],
     curves: Sequence[Facts],
     path: Path,
-    others: Sequence[tuple[Graph, Answer | None]] = (),
 ) -> None:
     """Write a page in one file that works offline.
 
-    The graph can be moved and zoomed by mouse, touch and keys, and coloured by layers (initially
-    the first) and columns; all columns of the node under the pointer are shown, without loss.
+    The first of the ``graphs`` is shown, and the others on request. It can be moved and zoomed by
+    mouse, touch and keys, and coloured by layers (initially the first) and columns; all columns of
+    the node under the pointer are shown, without loss.
 
-    ``answer`` has a run's predictions and attention; None for the graph alone. ``curves`` are
+    A graph's answer has a run's predictions and attention; None for the graph alone. ``curves`` are
     learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group``
     whose members differ in the seed alone, and, where it is of this very graph, an ``influence``.
-    Two of these, if possible of different models, are compared. ``others`` are further records,
-    each with its answer.
+    Two of these, if possible of different models, are compared.
     """
+    graph, _ = graphs[0]
     title = graph.title
     if curves:
         compared = [run["name"].partition("/")[2] for run in _compared(curves)]
@@ -98,12 +97,12 @@ def draw_explorer(
         if run.get("influence") is not None:
             with_influence.append(run)
 
-    for shown, its_answer in ((graph, answer), *others):
+    for shown, answer in graphs:
         explore = shown.header["explore"]
         explore["curves"] = without_influence
         explore["influence"] = []
-        if its_answer is not None:
-            explore.update(_answered(shown, its_answer))
+        if answer is not None:
+            explore.update(_answered(shown, answer))
         if curves:
             shown.header["about"] = shown.title
     for run in _compared(with_influence):
@@ -114,7 +113,7 @@ def draw_explorer(
         }
         graph.header["explore"]["influence"].append(influence)
 
-    following = [{"header": _header(other), "data": other.packer.text()} for other, _ in others]
+    following = [{"header": _header(other), "data": other.packer.text()} for other, _ in graphs[1:]]
     page = template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,

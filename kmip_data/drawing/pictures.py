@@ -70,14 +70,6 @@ class Drawing:
         chosen = generator.choice(edges, size=limit, replace=False)
         return self.edge_index[:, np.sort(chosen)]
 
-    def edges_between_classes(self, edges: I64) -> Array:
-        """Return bool (E,), True for edges between two classes; all False without classes."""
-        if self.y is None:
-            return np.zeros(edges.shape[1], bool)
-        sources, targets = self.y[edges]
-        joins_two: Array = sources != targets
-        return joins_two
-
 
 def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     """Return a record as arrays.
@@ -333,14 +325,15 @@ def _draw_edges(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) ->
 
     shown = drawing.some_edges()
     segments = drawing.pos[shown.T]
-    crossing = drawing.edges_between_classes(shown)
+    crossing = np.zeros(shown.shape[1], bool)  # edges between two classes
     width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
     line = {**_LINE, "linewidths": width * _scale(axes)}
     lines: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     inside: object = look().palette[0]
     if drawing.y is not None:
-        classes = drawing.y[shown[1, ~crossing]]
-        inside = [colors[number] for number in classes]
+        sources, targets = drawing.y[shown]
+        crossing = sources != targets
+        inside = [colors[number] for number in targets[~crossing]]
     axes.add_collection(lines(segments[~crossing], colors=inside, **line))
     axes.add_collection(lines(segments[crossing], colors=look().ink, **line))
 
@@ -349,7 +342,8 @@ def _draw_edges(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) ->
     if shown.shape[1] < total:
         title = f"{shown.shape[1]:,} of {total:,} edges"
     if drawing.y is not None:
-        share = drawing.edges_between_classes(drawing.edge_index).mean() if total else 0
+        sources, targets = drawing.y[drawing.edge_index]
+        share = (sources != targets).sum() / max(total, 1)
         title += f"\nhighlighted: {share:.1%} join two classes"
     axes.set_title(title)
 

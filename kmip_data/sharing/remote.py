@@ -31,7 +31,7 @@ from kmip_data.sharing.share import (
     BlockDigests,
     Share,
     damaged,
-    parse_share,
+    parse_pushed,
 )
 from kmip_data.wording import shown_address, without_secrets
 
@@ -365,7 +365,7 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
             next="correct the address, which is that of the folder; "
             "or ask whoever pushed to push again",
         )
-    share = parse_share(data, remote.address)
+    share = parse_pushed(data, Share, f"{remote.address}/{SHARE_NAME}")
     blocks = remote.read(BLOCKS_NAME, share.blocks_bytes) or b""
     return share, BlockDigests(share, blocks, remote.address)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, sealed_json
-from kmip_data.format.card import Count, Name, RelativePath
+from kmip_data.format.card import Card, Count, Name, RelativePath
 from kmip_data.manifest import Digest, Strict
 
 PUSH_NAME = "push.json"  #: written first: marker of an address
@@ -80,6 +80,9 @@ class Share(Strict):
         return str(json.loads(self.to_json())["digest"])
 
 
+Sealed = TypeVar("Sealed", Share, Card)
+
+
 class BlockDigests:
     """The SHA-256 of each block of each file of a push, from the ``blocks.sha256`` that ``share`` names."""
 
@@ -114,16 +117,16 @@ class BlockDigests:
                 )
 
 
-def parse_share(data: bytes, address: str) -> Share:
-    """Return a push's manifest; raise DamagedInput where these bytes are none, or were changed."""
-    file = f"{address}/{SHARE_NAME}"
+def parse_pushed(data: bytes, model: type[Sealed], address: str) -> Sealed:
+    """Return a push's manifest or card; raise DamagedInput where these bytes are none, or were changed."""
     try:
-        share = Share.model_validate_json(data)
+        pushed = model.model_validate_json(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(file, "JSON of version 1", first_fault(error)) from error
-    if share.to_json().encode() != data:
-        raise damaged(file, "the text that its content and digest give", "another")
-    return share
+        version = model.model_fields["version"].default
+        raise damaged(address, f"JSON of version {version}", first_fault(error)) from error
+    if pushed.to_json().encode() != data:
+        raise damaged(address, "the text that its content and digest give", "another")
+    return pushed
 
 
 def damaged(address: str, expected: str, content: str) -> DamagedInput:

@@ -61,7 +61,7 @@ def page(build, guess, tmp_path_factory) -> Path:
     """Helsinki as a page; the same graph gives the same bytes."""
     path, again = (tmp_path_factory.mktemp("page") / name for name in ("map.html", "again.html"))
     for each in (path, again):
-        draw_explorer(city_graph(build, guess, "random-seed0", "mine"), None, (), each)
+        draw_explorer([(city_graph(build, guess, "random-seed0", "mine"), None)], (), each)
     assert path.read_bytes() == again.read_bytes()
     text = path.read_text("utf-8")
     assert "© OpenStreetMap contributors, ODbL 1.0" in text

@@ -41,7 +41,7 @@ def write(build, answer, path, curves=()):
     graph = city_graph(
         build, answer and answer.classes, answer and answer.split, answer.run if answer else ""
     )
-    draw_explorer(graph, answer, curves, path)
+    draw_explorer([(graph, answer)], curves, path)
     return path
 
 
@@ -181,7 +181,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
     graph = replace(city_graph(build, answer.classes, answer.split, HOSTILE), title=HOSTILE)
     page = tmp_path / "page.html"
-    draw_explorer(graph, replace(answer, run=HOSTILE, words=HOSTILE), curves, page)
+    draw_explorer([(graph, replace(answer, run=HOSTILE, words=HOSTILE))], curves, page)
     text = page.read_text("utf-8")
     assert "<img" not in text
     assert text.count("</script>") == 3
@@ -234,7 +234,7 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         for model, values in (("gcn", near), ("gps-kmip", rng.random((3, count)) + 0.01))
     ]
     page = tmp_path / "page.html"
-    draw_explorer(city_graph(build, None, None, ""), None, curves, page)
+    draw_explorer([(city_graph(build, None, None, ""), None)], curves, page)
     found = act(
         page,
         f"""
