@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, located
-from kmip_data.files.reading import first_fault, json_digest, read_small
+from kmip_data.files.reading import first_fault, json_digest, read_small, sha256_file
 from kmip_data.manifest import (
     ADDED,
     Manifest,
@@ -197,17 +197,13 @@ def _from_package(name: str) -> tuple[Plugin, list[Added]]:
     for top in {point.module.partition(".")[0] for point in points}:
         module = sys.modules[top]
         if not hasattr(module, "__path__"):
-            digests[top] = _digest(Path(str(module.__file__)))
+            digests[top], _ = sha256_file(Path(str(module.__file__)))
             continue
         for folder in map(Path, module.__path__):
             for path in folder.rglob("*.py"):
-                digests[f"{top}/{path.relative_to(folder).as_posix()}"] = _digest(path)
+                digests[f"{top}/{path.relative_to(folder).as_posix()}"], _ = sha256_file(path)
     sha256 = json_digest(digests) if len(digests) > 1 else next(iter(digests.values()))
     return Plugin(source=name, sha256=sha256), objects
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _from_file(path: Path) -> tuple[Plugin, list[Added]]:

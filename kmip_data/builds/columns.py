@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -114,13 +113,12 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     ``DamagedInput`` where its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
-    repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
     try:
         card = read_model(
             path,
             ColumnsCard,
             "cannot be read as the card of an added column",
-            next=repair,
+            next=build.remedy,
         )
     except FileNotFoundError as error:
         raise unknown_name(
@@ -130,12 +128,12 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
             command="kmip-data encode TARGET --help",
         ) from error
     if read_small(path) != card.to_json().encode():
-        raise DamagedInput(f"{path} was changed after it was written.", next=repair)
+        raise DamagedInput(f"{path} was changed after it was written.", next=build.remedy)
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(
             f"{path} belongs to other shards.",
             found=f"{card.name} of build {card.build_key}",
-            next=repair,
+            next=build.remedy,
         )
     return card
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -87,7 +88,7 @@ class Build:
     @property
     def remedy(self) -> str:
         """Command that repairs a damaged file of the build."""
-        return f"kmip-data verify {self.path} --repair"
+        return f"kmip-data verify {shlex.quote(str(self.path))} --repair"
 
     def shard(self, file: str, entry: FileEntry) -> Shard:
         """Open one of its shards, or a file next to one, by its name in the folder.

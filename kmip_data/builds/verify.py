@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -14,8 +13,9 @@ import numpy as np
 
 from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
-from kmip_data.errors import DamagedInput, UsageError, check_resources
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import written_name
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, SplitEntry, read_card
 from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
@@ -54,13 +54,9 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             yield Problem(name, "is missing")
             continue
         try:
-            with (path / name).open("rb") as file:
-                # Digest and size of one reading: the file may change in between.
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                size = file.tell()
-        except OSError as error:
-            check_resources(path / name, error)
-            yield Problem(name, "cannot be read", found=error.strerror or str(error))
+            digest, size = sha256_file(path / name)
+        except DamagedInput as error:
+            yield _problem(path, name, error)
             continue
         if digest != known.sha256 or size != getattr(known, "bytes", size):
             yield Problem(

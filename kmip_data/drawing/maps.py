@@ -275,9 +275,8 @@ def prediction_layers(
     if split is not None:
         labels = RIGHT_WRONG
         parts = city.splits[split]
-        test = PART_NAMES.index("test")
-        none = PART_NAMES.index("no part")
-        code[parts < test] += 2
+        none = len(NODE_PARTS)
+        code[parts < NODE_PARTS["test"]] += 2
         if (parts == none).any():
             code[parts == none] = len(labels)
             labels = (*labels, _parts(split, parts)[none])

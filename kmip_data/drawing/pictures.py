@@ -31,12 +31,6 @@ BY_RDKIT = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
 WIDTH = 16.0  #: inches of four panels
 HIGH = 4.1  #: inches of a row
-#: Inches of a molecule's image, as wide as two panels; its row fits image and title.
-WIDTH_OF_MOLECULE = 8.0
-MOST_HIGH = 4.8
-LEAST_HIGH = 2.4
-TITLE_HIGH = 0.6
-RIM = 16  #: pixels around the picture of a molecule
 BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
 
 
@@ -188,14 +182,9 @@ def draw_png(
     sample), ``footer`` has the attribution that the licence requires, ``up`` is the axis that
     points up. Classes missing in ``class_names`` appear by number.
     """
-    heights = [_height(drawing) for drawing in drawings]
-    figure = new_figure(WIDTH, 1.3 + sum(heights), title=title, footer=footer)
-    grid = figure.add_gridspec(
-        len(drawings),
-        4,
-        width_ratios=[1.15, 1.15, 0.85, 1.0],
-        height_ratios=heights,
-    )
+    rows = len(drawings)
+    figure = new_figure(WIDTH, 1.3 + HIGH * rows, title=title, footer=footer)
+    grid = figure.add_gridspec(rows, 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
 
     classes = len(class_names)
     for drawing in drawings:
@@ -245,11 +234,11 @@ def broken_line(pos: Array, edges: I64) -> Array:
 
 
 def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
-    """Show the cropped image of a molecule."""
+    """Show the image of a molecule, which is as wide as two panels."""
     atoms = counted(len(drawing.pos), "node")
     edges = counted(drawing.edge_index.shape[1], "edge")
     axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.place})")
-    axes.imshow(_without_margins(drawing), interpolation="antialiased")
+    axes.imshow(drawing.picture, interpolation="antialiased")
     axes.set_anchor("N")  # titles of a row on one line
     axes.set_axis_off()
 
@@ -257,27 +246,6 @@ def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
 def _is_formula(drawing: Drawing) -> bool:
     """Return True for a molecule whose nodes have no classes: its picture shows all of it."""
     return drawing.bonds is not None and drawing.y is None
-
-
-def _height(drawing: Drawing) -> float:
-    """Return the height of the row of a record, in inches."""
-    if not _is_formula(drawing):
-        return HIGH
-    height, width = _without_margins(drawing).shape[:2]
-    inches = WIDTH_OF_MOLECULE * height / width
-    return TITLE_HIGH + float(np.clip(inches, LEAST_HIGH, MOST_HIGH))
-
-
-def _without_margins(drawing: Drawing) -> U8:
-    """Crop a molecule's image (H, W, 3) to its drawing and some pixels around it."""
-    picture = drawing.picture
-    assert picture is not None, "bonds are known where RDKit drew"
-    rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
-    if not len(rows):
-        return picture
-    top = max(rows.min() - RIM, 0)
-    left = max(columns.min() - RIM, 0)
-    return picture[top : rows.max() + RIM, left : columns.max() + RIM]
 
 
 def _draw_points(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -> None:

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput, unreadable
+from kmip_data.errors import DamagedInput, check_resources, unreadable
 
 try:
     from isal import igzip as gzip
@@ -237,11 +237,13 @@ class Digests:
 def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:
     """Return SHA-256, or the digest begun by ``start``, and size of a file.
 
-    Raises ``DamagedInput`` if the file cannot be read.
+    Raises ``DamagedInput`` if the file cannot be read, ``OutOfResources`` for lack of descriptors.
     """
     try:
+        # Digest and size of one reading: the file may change in between.
         with path.open("rb", buffering=0) as file:
             digest = hashlib.file_digest(file, start).hexdigest()
             return digest, file.tell()
     except OSError as error:
+        check_resources(path, error)
         raise unreadable(path, error) from error

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_fault, sealed_json
+from kmip_data.files.reading import first_fault, json_digest, sealed_json
 from kmip_data.format.card import Card, Count, Name, RelativePath
 from kmip_data.manifest import Digest, Strict
 
@@ -77,7 +76,7 @@ class Share(Strict):
     @property
     def sealed(self) -> str:
         """Its digest: compared with that of the push, it vouches for everything."""
-        return str(json.loads(self.to_json())["digest"])
+        return json_digest(self.model_dump(mode="json", exclude={"digest"}))
 
 
 Sealed = TypeVar("Sealed", Share, Card)
