@@ -31,6 +31,7 @@ BY_RDKIT = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
 WIDTH = 16.0  #: inches of four panels
 HIGH = 4.1  #: inches of a row
+RIM = 16  #: pixels around the picture of a molecule
 BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
 
 
@@ -234,11 +235,11 @@ def broken_line(pos: Array, edges: I64) -> Array:
 
 
 def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
-    """Show the image of a molecule, which is as wide as two panels."""
+    """Show the cropped image of a molecule."""
     atoms = counted(len(drawing.pos), "node")
     edges = counted(drawing.edge_index.shape[1], "edge")
     axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.place})")
-    axes.imshow(drawing.picture, interpolation="antialiased")
+    axes.imshow(_without_margins(drawing), interpolation="antialiased")
     axes.set_anchor("N")  # titles of a row on one line
     axes.set_axis_off()
 
@@ -246,6 +247,18 @@ def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
 def _is_formula(drawing: Drawing) -> bool:
     """Return True for a molecule whose nodes have no classes: its picture shows all of it."""
     return drawing.bonds is not None and drawing.y is None
+
+
+def _without_margins(drawing: Drawing) -> U8:
+    """Crop a molecule's image (H, W, 3) to its drawing and some pixels around it."""
+    picture = drawing.picture
+    assert picture is not None, "bonds are known where RDKit drew"
+    rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
+    if not len(rows):
+        return picture
+    top = max(rows.min() - RIM, 0)
+    left = max(columns.min() - RIM, 0)
+    return picture[top : rows.max() + RIM, left : columns.max() + RIM]
 
 
 def _draw_points(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -> None:
