@@ -12,6 +12,7 @@ import pytest
 from support.builds.records import EDGE_SCHEMA, POINT_SCHEMA, encode_shard, make_records
 from support.builds.written import put_build, sizes_of
 
+from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import Digests
@@ -342,3 +343,8 @@ def test_split_of_nodes(tmp_path):
             file["split/node_code"][0] = value
         reseal(good)
         assert [what for _, what in found(verify_build(good))] == faults
+
+
+def test_the_repair_of_a_folder_with_a_space_can_be_pasted(points):
+    build = Build(points.with_name("my build"), read_card(points))
+    assert build.remedy == f"kmip-data verify '{build.path}' --repair"
