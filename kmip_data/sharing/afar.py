@@ -222,16 +222,19 @@ class BuildAfar(Build):
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch the blocks of these rows (shard, key, first, end) together."""
-        blocks = []
+        ranges = []
         size = 0
         for shard, key, first, end in rows:
             if not isinstance(shard, ShardAfar):
                 continue
             for start, stop in shard.byte_ranges(key, first, end):
-                blocks += blocks_between(shard.file, start, stop)
+                ranges.append((shard.file, start, stop))
                 size += stop - start
         # What does not fit into memory is a MemoryError before it is fetched.
         np.empty(size, np.uint8)
+        blocks = []
+        for file_range in ranges:
+            blocks += blocks_between(*file_range)
         self.copies.bring(blocks)
 
 
