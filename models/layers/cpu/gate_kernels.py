@@ -16,14 +16,15 @@ from llvmlite import ir
 
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.models.search.cpu.lanes import (
+    DATA,
     Builder,
     Lanes,
     Value,
-    binary,
     broadcast,
-    cgutils,
+    instruction,
+    like_first,
     llvm,
-    primitive,
+    multiply_add,
     splat,
     types,
 )
@@ -37,7 +38,6 @@ AHEAD = 8
 _WORD = ir.IntType(32)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTEGERS = ir.VectorType(_WORD, LANES)
-_KIND = Lanes(types.float32)
 _NUMBERS = ir.Constant(_INTEGERS, list(range(LANES)))
 _ALIGNED = ir.Constant(_WORD, 4)
 
@@ -50,85 +50,50 @@ def _every_integer(value: int) -> Value:
     return ir.Constant(_INTEGERS, [value] * LANES)
 
 
-def _lanes(context: Value, builder: Builder, signature: Value, args: Value) -> tuple[Value, Value]:
-    """Address of an array's elements from ``start``, and mask of the first ``count`` lanes."""
-    array, start, count, *_ = args
-    proxy = cgutils.create_struct_proxy(signature.args[0])
-    data = proxy(context, builder, value=array).data
+def _address(builder: Builder, array: Value, start: Value, kind: Value) -> Value:
+    data = builder.extract_value(array, DATA)
+    return builder.bitcast(builder.gep(data, [start]), kind.as_pointer())
+
+
+def _first(builder: Builder, count: Value) -> Value:
+    """Mask of the first ``count`` lanes."""
     limit = broadcast(builder, builder.trunc(count, _WORD), LANES)
-    address = builder.bitcast(builder.gep(data, [start]), _FLOATS.as_pointer())
-    return address, builder.icmp_signed("<", _NUMBERS, limit)
+    return builder.icmp_signed("<", _NUMBERS, limit)
 
 
-@primitive
-def load(typing, array, start, count):
+@instruction(Lanes(types.float32))
+def load(builder, array, start, count):
     """Load ``count`` elements from ``start`` of a flat float32 array, without bounds checks."""
-
-    def generate(context, builder, signature, args):
-        address, mask = _lanes(context, builder, signature, args)
-        return llvm(
-            builder,
-            "masked.load.v16f32.p0",
-            _FLOATS,
-            [address, _ALIGNED, mask, _every(0)],
-        )
-
-    return _KIND(array, types.int64, types.int64), generate
+    address = _address(builder, array, start, _FLOATS)
+    args = [address, _ALIGNED, _first(builder, count), _every(0)]
+    return llvm(builder, "masked.load.v16f32.p0", _FLOATS, args)
 
 
-@primitive
-def store(typing, array, start, count, lanes):
+@instruction(types.none)
+def store(builder, array, start, count, lanes):
     """Write the first ``count`` lanes to the elements from ``start`` of a flat float32 array."""
-
-    def generate(context, builder, signature, args):
-        address, mask = _lanes(context, builder, signature, args)
-        llvm(
-            builder,
-            "masked.store.v16f32.p0",
-            ir.VoidType(),
-            [args[3], address, _ALIGNED, mask],
-        )
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64, types.int64, _KIND), generate
+    address = _address(builder, array, start, _FLOATS)
+    args = [lanes, address, _ALIGNED, _first(builder, count)]
+    llvm(builder, "masked.store.v16f32.p0", ir.VoidType(), args)
 
 
-@primitive
-def prefetch(typing, array, start):
+@instruction(types.none)
+def prefetch(builder, array, start):
     """Ask for the cache line of an element of a flat float32 array, which may lie behind its end."""
-
-    def generate(context, builder, signature, args):
-        array, start = args
-        proxy = cgutils.create_struct_proxy(signature.args[0])
-        data = proxy(context, builder, value=array).data
-        address = builder.bitcast(builder.gep(data, [start]), ir.IntType(8).as_pointer())
-        flags = [ir.Constant(_WORD, number) for number in (0, 3, 1)]
-        llvm(builder, "prefetch.p0", ir.VoidType(), [address, *flags])
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64), generate
+    address = _address(builder, array, start, ir.IntType(8))
+    flags = [ir.Constant(_WORD, number) for number in (0, 3, 1)]
+    llvm(builder, "prefetch.p0", ir.VoidType(), [address, *flags])
 
 
 _MAY_FUSE = ("contract",)
 #: ``a + b``; with a product, rounded once where the processor can
-plus = binary(lambda builder, *pair: builder.fadd(*pair, flags=_MAY_FUSE))
+plus = like_first(lambda builder, a, b: builder.fadd(a, b, flags=_MAY_FUSE))
 #: ``a − b``
-minus = binary(lambda builder, *pair: builder.fsub(*pair, flags=_MAY_FUSE))
+minus = like_first(lambda builder, a, b: builder.fsub(a, b, flags=_MAY_FUSE))
 #: ``a · b``
-times = binary(lambda builder, *pair: builder.fmul(*pair, flags=_MAY_FUSE))
+times = like_first(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))
 #: ``a / b``
-over = binary(lambda builder, *pair: builder.fdiv(*pair))
-
-
-@primitive
-def plus_product(typing, a, b, c):
-    """``a + b · c``, rounded once where the processor can."""
-
-    def generate(context, builder, signature, args):
-        a, b, c = args
-        return llvm(builder, "fmuladd.v16f32", _FLOATS, [b, c, a])
-
-    return _KIND(_KIND, _KIND, _KIND), generate
+over = like_first(lambda builder, a, b: builder.fdiv(a, b))
 
 
 _LOG2_E = 1.44269504088896341
@@ -147,58 +112,50 @@ _EXP = (
 _LARGEST = 87.0  # e^87 is finite in float32, e^-87 is normal
 
 
-@primitive
-def sigmoid(typing, lanes):
+@like_first
+def sigmoid(builder, lanes):
     """1 / (1 + e^−z), to a few units in the last place also for tiny results (z > −87).
 
     NaN stays NaN.
     """
 
-    def generate(context, builder, signature, args):
-        def fused(a, b, c):
-            return llvm(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
+    def fused(a, b, c):
+        return llvm(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
 
-        # 1. −z, within ±87.
-        z = builder.fsub(_every(-0.0), args[0])
-        for sign, limit in ((">", _LARGEST), ("<", -_LARGEST)):
-            beyond = builder.fcmp_ordered(sign, z, _every(limit))
-            z = builder.select(beyond, _every(limit), z)
+    # 1. −z, within ±87.
+    z = builder.fsub(_every(-0.0), lanes)
+    for sign, limit in ((">", _LARGEST), ("<", -_LARGEST)):
+        beyond = builder.fcmp_ordered(sign, z, _every(limit))
+        z = builder.select(beyond, _every(limit), z)
 
-        # 2. −z = whole · ln 2 + rest; ln 2 has two parts, the first exact in few bits.
-        shifted = fused(z, _every(_LOG2_E), _every(_ROUND))
-        whole = builder.fsub(shifted, _every(_ROUND))
-        rest = fused(whole, _every(-_LN2_HIGH), z)
-        rest = fused(whole, _every(-_LN2_LOW), rest)
+    # 2. −z = whole · ln 2 + rest; ln 2 has two parts, the first exact in few bits.
+    shifted = fused(z, _every(_LOG2_E), _every(_ROUND))
+    whole = builder.fsub(shifted, _every(_ROUND))
+    rest = fused(whole, _every(-_LN2_HIGH), z)
+    rest = fused(whole, _every(-_LN2_LOW), rest)
 
-        # 3. e^rest by Horner's rule.
-        series = _every(_EXP[0])
-        for factor in _EXP[1:]:
-            series = fused(series, rest, _every(factor))
-        square = builder.fmul(rest, rest)
-        small = builder.fadd(fused(square, series, rest), _every(1))
+    # 3. e^rest by Horner's rule.
+    series = _every(_EXP[0])
+    for factor in _EXP[1:]:
+        series = fused(series, rest, _every(factor))
+    square = builder.fmul(rest, rest)
+    small = builder.fadd(fused(square, series, rest), _every(1))
 
-        # 4. 2^whole from the bits of its exponent, then the quotient.
-        exponent = builder.add(builder.bitcast(shifted, _INTEGERS), _every_integer(127))
-        power = builder.bitcast(builder.shl(exponent, _every_integer(23)), _FLOATS)
-        return builder.fdiv(_every(1), fused(small, power, _every(1)))
-
-    return _KIND(_KIND), generate
+    # 4. 2^whole from the bits of its exponent, then the quotient.
+    exponent = builder.add(builder.bitcast(shifted, _INTEGERS), _every_integer(127))
+    power = builder.bitcast(builder.shl(exponent, _every_integer(23)), _FLOATS)
+    return builder.fdiv(_every(1), fused(small, power, _every(1)))
 
 
-@primitive
-def where_above(typing, lanes, limit, value):
+@like_first
+def where_above(builder, lanes, limit, value):
     """``value`` in the lanes that are above ``limit``, else 0."""
-
-    def generate(context, builder, signature, args):
-        lanes, limit, value = args
-        above = builder.fcmp_ordered(">", lanes, limit)
-        return builder.select(above, value, _every(0))
-
-    return _KIND(_KIND, _KIND, _KIND), generate
+    above = builder.fcmp_ordered(">", lanes, limit)
+    return builder.select(above, value, _every(0))
 
 
-@primitive
-def where_drawn(typing, seed, number, dropped, value):
+@instruction(Lanes(types.float32))
+def where_drawn(builder, seed, number, dropped, value):
     """``value`` in the lanes that dropout keeps, else 0: lane i is element ``number + i``.
 
     The random number of an element is a hash of its index and the 64 bits of ``seed``, so that any
@@ -207,40 +164,34 @@ def where_drawn(typing, seed, number, dropped, value):
     ``dropped``, of 2³².
     """
 
-    def generate(context, builder, signature, args):
-        seed, number, dropped, value = args
+    def mixed(lanes, shift, factor):
+        shifted = builder.lshr(lanes, _every_integer(shift))
+        lanes = builder.xor(lanes, shifted)
+        return builder.mul(lanes, _every_integer(factor))
 
-        def mixed(lanes, shift, factor):
-            shifted = builder.lshr(lanes, _every_integer(shift))
-            lanes = builder.xor(lanes, shifted)
-            return builder.mul(lanes, _every_integer(factor))
+    def low(value):
+        return builder.trunc(value, _WORD)
 
-        def low(value):
-            return builder.trunc(value, _WORD)
+    def high(value):
+        half = builder.lshr(value, ir.Constant(value.type, 32))
+        return low(half)
 
-        def high(value):
-            half = builder.lshr(value, ir.Constant(value.type, 32))
-            return low(half)
+    # 1. Element numbers with the low half of the seed; beyond 2³² they differ in the second half.
+    start = builder.add(broadcast(builder, low(number), LANES), _NUMBERS)
+    start = builder.xor(start, broadcast(builder, low(seed), LANES))
+    beyond = builder.mul(high(number), ir.Constant(_WORD, 0x9E3779B9))
+    second = builder.add(high(seed), beyond)
 
-        # 1. Element numbers with the low half of the seed; beyond 2³² they differ in the second
-        #    half.
-        start = builder.add(broadcast(builder, low(number), LANES), _NUMBERS)
-        start = builder.xor(start, broadcast(builder, low(seed), LANES))
-        beyond = builder.mul(high(number), ir.Constant(_WORD, 0x9E3779B9))
-        second = builder.add(high(seed), beyond)
+    # 2. Three rounds of the hash.
+    hashed = mixed(start, 17, 0xED5AD4BB)
+    hashed = builder.xor(hashed, broadcast(builder, second, LANES))
+    hashed = mixed(hashed, 11, 0xAC4C1B51)
+    hashed = mixed(hashed, 15, 0x31848BAB)
+    hashed = builder.xor(hashed, builder.lshr(hashed, _every_integer(14)))
 
-        # 2. Three rounds of the hash.
-        hashed = mixed(start, 17, 0xED5AD4BB)
-        hashed = builder.xor(hashed, broadcast(builder, second, LANES))
-        hashed = mixed(hashed, 11, 0xAC4C1B51)
-        hashed = mixed(hashed, 15, 0x31848BAB)
-        hashed = builder.xor(hashed, builder.lshr(hashed, _every_integer(14)))
-
-        limit = broadcast(builder, low(dropped), LANES)
-        below = builder.icmp_unsigned("<", hashed, limit)
-        return builder.select(below, _every(0), value)
-
-    return _KIND(types.int64, types.int64, types.int64, _KIND), generate
+    limit = broadcast(builder, low(dropped), LANES)
+    below = builder.icmp_unsigned("<", hashed, limit)
+    return builder.select(below, _every(0), value)
 
 
 Several = tuple[F32, ...]
@@ -348,7 +299,7 @@ def update(
             if dropped > 0:
                 y = where_drawn(seed, edge, dropped, y)
             before = load(old, channel if shared else edge, count)
-            store(new, edge, count, plus_product(before, y, scale))
+            store(new, edge, count, multiply_add(y, scale, before))
 
 
 @njit_nogil()

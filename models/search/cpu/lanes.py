@@ -16,17 +16,18 @@ import numba.core.registry
 import numba.types
 from llvmlite import ir
 from numba.core.datamodel import models
+from numba.core.datamodel.registry import default_manager
 from numba.extending import intrinsic, register_model
 
 # Numba is partly typed, but not for intrinsics inside kernels.
-cgutils: Any = numba.core.cgutils
 types: Any = numba.types
 Pointer: TypeAlias = Any  #: result of :func:`pointer`, in a kernel
 Register: TypeAlias = Any  #: result of :func:`load` or :data:`splat`, in a kernel
 Builder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
 Value: TypeAlias = Any  #: LLVM's value or type, in a code generator
+Decorator: TypeAlias = Callable[[Callable[..., Value]], Callable[..., Any]]
 #: Kernels call these with other arguments than the code generator's.
-primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+primitive: Decorator = intrinsic
 
 _WHOLE = ir.IntType(64)
 _HALF = ir.IntType(32)
@@ -37,27 +38,63 @@ _LLVM = {
     types.int32: _HALF,
     types.int64: _WHOLE,
 }
-_LINE = 512  # bits
+_LINE = 64  # bytes
+#: Bytes of an element.
+_SIZES = {_LLVM[element]: element.bitwidth // 8 for element in _LLVM}
 
 
 class Lanes(numba.types.Type):
     """Numba's type of a register."""
 
     def __init__(self, element: Value) -> None:
+        self.vector = vector_of(_LLVM[element])
         self.element = element
-        self.count = _LINE // element.bitwidth
         super().__init__(f"lanes({element})")
+
+
+def vector_of(element: Value) -> Value:
+    """Return LLVM's type of a register of such elements."""
+    return ir.VectorType(element, _LINE // _SIZES[element])
 
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Value, kind: Lanes) -> None:
-        vector = ir.VectorType(_LLVM[kind.element], kind.count)
-        super().__init__(manager, kind, vector)
+        super().__init__(manager, kind, kind.vector)
 
 
-@primitive
-def pointer(typing, array):
+def instruction(result: Callable[..., Value]) -> Decorator:
+    """Make a kernel function of ``emit(builder, *values)``, which generates its code.
+
+    ``result(*kinds)`` gives numba's signature from the types of the operands; integers are int64.
+    """
+
+    def decorate(emit):
+        @primitive
+        @functools.wraps(emit)
+        def typed(typing, *kinds):
+            def generate(context, builder, signature, values):
+                value = emit(builder, *values)
+                return context.get_dummy_value() if value is None else value
+
+            operands = [types.int64 if isinstance(kind, types.Integer) else kind for kind in kinds]
+            return result(*operands), generate
+
+        return typed
+
+    return decorate
+
+
+#: Decorator of instructions whose result has the type of the first operand.
+like_first = instruction(lambda *kinds: kinds[0](*kinds))
+_REALS = Lanes(types.float32)
+
+#: Member of numba's array that holds the address of its elements.
+DATA = default_manager[types.float32[::1]].get_field_position("data")
+
+
+@instruction(lambda array: types.CPointer(array.dtype)(array))
+def pointer(builder, array):
     """Where the elements of a contiguous array begin.
 
     ``p[i]`` reads and writes them, counted from the front.
@@ -65,22 +102,12 @@ def pointer(typing, array):
     Passing arrays to functions or loops counts references by atomic instructions (measured: half of
     the search's time); pointers do not. :func:`hold` the array to the end.
     """
-
-    def generate(context, builder, signature, args):
-        proxy = cgutils.create_struct_proxy(signature.args[0])
-        return proxy(context, builder, value=args[0]).data
-
-    return types.CPointer(array.dtype)(array), generate
+    return builder.extract_value(array, DATA)
 
 
-@primitive
-def hold(typing, array):
-    """Keep an array alive up to this call, as a pointer does not."""
-
-    def generate(context, builder, signature, args):
-        return context.get_dummy_value()
-
-    return types.none(array), generate
+@instruction(types.none)
+def hold(builder, arrays):
+    """Keep an array, or a tuple of them, alive up to this call, as a pointer does not."""
 
 
 def _address(builder: Builder, data: Value, start: Value, vector: Value) -> Value:
@@ -88,32 +115,29 @@ def _address(builder: Builder, data: Value, start: Value, vector: Value) -> Valu
     return builder.bitcast(element, vector.as_pointer())
 
 
-@primitive
-def load(typing, data, start):
+def _load(builder, data, start):
+    element = data.type.pointee
+    register = builder.load(_address(builder, data, start, vector_of(element)))
+    # Rows begin at any element, so no more than an element's alignment may be promised.
+    register.align = _SIZES[element]
+    return register
+
+
+def _store(builder, data, start, lanes) -> None:
+    written = builder.store(lanes, _address(builder, data, start, lanes.type))
+    written.align = _SIZES[lanes.type.element]
+
+
+@instruction(lambda data, start: Lanes(data.dtype)(data, start))
+def load(builder, data, start):
     """Read the elements ``start`` … behind a pointer; without bounds checks."""
-    kind = Lanes(data.dtype)
-
-    def generate(context, builder, signature, args):
-        vector = context.get_value_type(kind)
-        register = builder.load(_address(builder, args[0], args[1], vector))
-        # Rows begin at any element, so no more than an element's alignment may be promised.
-        register.align = data.dtype.bitwidth // 8
-        return register
-
-    return kind(data, types.int64), generate
+    return _load(builder, data, start)
 
 
-@primitive
-def store(typing, data, start, lanes):
+@instruction(types.none)
+def store(builder, data, start, lanes):
     """Write a register to the elements ``start`` … behind a pointer."""
-
-    def generate(context, builder, signature, args):
-        target = _address(builder, args[0], args[1], args[2].type)
-        written = builder.store(args[2], target)
-        written.align = data.dtype.bitwidth // 8
-        return context.get_dummy_value()
-
-    return types.none(data, types.int64, lanes), generate
+    _store(builder, data, start, lanes)
 
 
 def broadcast(builder: Builder, value: Value, count: int) -> Value:
@@ -129,70 +153,29 @@ def llvm(
     name: str,
     result: Value,
     args: Sequence[Value],
-    **options: Any,
+    fastmath: Sequence[str] = (),
 ) -> Value:
     """Call an LLVM intrinsic by name."""
     kind = ir.FunctionType(result, [value.type for value in args])
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
-    return builder.call(function, args, **options)
+    function = numba.core.cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
+    return builder.call(function, args, fastmath=fastmath)
 
 
-@primitive
-def multiply_add(typing, a, b, c):
+@like_first
+def multiply_add(builder, a, b, c):
     """``a · b + c``, rounded once where the processor can, else twice."""
-
-    def generate(context, builder, signature, args):
-        name = f"fmuladd.v{a.count}f{a.element.bitwidth}"
-        return llvm(builder, name, args[0].type, args)
-
-    return a(a, b, c), generate
-
-
-def _same(kind: Value) -> Value:
-    return kind
-
-
-def _whole(_kind: Value) -> Value:
-    return types.int64
-
-
-def unary(
-    emit: Callable[..., Value],
-    result: Callable[[Value], Value] = _same,
-    of: Value = None,
-) -> Callable[..., Any]:
-    """Make a unary kernel function of a value converted to type ``of``; see :func:`binary`."""
-
-    def typed(typing, a):
-        def generate(context, builder, signature, args):
-            return emit(builder, *args)
-
-        return result(a)(of or a), generate
-
-    return primitive(typed)
-
-
-def binary(
-    emit: Callable[..., Value], result: Callable[[Value], Value] = _same
-) -> Callable[..., Any]:
-    """Make a kernel function of two registers from ``emit(builder, a, b)``, typed by ``result``."""
-
-    def typed(typing, a, b):
-        def generate(context, builder, signature, args):
-            return emit(builder, *args)
-
-        return result(a)(a, b), generate
-
-    return primitive(typed)
+    name = f"fmuladd.v{a.type.count}{a.type.element.intrinsic_name}"
+    return llvm(builder, name, a.type, [a, b, c])
 
 
 def _mask(compare: str, sign: str) -> Callable[..., Any]:
-    def emit(builder, a, b):
+    @instruction(types.int64)
+    def mask(builder, a, b):
         holds = getattr(builder, compare)(sign, a, b)
         bits = builder.bitcast(holds, ir.IntType(a.type.count))
         return builder.zext(bits, _WHOLE)
 
-    return binary(emit, _whole)
+    return mask
 
 
 def _choose(compare: str, sign: str) -> Callable[..., Value]:
@@ -206,55 +189,38 @@ def _choose(compare: str, sign: str) -> Callable[..., Value]:
 
 
 def _across(name: str) -> Callable[..., Any]:
-    def emit(builder, a):
+    @instruction(lambda a: a.element(a))
+    def reduce(builder, a):
         function = f"vector.reduce.{name}.v{a.type.count}f32"
         # Without "nnan" each step looks for NaN.
         return llvm(builder, function, a.type.element, [a], fastmath=("nnan",))
 
-    return unary(emit, lambda a: a.element)
+    return reduce
 
 
 def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
-    def emit(builder, mask):
+    @instruction(types.int64)
+    def count(builder, mask):
         return llvm(builder, f"{name}.i64", _WHOLE, [mask, *more])
 
-    return unary(emit, _whole, types.int64)
+    return count
 
 
-def _splat(builder, value):
-    count = 16 if value.type in {_REAL, _HALF} else 8
-    return broadcast(builder, value, count)
+_LARGER = _choose("icmp_signed", ">")
+_SMALLER = _choose("icmp_signed", "<")
 
-
-def _float_bits(builder, value):
-    bits = builder.bitcast(value, _HALF)
-    return builder.sext(bits, _WHOLE)
-
-
-def _bits_float(builder, bits):
-    half = builder.trunc(bits, _HALF)
-    return builder.bitcast(half, _REAL)
-
-
-_REALS = "fcmp_ordered"
-_WHOLES = "icmp_signed"
-_LARGER = _choose(_WHOLES, ">")
-_SMALLER = _choose(_WHOLES, "<")
-
-#: A register whose lanes all hold a value.
-splat = unary(_splat, Lanes)
 #: Bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN.
-at_least = _mask(_REALS, ">=")
+at_least = _mask("fcmp_ordered", ">=")
 #: Bit i of an int64: lane i of ``a`` is > that of ``b``; integers.
-above = _mask(_WHOLES, ">")
+above = _mask("icmp_signed", ">")
 #: The larger, lane by lane; ``b`` where ``a`` is NaN.
-maximum = binary(_choose(_REALS, ">"))
+maximum = like_first(_choose("fcmp_ordered", ">"))
 #: The smaller, lane by lane; ``b`` where ``a`` is NaN.
-minimum = binary(_choose(_REALS, "<"))
+minimum = like_first(_choose("fcmp_ordered", "<"))
 #: The larger, lane by lane; integers.
-larger = binary(_LARGER)
+larger = like_first(_LARGER)
 #: The smaller, lane by lane; integers.
-smaller = binary(_SMALLER)
+smaller = like_first(_SMALLER)
 #: Largest lane of float32 without NaN.
 largest_lane = _across("fmax")
 #: Smallest lane of float32 without NaN.
@@ -263,21 +229,37 @@ smallest_lane = _across("fmin")
 lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))
 #: Number of bits set.
 count_bits = _of_bits("ctpop")
-#: The 32 bits of a float32 as a signed integer.
-float_bits = unary(_float_bits, _whole, types.float32)
-#: The float32 whose bits are the low 32 of an integer.
-bits_float = unary(_bits_float, lambda _: types.float32, types.int64)
 
 
 @primitive
-def as_floats(typing, a):
-    """Lanes of int32 as float32."""
-    kind = Lanes(types.float32)
+def splat(typing, value):
+    """Return a register whose lanes all hold a value."""
+    kind = Lanes(value)
 
     def generate(context, builder, signature, args):
-        return builder.sitofp(args[0], context.get_value_type(kind))
+        return broadcast(builder, args[0], kind.vector.count)
 
-    return kind(a), generate
+    return kind(value), generate
+
+
+@instruction(types.int64)
+def float_bits(builder, value):
+    """Return the 32 bits of a float32 as a signed integer."""
+    bits = builder.bitcast(value, _HALF)
+    return builder.sext(bits, _WHOLE)
+
+
+@instruction(types.float32)
+def bits_float(builder, bits):
+    """Return the float32 whose bits are the low 32 of an integer."""
+    half = builder.trunc(bits, _HALF)
+    return builder.bitcast(half, _REAL)
+
+
+@instruction(_REALS)
+def as_floats(builder, a):
+    """Lanes of int32 as float32."""
+    return builder.sitofp(a, vector_of(_REAL))
 
 
 def multiplies_bytes() -> bool:
@@ -293,210 +275,165 @@ def processor_has(feature: str) -> bool:
     return f"+{feature}" in features.split(",")
 
 
-@primitive
-def add_byte_products(typing, sums, unsigned, signed):
+@like_first
+def add_byte_products(builder, sums, unsigned, signed):
     """``sums`` plus the products of the four bytes of each int32 of ``unsigned`` and ``signed``."""
-
-    def generate(context, builder, signature, args):
-        return llvm(builder, "x86.avx512.vpdpbusd.512", args[0].type, args)
-
-    return sums(sums, unsigned, signed), generate
+    return llvm(builder, "x86.avx512.vpdpbusd.512", sums.type, [sums, unsigned, signed])
 
 
-@primitive
-def add_products(typing, sums, keys, rows, column, query, start, count):
+@like_first
+def add_products(builder, sums, keys, rows, column, query, start, count):
     """``sums`` plus the products of ``count`` ≤ 8 columns of eight keys with those of a query, in their order.
 
     Float64; ``rows`` points to where the keys begin, ``column`` is added, and the query's columns
     begin at ``start``.
     """
-    kind = ir.VectorType(ir.DoubleType(), 8)
+    numbers = ir.Constant(ir.VectorType(_WHOLE, 8), list(range(8)))
+    mask = builder.icmp_signed("<", numbers, broadcast(builder, count, 8))
+    rest = ir.Constant(ir.VectorType(_REAL, 8), [0.0] * 8)
+    narrow = rest.type
 
-    def generate(context, builder, signature, args):
-        total, data, rows, column, query, start, count = args
-        numbers = ir.Constant(ir.VectorType(_WHOLE, 8), list(range(8)))
-        mask = builder.icmp_signed("<", numbers, broadcast(builder, count, 8))
-        rest = ir.Constant(ir.VectorType(_REAL, 8), [0.0] * 8)
-        narrow = rest.type
+    def widened(data, start):
+        address = _address(builder, data, start, narrow)
+        name = "masked.load.v8f32.p0v8f32"
+        align = ir.Constant(_HALF, 4)
+        return builder.fpext(llvm(builder, name, narrow, [address, align, mask, rest]), sums.type)
 
-        def widened(data, start):
-            address = _address(builder, data, start, narrow)
-            name = "masked.load.v8f32.p0v8f32"
-            align = ir.Constant(_HALF, 4)
-            return builder.fpext(llvm(builder, name, narrow, [address, align, mask, rest]), kind)
+    # 1. Products of each key, which are exact.
+    factors = widened(query, start)
+    lines = []
+    for i in range(8):
+        row = builder.load(builder.gep(rows, [_WHOLE(i)]))
+        lines.append(builder.fmul(widened(keys, builder.add(row, column)), factors))
 
-        # 1. Products of each key, which are exact.
-        factors = widened(query, start)
-        lines = []
+    # 2. Transpose, by halves of 2, 4 and 8: one lane per key.
+    for step in (1, 2, 4):
         for i in range(8):
-            row = builder.load(builder.gep(rows, [_WHOLE(i)]))
-            lines.append(builder.fmul(widened(data, builder.add(row, column)), factors))
+            if i & step:
+                continue
+            upper = [j + 8 - step if j & step else j for j in range(8)]
+            lower = [j + 8 if j & step else j + step for j in range(8)]
+            pair = lines[i], lines[i + step]
+            for to, order in ((i, upper), (i + step, lower)):
+                chosen = ir.Constant(ir.VectorType(_HALF, 8), order)
+                lines[to] = builder.shuffle_vector(*pair, chosen)
 
-        # 2. Transpose, by halves of 2, 4 and 8: one lane per key.
-        for step in (1, 2, 4):
-            for i in range(8):
-                if i & step:
-                    continue
-                upper = [j + 8 - step if j & step else j for j in range(8)]
-                lower = [j + 8 if j & step else j + step for j in range(8)]
-                pair = lines[i], lines[i + step]
-                for to, order in ((i, upper), (i + step, lower)):
-                    chosen = ir.Constant(ir.VectorType(_HALF, 8), order)
-                    lines[to] = builder.shuffle_vector(*pair, chosen)
-
-        # 3. Add column after column.
-        for line in lines:
-            total = builder.fadd(total, line)
-        return total
-
-    args = (sums, keys, rows, types.int64, query, types.int64, types.int64)
-    return sums(*args), generate
+    # 3. Add column after column.
+    for line in lines:
+        sums = builder.fadd(sums, line)
+    return sums
 
 
-@primitive
-def as_scores(typing, sums):
+@instruction(_REALS)
+def as_scores(builder, sums):
     """Round float64 sums to float32, −0 to +0, in the lower half of a register of 16."""
-    kind = Lanes(types.float32)
     half = ir.VectorType(_REAL, 8)
-
-    def generate(context, builder, signature, args):
-        scores = builder.fptrunc(args[0], half)
-        zeros = ir.Constant(half, [0.0] * 8)
-        scores = builder.fadd(scores, zeros)
-        order = ir.Constant(ir.VectorType(_HALF, 16), list(range(16)))
-        return builder.shuffle_vector(scores, zeros, order)
-
-    return kind(sums), generate
+    zeros = ir.Constant(half, [0.0] * 8)
+    scores = builder.fadd(builder.fptrunc(sums, half), zeros)
+    order = ir.Constant(ir.VectorType(_HALF, 16), list(range(16)))
+    return builder.shuffle_vector(scores, zeros, order)
 
 
-@primitive
-def store_passing(typing, data, start, first, values, least):
+@instruction(types.int64)
+def store_passing(builder, data, start, first, values, least):
     """Write the numbers ``first`` … of the lanes of ``values`` that reach ``least``; count them.
 
     Only with AVX-512. All 16 elements behind ``start`` are overwritten.
     """
-
-    def generate(context, builder, signature, args):
-        data, start, first, values, least = args
-        kind = ir.VectorType(_HALF, 16)
-        mask = builder.fcmp_ordered(">=", values, least)
-        lane = ir.Constant(kind, list(range(16)))
-        number = builder.add(broadcast(builder, builder.trunc(first, _HALF), 16), lane)
-        packed = llvm(builder, "x86.avx512.mask.compress.v16i32", kind, [number, number, mask])
-        written = builder.store(packed, _address(builder, data, start, kind))
-        written.align = 4
-        bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), _WHOLE)
-        return llvm(builder, "ctpop.i64", _WHOLE, [bits])
-
-    return types.int64(data, types.int64, types.int64, values, least), generate
+    kind = vector_of(_HALF)
+    mask = builder.fcmp_ordered(">=", values, least)
+    lane = ir.Constant(kind, list(range(16)))
+    number = builder.add(broadcast(builder, builder.trunc(first, _HALF), 16), lane)
+    packed = llvm(builder, "x86.avx512.mask.compress.v16i32", kind, [number, number, mask])
+    _store(builder, data, start, packed)
+    bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), _WHOLE)
+    return llvm(builder, "ctpop.i64", _WHOLE, [bits])
 
 
-@primitive
-def packed(typing, sums, low):
+@instruction(Lanes(types.int64))
+def packed(builder, sums, low):
     """Round float64 sums to float32 (−0 to +0), and pack them as int64 of the same order above ``low``."""
-    kind = Lanes(types.int64)
-    reals = ir.VectorType(_REAL, sums.count)
-    halves = ir.VectorType(_HALF, sums.count)
-    wholes = ir.VectorType(_WHOLE, sums.count)
+    reals = ir.VectorType(_REAL, 8)
+    halves = ir.VectorType(_HALF, 8)
 
     def constant(kind, value):
-        return ir.Constant(kind, [value] * sums.count)
+        return ir.Constant(kind, [value] * 8)
 
-    def generate(context, builder, signature, args):
-        # 1. Round once; adding +0 turns −0 into +0, so that both rank alike.
-        scores = builder.fadd(builder.fptrunc(args[0], reals), constant(reals, 0.0))
-        # 2. Invert the magnitude of negative numbers: their bits then order as the numbers do.
-        bits = builder.bitcast(scores, halves)
-        sign = builder.ashr(bits, constant(halves, 31))
-        flip = builder.and_(sign, constant(halves, 0x7FFFFFFF))
-        ordered = builder.zext(builder.xor(bits, flip), wholes)
-        # 3. The score goes into the high half, the row into the low one.
-        high = builder.shl(ordered, constant(wholes, 32))
-        return builder.or_(high, args[1])
-
-    return kind(sums, low), generate
+    # 1. Round once; adding +0 turns −0 into +0, so that both rank alike.
+    scores = builder.fadd(builder.fptrunc(sums, reals), constant(reals, 0.0))
+    # 2. Invert the magnitude of negative numbers: their bits then order as the numbers do.
+    bits = builder.bitcast(scores, halves)
+    sign = builder.ashr(bits, constant(halves, 31))
+    flip = builder.and_(sign, constant(halves, 0x7FFFFFFF))
+    ordered = builder.zext(builder.xor(bits, flip), low.type)
+    # 3. The score goes into the high half, the row into the low one.
+    high = builder.shl(ordered, constant(low.type, 32))
+    return builder.or_(high, low)
 
 
-def _network(*phases: list[tuple[int, int]]) -> Callable[..., Any]:
-    """Apply a compare-exchange network, larger first, to 16 consecutive registers of int64.
-
-    A second phase first takes 16 more registers, each the larger of its old value and the last,
-    last but one … of the first phase.
-    """
-
-    def generate(context, builder, signature, args):
-        kind = context.get_value_type(Lanes(types.int64))
-        rows: list[Value] = []
-        for phase, data, start in zip(phases, args[::2], args[1::2], strict=True):
-            # 1. Load 16 registers: all stay in registers for the phase, none is stored between
-            #    exchanges.
-            before = rows[::-1]
-            addresses = []
-            rows = []
-            for i in range(16):
-                first = builder.add(start, start.type(i * kind.count))
-                address = _address(builder, data, first, kind)
-                row = builder.load(address)
-                row.align = 8
-                addresses.append(address)
-                rows.append(row)
-
-            # 2. Two sorted runs, one of them reversed: the larger of each pair are the best 16 of
-            #    the 32.
-            if before:
-                pairs = zip(rows, before, strict=True)
-                rows = [_LARGER(builder, a, b) for a, b in pairs]
-
-            # 3. The network's comparisons: as many instructions for any data, and no branch.
-            for a, b in phase:
-                high = _LARGER(builder, rows[a], rows[b])
-                low = _SMALLER(builder, rows[a], rows[b])
-                rows[a] = high
-                rows[b] = low
-
-        for address, row in zip(addresses, rows, strict=True):
-            written = builder.store(row, address)
-            written.align = 8
-        return context.get_dummy_value()
-
-    def once(typing, data, start):
-        return types.none(data, types.int64), generate
-
-    def twice(typing, data, start, to, offset):
-        return types.none(data, types.int64, to, types.int64), generate
-
-    return once if len(phases) == 1 else twice
+def _registers(builder, data, start):
+    """Load 16 consecutive registers: all stay in registers, none is stored between exchanges."""
+    offsets = [builder.add(start, start.type(8 * i)) for i in range(16)]
+    return [_load(builder, data, offset) for offset in offsets]
 
 
-def _odd_even(count: int) -> list[tuple[int, int]]:
-    """Batcher's odd-even merge sort: pairs to compare, 63 for 16."""
+def _exchange(builder, rows, pairs) -> None:
+    """Compare and exchange registers of int64, the larger first: no branch, as many steps for any data."""
+    for a, b in pairs:
+        high = _LARGER(builder, rows[a], rows[b])
+        low = _SMALLER(builder, rows[a], rows[b])
+        rows[a] = high
+        rows[b] = low
+
+
+def _exchange_and_store(builder, rows, pairs, data, start) -> None:
+    _exchange(builder, rows, pairs)
+    for i, row in enumerate(rows):
+        _store(builder, data, builder.add(start, start.type(8 * i)), row)
+
+
+def _odd_even() -> list[tuple[int, int]]:
+    """Batcher's odd-even merge sort of 16: 63 pairs to compare."""
     pairs = []
-    width = 1
-    while width < count:
+    for width in (1, 2, 4, 8):
         step = width
         while step:
-            for first in range(step % width, count - step, 2 * step):
-                for i in range(first, min(first + step, count - step)):
+            for first in range(step % width, 16 - step, 2 * step):
+                for i in range(first, first + step):
                     if i // (2 * width) == (i + step) // (2 * width):
                         pairs.append((i, i + step))  # noqa: PERF401 -- three conditions deep
             step //= 2
-        width *= 2
     return pairs
 
 
-def _halves(count: int) -> list[tuple[int, int]]:
-    """Comparisons that sort a bitonic sequence."""
+def _halves() -> list[tuple[int, int]]:
+    """Comparisons that sort a bitonic sequence of 16."""
     pairs = []
-    step = count // 2
-    while step:
-        pairs += [(i, i + step) for i in range(count) if not i & step]
-        step //= 2
+    for step in (8, 4, 2, 1):
+        pairs += [(i, i + step) for i in range(16) if not i & step]
     return pairs
 
 
-#: Sort 16 registers lane by lane, the largest first.
-sort_16 = primitive(_network(_odd_even(16)))
-#: Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay.
-absorb_16 = primitive(_network(_odd_even(16), _halves(16)))
-#: Sort 16 registers whose lanes fall and then rise, or rise and fall.
-merge_16 = primitive(_network(_halves(16)))
+@instruction(types.none)
+def sort_16(builder, data, start):
+    """Sort 16 registers lane by lane, the largest first."""
+    rows = _registers(builder, data, start)
+    _exchange_and_store(builder, rows, _odd_even(), data, start)
+
+
+@instruction(types.none)
+def merge_16(builder, data, start):
+    """Sort 16 registers whose lanes fall and then rise, or rise and fall."""
+    rows = _registers(builder, data, start)
+    _exchange_and_store(builder, rows, _halves(), data, start)
+
+
+@instruction(types.none)
+def absorb_16(builder, data, start, best, to):
+    """Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay."""
+    fresh = _registers(builder, data, start)
+    _exchange(builder, fresh, _odd_even())
+    # Two sorted runs, one of them reversed: the larger of each pair are the best 16 of the 32.
+    pairs = zip(_registers(builder, best, to), reversed(fresh), strict=True)
+    rows = [_LARGER(builder, a, b) for a, b in pairs]
+    _exchange_and_store(builder, rows, _halves(), best, to)
