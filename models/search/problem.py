@@ -67,12 +67,12 @@ class SearchProblem:
     @cached_property
     def query_rows(self) -> I64:
         """(G, 2), first row and the one after the last of each graph's queries."""
-        return np.stack([self.query_ptr[:-1], self.query_ptr[1:]], axis=1).astype(np.int64)
+        return rows_of(self.query_ptr)
 
     @cached_property
     def key_rows(self) -> I64:
         """(G, 2), first row and the one after the last of each graph's keys."""
-        return np.stack([self.key_ptr[:-1], self.key_ptr[1:]], axis=1).astype(np.int64)
+        return rows_of(self.key_ptr)
 
     def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
@@ -95,6 +95,12 @@ class SearchProblem:
             scores.fill_(-torch.inf)
             indices.fill_(-1)
         return scores, indices
+
+
+def rows_of(ptr: Sequence[int] | I64) -> I64:
+    """(G, 2) first row and the one after the last of each graph, from pointers (G + 1)."""
+    starts = np.asarray(ptr, np.int64)
+    return np.column_stack([starts[:-1], starts[1:]])
 
 
 def check_k(k: int) -> None:

@@ -11,14 +11,15 @@ import importlib.util
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kmip_data.arrays import F32, I64, Bools
-from kmip_data.models.search.problem import SearchProblem
+from kmip_data.models.search.problem import SearchProblem, rows_of
 from kmip_data.models.search.rule import largest, score_block
 from kmip_data.runtime.threads import for_ranges
 
@@ -67,34 +68,42 @@ def refuses(problem: SearchProblem) -> str | None:
     return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
 
 
+class _Graphs(NamedTuple):
+    """Operands and results of a search, and the rows of some graphs."""
+
+    queries: F32  #: (H, N, d)
+    keys: F32  #: (H, M, d)
+    scores: F32  #: (H, N, k), filled with −inf where a graph has fewer than k keys
+    indices: I64  #: (H, N, k), filled with −1 there
+    query_rows: I64  #: (G, 2) first row and the one after the last of each graph's queries
+    key_rows: I64  #: (G, 2) those of its keys
+
+    def chosen(self, graphs: Bools) -> _Graphs:
+        """Return some of the graphs."""
+        return self._replace(query_rows=self.query_rows[graphs], key_rows=self.key_rows[graphs])
+
+    def counts(self) -> tuple[I64, I64]:
+        """Return the numbers of queries and of keys of each graph."""
+        return np.diff(self.query_rows)[:, 0], np.diff(self.key_rows)[:, 0]
+
+
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     result = problem.new_result()
-    scores = result[0].numpy()
-    indices = result[1].numpy()
-    queries = problem.queries.numpy()
-    keys = problem.keys.numpy()
-
-    query_ptr = problem.query_rows
-    key_ptr = problem.key_rows
-    repeated = _search_distinct(queries, keys, scores, indices, query_ptr, key_ptr)
-    _search_graphs(queries, keys, scores, indices, query_ptr[~repeated], key_ptr[~repeated])
+    operands = (problem.queries, problem.keys, *result)
+    arrays = [tensor.numpy() for tensor in operands]
+    graphs = _Graphs(*arrays, problem.query_rows, problem.key_rows)
+    repeated = _search_distinct(graphs)
+    _search_graphs(graphs.chosen(~repeated))
     return result
 
 
-def _search_distinct(
-    queries: F32,
-    keys: F32,
-    scores: F32,
-    indices: I64,
-    query_ptr: I64,
-    key_ptr: I64,
-) -> Bools:
+def _search_distinct(graphs: _Graphs) -> Bools:
     """Search graphs with many equal keys by distinct rows; return which graphs, (G,) bool."""
-    rows = query_ptr[:, 1] - query_ptr[:, 0]
-    sizes = key_ptr[:, 1] - key_ptr[:, 0]
+    queries, keys, scores, indices, *_ = graphs
+    rows, sizes = graphs.counts()
     enough = _EQUAL_KEYS * (1 + 2 / len(queries))
-    repeated = (rows >= _FEW_QUERIES) & (sizes >= enough)
+    repeated: Bools = (rows >= _FEW_QUERIES) & (sizes >= enough)
     if not repeated.any():
         return repeated
     from kmip_data.models.search.cpu.equal_rows import expand, first_rows, group_rows
@@ -102,7 +111,7 @@ def _search_distinct(
     # 1. A quarter of the keys of one head shows in which graphs rows repeat: nodes that are equal
     #    are so in all heads. Where none repeat this is all: 4 % of a search of 2,000 keys in one
     #    head, 1 % of 3,000.
-    quarter = key_ptr[repeated]
+    quarter = graphs.key_rows[repeated]
     quarter[:, 1] = quarter[:, 0] + sizes[repeated] // 4
     trial = group_rows(keys, _pieces(1, quarter))
     repeated[repeated] = trial.counts <= _EQUAL_SHARE * (sizes[repeated] // 4)
@@ -111,8 +120,8 @@ def _search_distinct(
 
     # 2. Search the distinct rows of each head as a separate graph.
     heads = len(queries)
-    query_groups = group_rows(queries, _pieces(heads, query_ptr[repeated]))
-    key_groups = group_rows(keys, _pieces(heads, key_ptr[repeated]))
+    query_groups = group_rows(queries, _pieces(heads, graphs.query_rows[repeated]))
+    key_groups = group_rows(keys, _pieces(heads, graphs.key_rows[repeated]))
     distinct_queries = first_rows(queries, query_groups)
     distinct_keys = first_rows(keys, key_groups)
     shape = (*distinct_queries.shape[:2], scores.shape[2])
@@ -126,12 +135,14 @@ def _search_distinct(
         heads,
     )
     _search_graphs(
-        distinct_queries,
-        distinct_keys,
-        distinct_scores,
-        distinct_indices,
-        np.stack([query_groups.ptr[:-1], query_groups.ptr[1:]], axis=1),
-        np.stack([key_groups.ptr[:-1], key_groups.ptr[1:]], axis=1),
+        _Graphs(
+            distinct_queries,
+            distinct_keys,
+            distinct_scores,
+            distinct_indices,
+            rows_of(query_groups.ptr),
+            rows_of(key_groups.ptr),
+        )
     )
 
     # 3. Expand to all rows.
@@ -145,35 +156,22 @@ def _pieces(heads: int, ptr: I64) -> I64:
     return np.column_stack([head, np.tile(ptr, (heads, 1))])
 
 
-def _search_graphs(
-    queries: F32,
-    keys: F32,
-    scores: F32,
-    indices: I64,
-    query_ptr: I64,
-    key_ptr: I64,
-) -> None:
-    """Search all heads of graphs, given as (G, 2) first and last rows of their queries and keys."""
-    rows = query_ptr[:, 1] - query_ptr[:, 0]
-    sizes = key_ptr[:, 1] - key_ptr[:, 0]
+def _search_graphs(graphs: _Graphs) -> None:
+    """Search all heads of graphs."""
+    queries, keys, scores, indices, *_ = graphs
+    rows, sizes = graphs.counts()
     many_keys = sizes >= _least_keys(keys.shape[2], scores.shape[2])
     large = (rows >= _FEW_QUERIES) & many_keys
     small = ~large & (rows > 0) & (sizes > 0)
     if small.any():
         log.debug("exact scan of %d graphs, at most %d keys", small.sum(), sizes[small].max())
-        _search_exactly(queries, keys, scores, indices, query_ptr[small], key_ptr[small])
+        _search_exactly(graphs.chosen(small))
 
     for graph, head in itertools.product(large.nonzero()[0], range(len(queries))):
-        first, last = query_ptr[graph]
-        low, high = key_ptr[graph]
-        part = (head, slice(first, last))
-        _search_large(
-            queries[part],
-            keys[head, low:high],
-            scores[part],
-            indices[part],
-            int(low),
-        )
+        part = (head, slice(*graphs.query_rows[graph]))
+        low, high = graphs.key_rows[graph]
+        _search_large(queries[part], keys[head, low:high], scores[part], indices[part])
+        indices[part] += low
 
 
 def _least_keys(dim: int, k: int) -> float:
@@ -187,77 +185,55 @@ def _least_keys(dim: int, k: int) -> float:
     return least
 
 
-def _search_exactly(
-    queries: F32,
-    keys: F32,
-    scores: F32,
-    indices: I64,
-    query_ptr: I64,
-    key_ptr: I64,
-) -> None:
-    """Search all heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
+def _search_exactly(graphs: _Graphs) -> None:
+    """Search all heads of some graphs by the rule alone."""
     from kmip_data.models.search.cpu.exact_scan import search_rows
 
-    rows = query_ptr[:, 1] - query_ptr[:, 0]
-    sizes = key_ptr[:, 1] - key_ptr[:, 0]
+    queries = graphs.queries
+    rows, sizes = graphs.counts()
     before = np.concatenate([[0], np.cumsum(rows)])
-    k = scores.shape[2]
     most = max(1, int(sizes.max()))
     at_once = 4 * _MOST_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE
-
-    def search_part(start: int, stop: int) -> None:
-        search_rows(queries, keys, query_ptr, key_ptr, before, k, start, stop, scores, indices)
-
     for_ranges(
-        search_part,
+        partial(search_rows, *graphs, before),
         len(queries) * int(before[-1]),
         grain=max(1, _PAIRS_A_RANGE // most),
         most=max(_TILE, at_once),
     )
 
 
-# Long: it shows the order of the passes, one call each.
-def _search_large(
-    queries: F32,
-    keys: F32,
-    scores: F32,
-    indices: I64,
-    low: int,
-) -> None:
-    """Search one head of one graph: (R, d), (M, d), (R, k), (R, k).
-
-    Key 0 is row ``low`` of the head.
-    """
+def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
+    """Search one head of one graph: (R, d), (M, d), (R, k), (R, k)."""
     k = scores.shape[1]
 
     # 1. Handle data that no filter can rank: equal keys, a few giant keys, zero queries.
     if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
-        _exactly(queries, keys[:1], scores, indices, low)
+        _exactly(queries, keys[:1], scores, indices)
         scores[:] = scores[:, :1]
-        indices[:] = np.arange(low, low + k)
+        indices[:] = np.arange(k)
         return
     giants = _giants(keys)
     if 0 < len(giants) < len(keys) - k:
-        _search_beside(giants, queries, keys, scores, indices, low)
+        _search_beside(giants, queries, keys, scores, indices)
         return
     # Zero queries have equal scores, so the first keys are the result.
     zero: Bools = queries[:, 0] == 0
     if zero.any():
         zero = (queries == 0).all(1)
     scores[zero] = 0
-    indices[zero] = np.arange(low, low + k)
+    indices[zero] = np.arange(k)
 
     # 2. Choose a way by a sample of the queries.
-    way, search, cost = _choose_way(queries, keys, zero, k, low)
+    way, search, cost = _choose_way(queries, keys, zero, k)
     if way == "exact":
-        _exactly(queries, keys, scores, indices, low)
+        _exactly(queries, keys, scores, indices)
         return
 
     # 3. Search all queries that way, and failed ones exactly.
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MOST_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
-        lambda start, stop: search(slice(None), start, stop, scores, indices, failed),
+        partial(search, queries, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
         most=max(64, at_once),  # queries per block, which share the cache
@@ -266,7 +242,7 @@ def _search_large(
     if len(rest):
         rest_scores = scores[rest]
         rest_indices = indices[rest]
-        _exactly(queries[rest], keys, rest_scores, rest_indices, low)
+        _exactly(queries[rest], keys, rest_scores, rest_indices)
         scores[rest] = rest_scores
         indices[rest] = rest_indices
 
@@ -276,7 +252,6 @@ def _choose_way(
     keys: F32,
     zero: Bools,
     k: int,
-    low: int,
 ) -> tuple[str, Callable[..., float], float]:
     """Return the chosen way, its function and its cost per query; queries in ``zero`` are zero vectors."""
     from kmip_data.models.search.cpu.byte_scan import MOST_DIM, encode, search_bytes
@@ -284,16 +259,17 @@ def _choose_way(
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
     from kmip_data.models.search.cpu.sorted_keys import by_length
 
-    # 1. Ways to search rows ``start`` to ``stop``. Each returns its cost in leaves of 16 keys of
-    # the flat scan; a leaf of bytes counts a quarter.
-    def scan_bytes(part: slice | I64, start: int, stop: int, *result: Any) -> float:
-        asked = queries[part]
-        leaves, scored = search_bytes(codes, asked, keys, k, low, start, stop, *result)
+    # 1. Ways to search rows ``start`` to ``stop`` of some queries. Each returns its cost in leaves
+    # of 16 keys of the flat scan; a leaf of bytes counts a quarter.
+    def scan_bytes(
+        some: F32, scores: F32, indices: I64, failed: Bools, start: int, stop: int
+    ) -> float:
+        leaves, scored = search_bytes(codes, some, keys, scores, indices, failed, start, stop)
         extra = max(0, scored - _SCORED * k * (stop - start))
         return float(_BYTES * leaves + _SCORE * extra)
 
-    def scan(part: slice | I64, start: int, stop: int, *result: Any) -> float:
-        return float(search_flat(flat, queries[part], keys, k, low, start, stop, *result))
+    def scan(some: F32, *rest: Any) -> float:
+        return float(search_flat(flat, some, keys, *rest))
 
     # 2. Try them on at most 128 queries, one in 64: cost per query, and failures by ties.
     tried = min(_SAMPLE, -(-len(queries) // 64))
@@ -301,8 +277,9 @@ def _choose_way(
 
     def attempt(search: Callable[..., float]) -> tuple[float, float]:
         failed = np.zeros(tried, np.bool_)
-        result = (np.empty((tried, k), np.float32), np.empty((tried, k), np.int64), failed)
-        cost = search(sample, 0, tried, *result) / tried
+        scores = np.empty((tried, k), np.float32)
+        indices = np.empty((tried, k), np.int64)
+        cost = search(queries[sample], scores, indices, failed, 0, tried) / tried
         return cost, float((failed & ~zero[sample]).mean())
 
     sorted_keys = by_length(keys)
@@ -334,23 +311,13 @@ def _choose_way(
     return way, search, cost
 
 
-def _exactly(
-    queries: F32,
-    keys: F32,
-    scores: F32,
-    indices: I64,
-    low: int,
-) -> None:
+def _exactly(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     """Search one head of one graph by the rule alone; arguments as for :func:`_search_large`."""
+    query_rows = np.array([[0, len(queries)]])
+    key_rows = np.array([[0, len(keys)]])
     _search_exactly(
-        queries[None],
-        keys[None],
-        scores[None],
-        indices[None],
-        query_ptr=np.array([[0, len(queries)]]),
-        key_ptr=np.array([[0, len(keys)]]),
+        _Graphs(queries[None], keys[None], scores[None], indices[None], query_rows, key_rows)
     )
-    indices += low
 
 
 def _giants(keys: F32) -> I64:
@@ -369,11 +336,10 @@ def _search_beside(
     keys: F32,
     scores: F32,
     indices: I64,
-    low: int,
 ) -> None:
     """Search the other keys, and merge the result with the scores of the giant keys."""
     others = np.delete(np.arange(len(keys)), giants)
-    _search_large(queries, keys[others], scores, indices, 0)
+    _search_large(queries, keys[others], scores, indices)
 
     giant_keys = torch.from_numpy(keys[giants])[None]
     for first in range(0, len(queries), _ROWS):
@@ -386,4 +352,4 @@ def _search_beside(
         rows = np.concatenate([others[indices[part]], giant_rows], 1)
         best, best_rows = largest(merged, scores.shape[1], torch.from_numpy(rows))
         scores[part] = best.numpy()
-        indices[part] = best_rows.numpy() + low
+        indices[part] = best_rows.numpy()

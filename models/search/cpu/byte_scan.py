@@ -9,6 +9,7 @@ floor, the query is done.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,6 @@ class Codes(NamedTuple):
 
     quads: I32  #: (leaves + 1, d / 4, 16) flat: four coordinates of a key in each number
     number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 if none
-    reach: F32  #: (leaves,) bound on the scaled lengths of the keys in a leaf and after it
     sorted_keys: ByLength
     shift: int  #: logarithm of the leaves of a band, whose keys of similar length share a step
     step: F64  #: (bands,) quantisation step, for keys of length 1 at most
@@ -84,8 +84,6 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
     count, dim = keys.shape
     leaves = -(-count // LEAF)
     quads = -(-dim // 4)
-    centre = sorted_keys.centre
-    factor = sorted_keys.factor
     shift = max(1, (leaves // _BANDS).bit_length() - 1)
     bands = ((leaves - 1) >> shift) + 1
 
@@ -98,22 +96,18 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
     number[:count] = sorted_keys.order
     steps = np.empty(bands)
     errors = np.empty(bands)
-    order = number[:count]
     for_ranges(
-        lambda *span: _encode(keys, order, centre, factor, shift, codes, steps, errors, *span),
+        partial(_encode, keys, sorted_keys, shift, codes, steps, errors),
         bands,
         grain=max(1, 200_000 // (dim * LEAF << shift)),
     )
-    reach = sorted_keys.reach
-    return Codes(codes.view(np.int32), number, reach, sorted_keys, shift, steps, errors)
+    return Codes(codes.view(np.int32), number, sorted_keys, shift, steps, errors)
 
 
 @_vectorised
 def _encode(
     keys: F32,
-    order: I32,
-    centre: F64,
-    factor: float,
+    sorted_keys: ByLength,
     shift: int,
     codes: U8,
     steps: F64,
@@ -124,6 +118,9 @@ def _encode(
     """Round the keys of some bands; return their steps and the largest rounding error."""
     dim = keys.shape[1]
     quads = (dim + 3) // 4
+    order = sorted_keys.order
+    centre = sorted_keys.centre
+    factor = sorted_keys.factor
     line = np.empty(dim)
     points = pointer(codes)
     for i in range(start, stop):
@@ -218,7 +215,7 @@ def _enter(coded: _Coded, codes: Codes, band: int) -> None:
     """Enter a band of keys."""
     coded.band[0] = codes.step[band]
     coded.band[1] = codes.error[band]
-    coded.band[2] = codes.reach[band << codes.shift]
+    coded.band[2] = codes.sorted_keys.reach[band << codes.shift]
 
 
 @njit_nogil(error_model="numpy")
@@ -349,14 +346,21 @@ def _search_pair(
 def _keep(
     early: Pointer,
     to: int,
-    sums: Register,
+    top: Register,
+    left: Register,
+    right: Register,
     margins: Pointer,
     i: int,
 ) -> Register:
-    """Store and return the lower bounds of products that follow from sums of bytes."""
-    products = multiply_add(lanes.as_floats(sums), splat(margins[i]), splat(margins[i + 4]))
+    """Store lower bounds of products, which follow from sums of bytes of two leaves; raise ``top`` to them."""
+    factor = splat(margins[i])
+    margin = splat(margins[i + 4])
+    products = multiply_add(lanes.as_floats(left), factor, margin)
     store(early, to, products)
-    return products
+    top = maximum(top, products)
+    products = multiply_add(lanes.as_floats(right), factor, margin)
+    store(early, to + 16, products)
+    return maximum(top, products)
 
 
 @njit_nogil(error_model="numpy")
@@ -394,17 +398,13 @@ def _warm_up(
             sums = _multiply_pair(coded, points, quads, leaf, i)
             to = leaf * 16
             near = (leaf >> codes.shift) * 8
-            top_0 = maximum(top_0, _keep(early, to, sums[0], margins, near))
-            top_0 = maximum(top_0, _keep(early, to + 16, sums[4], margins, near))
+            top_0 = _keep(early, to, top_0, sums[0], sums[4], margins, near)
             to += room
-            top_1 = maximum(top_1, _keep(early, to, sums[1], margins, near + 1))
-            top_1 = maximum(top_1, _keep(early, to + 16, sums[5], margins, near + 1))
+            top_1 = _keep(early, to, top_1, sums[1], sums[5], margins, near + 1)
             to += room
-            top_2 = maximum(top_2, _keep(early, to, sums[2], margins, near + 2))
-            top_2 = maximum(top_2, _keep(early, to + 16, sums[6], margins, near + 2))
+            top_2 = _keep(early, to, top_2, sums[2], sums[6], margins, near + 2)
             to += room
-            top_3 = maximum(top_3, _keep(early, to, sums[3], margins, near + 3))
-            top_3 = maximum(top_3, _keep(early, to + 16, sums[7], margins, near + 3))
+            top_3 = _keep(early, to, top_3, sums[3], sums[7], margins, near + 3)
         to = i * block.space + group * 16
         store(block.near, to, top_0)
         store(block.near, to + block.space, top_1)
@@ -459,14 +459,15 @@ def _search_band(
 
     block = coded.block
     points = pointer(codes.quads)
+    reach = codes.sorted_keys.reach
     step = max(2, _NEAR // (16 * quads)) & ~1  # leaves, in pairs
-    end = min((band + 1) << codes.shift, len(codes.reach))
+    end = min((band + 1) << codes.shift, len(reach))
     visited = 0
     scored = 0
     for leaf in range(max(band << codes.shift, begin), end, step):
         last = min(leaf + step, end)
         for i in range(0, count, 4):
-            if codes.reach[leaf] < candidates.least_limit(block, i):
+            if reach[leaf] < candidates.least_limit(block, i):
                 continue
             visited += min(4, count - i) * (last - leaf)
             # Loops of a known length are unrolled: d = 9 to 12 takes a tenth less time.
@@ -484,13 +485,11 @@ def search_bytes(
     codes: Codes,
     queries: F32,
     keys: F32,
-    k: int,
-    low: int,
-    start: int,
-    stop: int,
     scores: F32,
     indices: I64,
     failed: Bools,
+    start: int,
+    stop: int,
 ) -> tuple[int, int]:
     """Search for the rows ``start`` to ``stop``; count leaves multiplied and candidates scored.
 
@@ -498,6 +497,7 @@ def search_bytes(
     """
     dim = keys.shape[1]
     quads = (dim + 3) // 4
+    k = scores.shape[1]
     block, memory = candidates.new_block(BLOCK, dim, k)
     signed = np.zeros(BLOCK * quads * 4, np.int8)
     halves = np.empty(BLOCK, np.int32)
@@ -505,7 +505,6 @@ def search_bytes(
     reals = np.zeros(5 * BLOCK + 3)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
-    by_length = codes.sorted_keys
     visited = 0
     scored = 0
     # Whole leaves: lanes without a key also have a sum.
@@ -538,13 +537,8 @@ def search_bytes(
             slack=pointer(reals[4 * BLOCK :]),
             band=pointer(reals[5 * BLOCK :]),
         )
-        candidates.begin(block, queries, first, count, by_length.scale, by_length.longest)
+        candidates.begin(block, queries, first, count, codes.sorted_keys)
         _begin(coded, pointer(signed), count, codes)
-        # Missing queries in the last tile of four pass nothing.
-        for i in range(count, (count + 3) & ~3):
-            block.filled[i] = 0
-            block.floor[i] = OUT
-            block.limit[i] = OUT
 
         if warm:
             for i in range(0, count, 4):
@@ -563,13 +557,7 @@ def search_bytes(
             failed[first + i] = block.floor[i] == OUT
             if block.floor[i] != OUT:
                 to = (first + i) * k
-                candidates.write_best(block, i, coded.number, low, to_scores, to_indices, to)
+                candidates.write_best(block, i, coded.number, to_scores, to_indices, to)
 
-    lanes.hold(memory)
-    lanes.hold(signed)
-    lanes.hold(halves)
-    lanes.hold(wholes)
-    lanes.hold(reals)
-    lanes.hold(products)
-    lanes.hold(errors)
+    lanes.hold((memory, signed, halves, wholes, reals, products, errors))
     return visited, scored

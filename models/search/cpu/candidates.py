@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import carray  # type: ignore[attr-defined] # exported, not declared
 
-from kmip_data.arrays import F32, Bools
+from kmip_data.arrays import F32
 from kmip_data.models.search.cpu import lanes
 from kmip_data.models.search.cpu.lanes import (
     Pointer,
@@ -28,6 +28,7 @@ from kmip_data.models.search.cpu.lanes import (
     splat,
     store,
 )
+from kmip_data.models.search.cpu.sorted_keys import ByLength
 from kmip_data.runtime.threads import njit_nogil
 
 LAST = 0xFFFFFFFF
@@ -100,49 +101,6 @@ def kth_largest(
             high = middle
             reach_high = reach
     return unordered(low), unordered(high), reach_low, reach_high
-
-
-@njit_nogil(error_model="numpy")
-def pack(score: np.float32, row: np.int64) -> np.int64:
-    """Return one integer that orders as (score, lower row first)."""
-    return (ordered(score) << 32) | (LAST - row)
-
-
-@njit_nogil(error_model="numpy")
-def write_sorted(
-    packed: Pointer,
-    count: int,
-    k: int,
-    low: int,
-    scores: Pointer,
-    indices: Pointer,
-    to: int,
-) -> None:
-    """Write the k ≤ ``count`` best of ``count`` packed results, best first, from ``to`` on.
-
-    The int64 of ``packed`` are distinct, see :func:`pack`; they are overwritten, and so are 8 after
-    ``count``. ``low`` is added to each row.
-    """
-    if count > _LONG:
-        carray(packed, (count,)).sort()
-        for i in range(k):
-            best = packed[count - 1 - i]
-            scores[to + i] = unordered(best >> 32)
-            indices[to + i] = LAST - (best & LAST) + low
-        return
-
-    # The rank of each is the number of better ones: unlike sorting, no branches.
-    store(packed, count, splat(_EMPTY))
-    for i in range(count):
-        value = packed[i]
-        rank = 0
-        limit = splat(value)
-        for j in range(0, count, 8):
-            better = lanes.above(load(packed, j), limit)
-            rank += count_bits(better)
-        if rank < k:
-            scores[to + rank] = unordered(value >> 32)
-            indices[to + rank] = LAST - (value & LAST) + low
 
 
 OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
@@ -239,11 +197,12 @@ def begin(
     queries: F32,
     first: int,
     count: int,
-    scale: float,
-    longest: float,
+    sorted_keys: ByLength,
 ) -> None:
     """Load queries (R, d) from ``first`` on into a block; abandon those that no filter can rank."""
     dim = queries.shape[1]
+    scale = sorted_keys.scale
+    longest = sorted_keys.longest
     for i in range(count):
         total = 0.0
         for c in range(dim):
@@ -259,27 +218,10 @@ def begin(
         block.due[i] = block.k + 1
         # Products lie within ±1: with a slack of 1 or more the filter would exclude almost nothing.
         set_floor(block, i, -OUT if slack < 1 else OUT)
-
-
-@njit_nogil(error_model="numpy", forceinline=True)
-def append(
-    block: Block,
-    i: int,
-    products: Register,
-    hits: int,
-    position: int,
-) -> bool:
-    """Add lanes ``hits`` of 16 products of keys from ``position``; True if :func:`cut` is due."""
-    store(block.line, 0, products)
-    to = i * block.space + block.filled[i]
-    while hits:
-        lane = lanes.lowest_bit(hits)
-        hits &= hits - 1
-        block.near[to] = block.line[lane]
-        block.place[to] = position + lane
-        to += 1
-    block.filled[i] = to - i * block.space
-    return bool(block.filled[i] >= block.due[i])
+    # Missing queries in the last tile of four pass nothing.
+    for i in range(count, (count + 3) & ~3):
+        block.filled[i] = 0
+        set_floor(block, i, OUT)
 
 
 @njit_nogil(error_model="numpy")
@@ -326,7 +268,18 @@ def cut(block: Block, i: int, spare: int) -> None:
 def offer(block: Block, i: int, products: Register, position: int) -> None:
     """Add those of 16 products, of keys from ``position`` on, that reach a query's floor."""
     hits = at_least(products, splat(block.floor[i]))
-    if hits and append(block, i, products, hits, position):
+    if not hits:
+        return
+    store(block.line, 0, products)
+    to = i * block.space + block.filled[i]
+    while hits:
+        lane = lanes.lowest_bit(hits)
+        hits &= hits - 1
+        block.near[to] = block.line[lane]
+        block.place[to] = position + lane
+        to += 1
+    block.filled[i] = to - i * block.space
+    if block.filled[i] >= block.due[i]:
         cut(block, i, block.k // 8)
 
 
@@ -364,42 +317,35 @@ def write_best(
     block: Block,
     i: int,
     number: Pointer,
-    low: int,
     scores: Pointer,
     indices: Pointer,
     to: int,
 ) -> None:
-    """Write the k best of the scored candidates of a query, from ``to`` on."""
+    """Write the k best of the scored candidates of a query, best first, from ``to`` on."""
+    # 1. One integer each, which orders as (score, lower row first).
     base = i * block.space
-    n = block.filled[i]
-    for j in range(n):
+    count = block.filled[i]
+    packed = block.packed
+    for j in range(count):
         row = np.int64(number[block.place[base + j]])
-        block.packed[j] = pack(block.near[base + j], row)
-    write_sorted(block.packed, n, block.k, low, scores, indices, to)
+        packed[j] = (ordered(block.near[base + j]) << 32) | (LAST - row)
+    if count > _LONG:
+        carray(packed, (count,)).sort()
+        for j in range(block.k):
+            best = packed[count - 1 - j]
+            scores[to + j] = unordered(best >> 32)
+            indices[to + j] = LAST - (best & LAST)
+        return
 
-
-@njit_nogil(error_model="numpy")
-def finish(
-    block: Block,
-    count: int,
-    number: Pointer,
-    queries: F32,
-    keys: F32,
-    first: int,
-    low: int,
-    scores: Pointer,
-    indices: Pointer,
-    failed: Bools,
-) -> None:
-    """Rank the candidates of each query by the rule and write the k best, or mark the query as abandoned."""
-    dim = queries.shape[1]
-    query_rows = pointer(queries)
-    key_rows = pointer(keys)
-    for i in range(count):
-        # Drop candidates under the last floor, then score and rank the rest.
-        if block.floor[i] != OUT:
-            cut(block, i, 0)
-        failed[first + i] = block.floor[i] == OUT
-        if block.floor[i] != OUT:
-            score(block, i, 0, number, query_rows, first + i, key_rows, dim)
-            write_best(block, i, number, low, scores, indices, (first + i) * block.k)
+    # 2. The rank of each is the number of better ones: unlike sorting, no branches.
+    store(packed, count, splat(_EMPTY))
+    for j in range(count):
+        value = packed[j]
+        rank = 0
+        limit = splat(value)
+        for other in range(0, count, 8):
+            better = lanes.above(load(packed, other), limit)
+            rank += count_bits(better)
+        if rank < block.k:
+            scores[to + rank] = unordered(value >> 32)
+            indices[to + rank] = LAST - (value & LAST)

@@ -8,6 +8,7 @@ results.
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -53,18 +54,18 @@ def group_rows(rows: F32, pieces: I64) -> Groups:
     groups = Groups(pieces, before, counts, members, starts)
     bits = rows.view(np.int32)
     factors = _factors(rows.shape[2])
-    for_ranges(lambda start, stop: _group(bits, factors, groups, start, stop), len(pieces))
+    for_ranges(partial(_group, bits, factors, groups), len(pieces))
     return groups
 
 
 def first_rows(rows: F32, groups: Groups) -> F32:
     """Return the first row of each group, (1, U, d), piece after piece."""
-    ptr = groups.ptr
-    distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
-    for_ranges(
-        lambda start, stop: _gather(rows, groups, ptr, distinct, start, stop), len(groups.pieces)
-    )
-    return distinct
+    distinct = []
+    for piece, (head, first, _) in enumerate(groups.pieces):
+        offset = groups.before[piece]
+        starts = groups.starts[offset + piece :][: groups.counts[piece]]
+        distinct.append(rows[head, first + groups.members[offset + starts]])
+    return np.concatenate(distinct)[None]
 
 
 def expand(
@@ -80,23 +81,18 @@ def expand(
     Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of
     keys; the results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
     """
-    key_ptr = key_groups.ptr
-    query_ptr = query_groups.ptr
-    for_ranges(
-        lambda start, stop: _expand(
-            distinct_scores[0],
-            distinct_indices[0],
-            query_groups,
-            key_groups,
-            query_ptr,
-            key_ptr,
-            start,
-            stop,
-            scores,
-            indices,
-        ),
-        len(query_groups.pieces),
+    work = partial(
+        _expand,
+        distinct_scores[0],
+        distinct_indices[0],
+        query_groups,
+        key_groups,
+        query_groups.ptr,
+        key_groups.ptr,
+        scores,
+        indices,
     )
+    for_ranges(work, len(query_groups.pieces))
 
 
 @njit_nogil(error_model="numpy")
@@ -177,25 +173,6 @@ def _group(
 
 
 @njit_nogil(error_model="numpy")
-def _gather(
-    rows: F32,
-    groups: Groups,
-    ptr: I64,
-    distinct: F32,
-    start: int,
-    stop: int,
-) -> None:
-    for piece in range(start, stop):
-        head = groups.pieces[piece, 0]
-        first = groups.pieces[piece, 1]
-        offset = groups.before[piece]
-        for group in range(groups.counts[piece]):
-            row = first + groups.members[offset + groups.starts[offset + piece + group]]
-            for c in range(rows.shape[2]):
-                distinct[0, ptr[piece] + group, c] = rows[head, row, c]
-
-
-@njit_nogil(error_model="numpy")
 def _expand(
     distinct_scores: F32,
     distinct_indices: I64,
@@ -203,10 +180,10 @@ def _expand(
     key_groups: Groups,
     query_ptr: I64,
     key_ptr: I64,
-    start: int,
-    stop: int,
     scores: F32,
     indices: I64,
+    start: int,
+    stop: int,
 ) -> None:
     k = scores.shape[2]
     tied = np.empty(k * k, np.int64)

@@ -285,14 +285,13 @@ def _finish(
 def search_rows(
     queries: F32,
     keys: F32,
+    scores: F32,
+    indices: I64,
     query_ptr: I64,
     key_ptr: I64,
     row_graph: I64,
-    k: int,
     start: int,
     stop: int,
-    scores: F32,
-    indices: I64,
 ) -> None:
     """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
 
@@ -303,6 +302,7 @@ def search_rows(
     """
     # 1. Allocate for all graphs of the range: the larger k, the fewer tiles of queries.
     dim = queries.shape[2]
+    k = scores.shape[2]
     most = LEAST
     while most < k:
         most *= 2
@@ -348,8 +348,4 @@ def search_rows(
         _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
         query += rows
 
-    lanes.hold(blocks)
-    lanes.hold(wides)
-    lanes.hold(bests)
-    lanes.hold(freshes)
-    lanes.hold(counts)
+    lanes.hold((blocks, wides, bests, freshes, counts))

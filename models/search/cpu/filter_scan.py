@@ -6,13 +6,14 @@ threshold, the query is done.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import F32, F64, I32, I64, Bools
+from kmip_data.arrays import F32, I32, I64, Bools
 from kmip_data.models.search.cpu import candidates, lanes
-from kmip_data.models.search.cpu.candidates import OUT, Block, offer, set_floor
+from kmip_data.models.search.cpu.candidates import OUT, Block, offer
 from kmip_data.models.search.cpu.lanes import Pointer, load, multiply_add, pointer, splat
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import for_ranges, njit_nogil
@@ -26,42 +27,32 @@ class Points(NamedTuple):
 
     points: F32  #: (leaves, d, 16) flat: shifted and scaled keys, NaN behind the last
     number: I32  #: (M,) row of each key in its graph
-    reach: F32  #: see :attr:`ByLength.reach`
-    scale: float  #: a shifted key has at most this length
-    longest: float  #: length of the longest unshifted key
+    sorted_keys: ByLength
 
 
 def pack(keys: F32, sorted_keys: ByLength) -> Points:
     """Shift and scale (M, d) keys."""
     count, dim = keys.shape
     points = np.full(-(-count // LEAF) * dim * LEAF, np.nan, np.float32)
-    order = sorted_keys.order
-    centre = sorted_keys.centre
-    factor = sorted_keys.factor
-    for_ranges(
-        lambda start, stop: _pack(keys, order, centre, factor, points, start, stop),
-        count,
-        grain=10_000,
-    )
-    number = order.astype(np.int32)
-    return Points(points, number, sorted_keys.reach, sorted_keys.scale, sorted_keys.longest)
+    for_ranges(partial(_pack, keys, sorted_keys, points), count, grain=10_000)
+    return Points(points, sorted_keys.order.astype(np.int32), sorted_keys)
 
 
 @njit_nogil(error_model="numpy")
 def _pack(
     keys: F32,
-    order: I64,
-    centre: F64,
-    factor: float,
+    sorted_keys: ByLength,
     points: F32,
     start: int,
     stop: int,
 ) -> None:
     dim = keys.shape[1]
+    order = sorted_keys.order
+    centre = sorted_keys.centre
     for i in range(start, stop):
         to = i // LEAF * dim * LEAF + i % LEAF
         for c in range(dim):
-            points[to + c * LEAF] = (keys[order[i], c] - centre[c]) * factor
+            points[to + c * LEAF] = (keys[order[i], c] - centre[c]) * sorted_keys.factor
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -94,52 +85,56 @@ def search_flat(
     packed: Points,
     queries: F32,
     keys: F32,
-    k: int,
-    low: int,
-    start: int,
-    stop: int,
     scores: F32,
     indices: I64,
     failed: Bools,
+    start: int,
+    stop: int,
 ) -> int:
     """Search for rows ``start`` to ``stop`` of a graph's queries; count multiplied leaves.
 
-    ``packed`` are the graph's M > k keys (M, d), of which ``low`` is the first among those of the
-    head. Queries are (R, d). Scores and indices (R, k) are written for those rows, except where the
-    filter fails to separate keys: there ``failed`` (R,) is set.
+    ``packed`` are the graph's M > k keys (M, d). Queries are (R, d). Scores and indices (R, k) are
+    written for those rows, except where the filter fails to separate keys: there ``failed`` (R,) is
+    set.
     """
     dim = keys.shape[1]
+    k = scores.shape[1]
     visited = 0
-    leaves = len(packed.reach)
+    reach = packed.sorted_keys.reach
+    leaves = len(reach)
     block, memory = candidates.new_block(BLOCK, dim, k)
     points = pointer(packed.points)
     number = pointer(packed.number)
+    query_rows = pointer(queries)
+    key_rows = pointer(keys)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
     step = max(1, _NEAR // (16 * dim))  # leaves
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        candidates.begin(block, queries, first, count, packed.scale, packed.longest)
-        # Missing queries in the last tile of four pass nothing.
-        for i in range(count, (count + 3) & ~3):
-            block.filled[i] = 0
-            set_floor(block, i, OUT)
+        candidates.begin(block, queries, first, count, packed.sorted_keys)
 
         # 8192 numbers of keys stay in the L1 cache while all queries of the block pass over them.
         # Keys get shorter: from some position on none can pass.
         for leaf in range(0, leaves, step):
             last = min(leaf + step, leaves)
             for i in range(0, count, 4):
-                if packed.reach[leaf] < candidates.least_limit(block, i):
+                if reach[leaf] < candidates.least_limit(block, i):
                     continue
                 visited += min(4, count - i) * (last - leaf)
                 for near in range(leaf, last):
                     _multiply_leaf(points, near, dim, block, i)
 
-        candidates.finish(
-            block, count, number, queries, keys, first, low, to_scores, to_indices, failed
-        )
+        # Drop candidates under the last floor, then score and rank the rest by the rule.
+        for i in range(count):
+            query = first + i
+            if block.floor[i] != OUT:
+                candidates.cut(block, i, 0)
+            failed[query] = block.floor[i] == OUT
+            if block.floor[i] != OUT:
+                candidates.score(block, i, 0, number, query_rows, query, key_rows, dim)
+                candidates.write_best(block, i, number, to_scores, to_indices, query * k)
 
     lanes.hold(memory)
     return visited

@@ -20,17 +20,8 @@ class ByLength(NamedTuple):
     centre: F64  #: (d,) mean of the keys
     scale: float  #: a shifted key has at most this length
     longest: float  #: length of the longest unshifted key
-
-    @property
-    def factor(self) -> float:
-        """Factor that scales the longest key to length 1."""
-        return 1 / self.scale if self.scale else 0.0
-
-    @property
-    def reach(self) -> F32:
-        """Bound on the scaled lengths of each 16 keys and all later ones, (M / 16,)."""
-        first = self.length[self.order[::LEAF]] * self.factor
-        return (first * (1 + 1e-6)).astype(np.float32)  # 1e-6: more than the rounding
+    factor: float  #: scales the longest shifted key to length 1
+    reach: F32  #: (M / 16,) bound on the scaled lengths of each 16 keys and all later ones
 
 
 def by_length(keys: F32) -> ByLength:
@@ -39,7 +30,10 @@ def by_length(keys: F32) -> ByLength:
     length = np.empty(len(keys))
     longest = _measure(keys, centre, length)
     order = np.argsort(-length)
-    return ByLength(order, length, centre, float(length[order[0]]), longest)
+    scale = float(length[order[0]])
+    factor = 1 / scale if scale else 0.0
+    reach = length[order[::LEAF]] * factor * (1 + 1e-6)  # more than the rounding
+    return ByLength(order, length, centre, scale, longest, factor, reach.astype(np.float32))
 
 
 @njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")

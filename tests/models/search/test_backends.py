@@ -380,7 +380,7 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     assert (codes.error * 0.999 < largest).all()
     assert (largest <= codes.error).all()
     lengths = np.linalg.norm(scaled, axis=1)
-    assert (lengths <= np.repeat(codes.reach, 16)[:6000]).all()
+    assert (lengths <= np.repeat(codes.sorted_keys.reach, 16)[:6000]).all()
 
     # 2. The search finds what the rule finds; without the bound it does not.
     force(monkeypatch, "bytes")
