@@ -83,7 +83,7 @@ class SANHead(nn.Module):
         layers: int,
         activation: Activation = "relu",
         pooling: str = "mean",
-        **_unread: Any,
+        **_unread: object,
     ) -> None:
         super().__init__()
         widths = [dim // 2**number for number in range(layers)]

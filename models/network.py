@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import logging
@@ -100,30 +101,29 @@ class GPSLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        e: Any,
-        batch: GraphBatch | Any,
-        *carried: Any,
-    ) -> tuple[Any, ...]:
+        e: Tensor | None,
+        batch: object,
+        *carried: object,
+    ) -> tuple[object, ...]:
         """Update nodes (N, d), edge features and the state that attention carries.
 
         ``batch`` may be one of PyTorch Geometric's, too.
         """
-        if not isinstance(batch, GraphBatch):
-            batch = read_batch(batch)
+        graphs = batch if isinstance(batch, GraphBatch) else read_batch(batch)
         dropout = self.dropout.p if self.dropout.training else 0.0
         # 1. Message passing.
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
-            local, e = self.local(x, e, batch)
+            local, e = self.local(x, e, graphs)
             added = x[: len(local)] if self.add_local_input else None
-            h = normed(self.norm_local, local, added, batch)
+            h = normed(self.norm_local, local, added, graphs)
 
         # 2. Attention on the same input, normalised and added to the first branch.
         if self.attention is not None and self.norm_global is not None:
-            attended = self.attention(x, batch, *carried)
+            attended = self.attention(x, graphs, *carried)
             if carried:
                 attended, *carried = attended
-            h = normed(self.norm_global, x, attended, batch, before=dropout, residual=h)
+            h = normed(self.norm_global, x, attended, graphs, before=dropout, residual=h)
         assert h is not None
         if not self.feed_forward:
             return h, e, *carried
@@ -132,7 +132,7 @@ class GPSLayer(nn.Module):
         hidden = self.activation(self.linear_in(h))
         hidden = dropout_rows(hidden, dropout)
         feed = self.linear_out(hidden)
-        return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
+        return normed(self.norm_out, h, feed, graphs, before=dropout), e, *carried
 
 
 #: Contexts of both passes of a checkpoint; the second reuses the searches of the first.
@@ -147,7 +147,7 @@ def recomputed(
     x: Tensor,
     e: Tensor | None,
     batch: GraphBatch,
-    *carried: Any,
+    *carried: object,
 ) -> Any:
     """Apply ``layer(x, e, batch, *carried)`` with activation checkpointing, bitwise equal to without.
 
@@ -158,7 +158,7 @@ def recomputed(
     copies = {name: buffer.clone() for name, buffer in layer.named_buffers()}
     passes = itertools.count()
 
-    def run(x: Tensor, e: Tensor | None, *given: Any) -> Any:
+    def run(x: Tensor, e: Tensor | None, *given: object) -> object:
         buffers = copies if next(passes) else {}
         return functional_call(layer, buffers, (x, e, batch, *given))
 
@@ -252,7 +252,7 @@ class GPSNetwork(nn.Module):
         for block in self.input:
             x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None
-        carried: Sequence[Any] = () if self.begin is None else self.begin(e, graphs)
+        carried: Sequence[object] = () if self.begin is None else self.begin(e, graphs)
         for number, layer in enumerate(self.layers):
             part = graphs
             if self.is_local:
@@ -347,20 +347,12 @@ def fit_hidden_dim(
         with torch.device("meta"):
             return count_parameters(_network(candidate(dim), **sizes))
 
-    # The count grows with the width.
-    best = NARROWEST
-    low = NARROWEST
-    high = WIDEST
-    while low <= high:
-        middle = (low + high) // 2
-        if count(middle) <= budget:
-            best = middle
-            low = middle + 1
-        else:
-            high = middle - 1
-    if best == NARROWEST and (least := count(best)) > budget:
+    widths = range(NARROWEST, WIDEST + 1)
+    fitting = bisect.bisect_right(widths, budget, key=count)  # the count grows with the width
+    if not fitting:
+        least = count(NARROWEST)
         log.warning("the narrowest network has %d parameters: over the budget of %d", least, budget)
-    return candidate(best)
+    return candidate(widths[max(0, fitting - 1)])
 
 
 def build_model(

@@ -7,7 +7,7 @@ range counts the rows of all heads, one head after another.
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -38,9 +38,7 @@ def forward(
     weights = np.empty(indices.shape, values.dtype)
     factor = values.dtype.type(scale)
 
-    def work(start: int, stop: int) -> None:
-        _forward(values, scores, indices, keep, factor, start, stop, weights, out)
-
+    work = partial(_forward, values, scores, indices, keep, factor, weights, out)
     for_ranges(work, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     return out, weights
 
@@ -69,13 +67,11 @@ def backward(
     grad_keys = np.zeros(keys.shape, keys.dtype)
     grad_values = np.zeros(values.shape, keys.dtype)
 
-    def of_queries(start: int, stop: int) -> None:
-        results = grad_scores, grad_queries
-        _backward_queries(grad, keys, values, indices, weights, keep, factor, start, stop, *results)
-
-    def of_keys(start: int, stop: int) -> None:
-        results = grad_scores, grad_keys, grad_values
-        _backward_keys(grad, queries, indices, weights, keep, start, stop, *results)
+    chosen = (indices, weights, keep)
+    of_queries = partial(
+        _backward_queries, grad, keys, values, *chosen, factor, grad_scores, grad_queries
+    )
+    of_keys = partial(_backward_keys, grad, queries, *chosen, grad_scores, grad_keys, grad_values)
 
     for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     if k == 1:
@@ -95,11 +91,11 @@ def _forward(
     scores: Array,
     indices: Array,
     keep: Array,
-    scale: Any,
-    start: int,
-    stop: int,
+    scale: float,
     weights: Array,
     out: Array,
+    start: int,
+    stop: int,
 ) -> None:
     _, rows, k = indices.shape
     nothing = scale * 0
@@ -138,11 +134,11 @@ def _backward_queries(
     indices: Array,
     weights: Array,
     keep: Array,
-    scale: Any,
-    start: int,
-    stop: int,
+    scale: float,
     grad_scores: Array,
     grad_queries: Array,
+    start: int,
+    stop: int,
 ) -> None:
     _, rows, k = indices.shape
     nothing = scale * 0
@@ -177,11 +173,11 @@ def _backward_keys(
     indices: Array,
     weights: Array,
     keep: Array,
-    start: int,
-    stop: int,
     grad_scores: Array,
     grad_keys: Array,
     grad_values: Array,
+    start: int,
+    stop: int,
 ) -> None:
     _, rows, k = indices.shape
     many = grad_keys.shape[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -291,26 +291,34 @@ class KMIPAttention(nn.Module):
         ptr = _pointers_of(x, ptr, batch)
         if isinstance(ptr, GraphBatch):
             ptr = ptr.ptr
-        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
 
         # 2. Keys: the nodes; with legacy padding, also zero rows behind those of each graph.
         rows = x
+        key_ptr: Ptr = ptr
         if self.legacy_padding:
-            rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"])
-            options["repeat_first_key"] = True
+            rows, key_ptr = _pad_to_longest(x, ptr)
 
-        options["dropout"] = self.dropout if self.training else 0.0
         k = self.k
         if self.training and self.training_k is not None:
             k = self.training_k
 
         # 3. Search and attend.
         queries, keys, values = self.project(x, rows)
-        attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
+        attended = attend_to_best(
+            queries,
+            keys,
+            values,
+            k,
+            query_ptr=ptr,
+            key_ptr=key_ptr,
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+            repeat_first_key=self.legacy_padding,
+        )
         joined_heads = attended.out.transpose(0, 1).flatten(1)
         return self.output(joined_heads)  # type: ignore[no-any-return]
 
-    def _padded(self, x: Tensor, mask: Any) -> Tensor:
+    def _padded(self, x: Tensor, mask: Pointers) -> Tensor:
         """Attend within padded graphs (G, W, dim); return zeros for padding."""
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)

@@ -8,7 +8,8 @@ elsewhere.
 # ruff: noqa: ARG001 -- the functions of an operator share one signature
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -79,7 +80,7 @@ def _(
     values: Tensor,
     _scores: Tensor,
     indices: Tensor,
-    *_: Any,
+    *_: object,
 ) -> tuple[Tensor, Tensor]:
     out = values.new_empty((*indices.shape[:2], values.shape[2]))
     return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
@@ -112,7 +113,7 @@ def _(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    *_: Any,
+    *_: object,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
         queries.new_empty(queries.shape),
@@ -132,7 +133,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.kept_scale = kept_scale
 
 
-def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, grad: Tensor, _: object) -> tuple[Tensor | None, ...]:
     *saved, keep = ctx.saved_tensors
     grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
     return *grads, None, None, None, None, None  # gradients of scores, indices and options
@@ -141,14 +142,14 @@ def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
 attend.register_autograd(_differentiate, setup_context=_save)
 
 
-def _refuse_second_derivative(*_: Any) -> Any:
+def _refuse_second_derivative(*_: object) -> NoReturn:
     raise UsageError(
         "k-MIP attention has no second derivative by a backward pass (create_graph=True)",
         next="use torch.func.grad, vjp or jvp, or differentiate the softmax over topk_inner_product's pairs",
     )
 
 
-def _refuse_vmap(*_: Any) -> Any:
+def _refuse_vmap(*_: object) -> NoReturn:
     raise UsageError(
         "torch.func.vmap cannot run k-MIP attention",
         next="put the batch into the rows of one tensor (heads, rows, d) and pass ptr, or into the heads",
@@ -193,7 +194,7 @@ def _run(
     return map(torch.from_numpy, outputs)
 
 
-def kernels_for(values: Tensor, k: int = 1) -> Any:
+def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
     """Return the module whose ``forward`` and ``backward`` attend to k such values on another device.
 
     Triton's kernels in float32 where they run, else torch operations.
@@ -214,7 +215,7 @@ def _compiled(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> object:
     """Return a contiguous NumPy view; a missing mask has size 0."""
     if value is None:  # an empty mask keeps the signature of the compiled code
         value = torch.empty((0, 0, 0), dtype=torch.bool)

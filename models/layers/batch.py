@@ -264,7 +264,7 @@ _SIGNED = (torch.int32, torch.int64)
 
 
 def _whole_numbers(
-    values: Any,
+    values: object,
     name: str,
     rows: int,
     dtypes: tuple[torch.dtype, ...] = _SIGNED,

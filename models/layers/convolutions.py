@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,16 @@ NORMED: dict[str, type[nn.Module]] = {
     "gnn-plus": BatchNorm,
     "layer-norm": nn.LayerNorm,
 }
+
+
+class Options(TypedDict, total=False):
+    """Options of every convolution."""
+
+    dropout: float
+    stack: Stack
+    activation: Activation
+    inputs: int | None
+    linear_residual: bool
 
 
 class Convolution(nn.Module):
@@ -60,6 +70,7 @@ class Convolution(nn.Module):
         self.stack = stack
         self.activation = activation
         self.biased = stack != "graphgym"
+        self.bias: nn.Parameter | None = None
         self.norm = NORMED[stack](dim) if stack in NORMED else None
         self.skip = Linear(self.inputs, dim) if linear_residual else None
 
@@ -68,12 +79,14 @@ class Convolution(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, inputs) to (N, dim); the edge features ``e`` are returned unchanged."""
         h = self.convolve(x, e, batch)
+        if self.bias is not None:
+            h = h + self.bias
         if self.skip is not None:
             h = h + self.skip(x[: len(h)])
         return self.after(h, batch), e
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, inputs) to (N, dim), from the neighbours."""
+        """(N, inputs) to (N, dim), from the neighbours; without the bias."""
         raise NotImplementedError
 
     def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
@@ -95,7 +108,7 @@ class Convolution(nn.Module):
 class MLP(Convolution):
     """W x + b, without neighbours."""
 
-    def __init__(self, dim: int, **options: Any) -> None:
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=self.biased)
 
@@ -113,11 +126,12 @@ class GCN(Convolution):
 
     narrows = True
 
-    def __init__(self, dim: int, **options: Any) -> None:
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
-        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
+        if self.biased:
+            self.bias = nn.Parameter(torch.zeros(dim))
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
@@ -130,8 +144,7 @@ class GCN(Convolution):
         h: Tensor = scale * self.lin(x)
         sums = neighbor_sum(adjacency, h)
         rows = len(sums)
-        h = scale[:rows] * (sums + loop[:rows] * h[:rows])
-        return h if self.bias is None else h + self.bias
+        return scale[:rows] * (sums + loop[:rows] * h[:rows])
 
 
 class SAGE(Convolution):
@@ -143,7 +156,7 @@ class SAGE(Convolution):
 
     narrows = True
 
-    def __init__(self, dim: int, *, self_loops: bool = False, **options: Any) -> None:
+    def __init__(self, dim: int, *, self_loops: bool = False, **options: Unpack[Options]) -> None:
         super().__init__(dim, **options)
         self.self_loops = self_loops
         self.lin = Linear(self.inputs, dim, bias=False)
@@ -172,13 +185,14 @@ class GAT(Convolution):
     softmax over j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
     """
 
-    def __init__(self, dim: int, *, bias: bool = True, **options: Any) -> None:
+    def __init__(self, dim: int, *, bias: bool = True, **options: Unpack[Options]) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.att_src = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
         self.att_dst = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
-        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased and bias else None
+        if self.biased and bias:
+            self.bias = nn.Parameter(torch.zeros(dim))
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
@@ -202,8 +216,7 @@ class GAT(Convolution):
 
         # 3. The weighted mean of the sources.
         sums = neighbor_sum(adjacency, h, weight.reshape(-1)) + loop_weight * h
-        out: Tensor = sums / total
-        return out if self.bias is None else out + self.bias
+        return sums / total  # type: ignore[no-any-return]
 
 
 def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
@@ -228,15 +241,15 @@ class GCNE(Convolution):
     and without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
     """
 
-    def __init__(self, dim: int, **options: Any) -> None:
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
-        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
+        if self.biased:
+            self.bias = nn.Parameter(torch.zeros(dim))
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
-        sums = relu_sum(self.lin(x), e, batch.edges)
-        return sums if self.bias is None else sums + self.bias
+        return relu_sum(self.lin(x), e, batch.edges)
 
 
 class GINE(Convolution):
@@ -249,7 +262,7 @@ class GINE(Convolution):
     :class:`~kmip_data.models.layers.gated_gcn.GatedGCN` are.
     """
 
-    def __init__(self, dim: int, *, by_distance: bool = False, **options: Any) -> None:
+    def __init__(self, dim: int, *, by_distance: bool = False, **options: Unpack[Options]) -> None:
         super().__init__(dim, **options)
         self.lin_in = Linear(dim, dim)
         self.lin_out = Linear(dim, dim)

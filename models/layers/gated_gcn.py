@@ -8,7 +8,7 @@ the same seed; torch operations drop others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,10 @@ from kmip_data.models.layers.norms import BatchNorm, activated, normed
 
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
+
+
+#: Function of compiled or fused passes: see :func:`.cpu.gated_edges.gated_edges`.
+Passes = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 class GatedGCN(nn.Module):
@@ -100,12 +104,12 @@ class GatedGCN(nn.Module):
 
     def _by_passes(
         self,
-        fast: Callable[..., Any],
+        fast: Passes,
         batch: GraphBatch,
         x: Tensor,
         e: Tensor,
         dropout: float,
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, Tensor]:
         """As :meth:`_by_operators`, in compiled or fused passes."""
         # The product of one vector for all edges is added to that of the targets.
         shared = _is_shared(e, batch.edges)
@@ -144,7 +148,7 @@ class GatedGCN(nn.Module):
         return quotient, new
 
 
-def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Callable[..., Any] | None:
+def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Passes | None:
     """Return the fast form of this device where it computes the layer; None: torch operations.
 
     On a CPU it takes neighbour tables in float32, whose training steps take 1.35 × the time without

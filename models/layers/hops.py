@@ -8,7 +8,6 @@ tenth of the nodes and the third a hundredth.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -16,8 +15,8 @@ from kmip_data.models.layers.batch import GraphBatch
 
 
 def within(
-    x: Tensor, e: Any, batch: GraphBatch, hops: int, *, targets_only: bool = False
-) -> tuple[Tensor, Any, GraphBatch]:
+    x: Tensor, e: Tensor | None, batch: GraphBatch, hops: int, *, targets_only: bool = False
+) -> tuple[Tensor, Tensor | None, GraphBatch]:
     """Return rows of the nodes within ``hops`` of the seeds, and the edges into all but the last of these.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, distributed, nn
@@ -100,14 +100,14 @@ def _sum_of_processes(x: Tensor) -> Tensor:
 
 class _SumOfProcesses(torch.autograd.Function):
     @staticmethod
-    def forward(_: Any, x: Tensor) -> Tensor:
+    def forward(_: object, x: Tensor) -> Tensor:
         total = x.clone()
         distributed.all_reduce(total)
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(_: Any, grad: Tensor) -> Tensor:
+    def backward(_: object, grad: Tensor) -> Tensor:
         total = grad.clone()
         distributed.all_reduce(total)
         return total

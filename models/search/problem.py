@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -192,7 +191,7 @@ def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResource
 
 def strided(
     name: str,
-    value: Any,
+    value: object,
     expected: str = "a torch.Tensor",
     *,
     meta: bool = False,

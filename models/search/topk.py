@@ -19,7 +19,8 @@ import functools
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,7 +117,7 @@ def _(
     queries: Tensor,
     keys: Tensor,
     k: int,
-    *_: Any,
+    *_: object,
 ) -> tuple[Tensor, Tensor]:
     from torch.fx.experimental.symbolic_shapes import guard_or_true  # asked by the compiler alone
 
@@ -183,13 +184,13 @@ class BackendStatus(NamedTuple):
 _left_out: dict[tuple[str, str], str] = {}
 
 
-def _why_not(module: Any, device_type: str) -> str | None:
+def _why_not(module: ModuleType, device_type: str) -> str | None:
     """Return why ``auto`` skips a backend on such devices, if it does."""
     return _left_out.get((module.NAME, device_type)) or module.unusable(device_type)
 
 
 @functools.cache
-def all_backends() -> dict[str, Any]:
+def all_backends() -> dict[str, ModuleType]:
     """Modules of all backends by name."""
     return {module.NAME: module for module in modules_in(backends)}
 
@@ -211,7 +212,7 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     return rows
 
 
-def get_backend(name: str) -> Any:
+def get_backend(name: str) -> ModuleType:
     """Return a backend by name; raise ``UsageError`` with the nearest name if there is none."""
     if not isinstance(name, str) or name not in all_backends():
         raise unknown_name(
@@ -220,10 +221,8 @@ def get_backend(name: str) -> Any:
     return all_backends()[name]
 
 
-def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> Any:
+def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> ModuleType:
     """Return a backend by name; raise ``UsageError`` if it does not support the device or the problem."""
-    if name == "auto":
-        return None
     module = get_backend(name)
     reason = module.unusable(device_type) or (module.refuses(problem) if problem else None)
     if reason:
@@ -240,7 +239,7 @@ def _warn(name: str, reasons: str) -> None:
     log.warning("search backend %s%s", name, reasons)
 
 
-def choose(problem: SearchProblem, name: str = "auto") -> Any:
+def choose(problem: SearchProblem, name: str = "auto") -> ModuleType:
     """Return the backend for this problem: the requested one, else the best that supports it.
 
     Raises ``UsageError`` if the requested backend does not exist or does not support this problem.

@@ -6,8 +6,6 @@ for the GPU.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
@@ -27,7 +25,7 @@ _CHANNELS = 16  # most channels
 _GATHERED = 2048  # most gathered numbers
 _PAIRS = 16  # pairs added in parallel before the reduction
 # Products and sums are not contracted, so the interpreter and the GPU agree.
-_OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
+_OPTIONS = {"enable_fp_fusion": False}
 
 
 def forward(
@@ -180,7 +178,7 @@ def _by_key(
     )
 
 
-def _tile(k: int, width: int) -> dict[str, Any]:
+def _tile(k: int, width: int) -> dict[str, int]:
     """Compile-time sizes of a program for k keys per query and ``width`` channels per key."""
     # A program keeps rows · slots · channels gathered numbers in registers, at most _GATHERED. The
     # softmax needs all slots at once; then come channels, and rows take the rest.
@@ -190,7 +188,7 @@ def _tile(k: int, width: int) -> dict[str, Any]:
     return {"BQ": rows, "BK": slots, "BC": channels, "num_warps": 4, **_OPTIONS}
 
 
-def _segment_sizes(width: int) -> dict[str, Any]:
+def _segment_sizes(width: int) -> dict[str, int]:
     """Compile-time sizes of the sums over pairs, of rows of at most ``width`` channels."""
     channels = min(32, triton.next_power_of_2(width))
     return {"SEGMENT": SEGMENT, "BP": _PAIRS, "BC": channels, "num_warps": 1, **_OPTIONS}

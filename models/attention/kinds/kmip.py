@@ -57,7 +57,8 @@ class KMIPPart(MultiHead):
         """Require a search backend that runs on the device."""
         from kmip_data.models.search.topk import check_backend
 
-        check_backend(self.search, device)
+        if self.search != "auto":
+            check_backend(self.search, device)
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""

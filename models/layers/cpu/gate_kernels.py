@@ -203,8 +203,6 @@ Dropout = tuple[int, int, float]
 
 @njit_nogil()
 def gate(
-    start: int,
-    stop: int,
     d: int,
     edges: Table,
     nodes: Several,
@@ -212,6 +210,8 @@ def gate(
     add: bool,
     statistics: bool,
     results: Several,
+    start: int,
+    stop: int,
 ) -> None:
     """Gate each edge, and average the messages at the target.
 
@@ -269,14 +269,14 @@ def gate(
 
 @njit_nogil()
 def update(
-    start: int,
-    stop: int,
     d: int,
     pre: F32,
     norm: F32,
     dropout: Dropout,
     old: F32,
     new: F32,
+    start: int,
+    stop: int,
 ) -> None:
     """New features of the edges ``start`` to ``stop``: ``old`` + dropout(relu(factor · z + shift)).
 
@@ -304,8 +304,6 @@ def update(
 
 @njit_nogil()
 def sum_gradients(
-    start: int,
-    stop: int,
     d: int,
     k: int,
     pre: F32,
@@ -313,6 +311,8 @@ def sum_gradients(
     norm: F32,
     dropout: Dropout,
     results: Several,
+    start: int,
+    stop: int,
 ) -> None:
     """For the edges of each node, Σ g and Σ g · (z − mean), where g is the gradient of the norm's output.
 

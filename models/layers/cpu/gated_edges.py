@@ -9,6 +9,7 @@ matrix product.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,8 @@ class _GatedEdges(torch.autograd.Function):
         by_batch = norm is not None and norm.uses_batch(count)
         quotients, divisors, sums, squares = (torch.empty(nodes, d) for _ in range(4))
         edges.parts  # noqa: B018 -- checks the edges
-        gate_arguments = (
+        gate = partial(
+            gate_kernels.gate,
             d,
             _entries(edges),
             _flat(at_target, at_source, message),
@@ -126,10 +128,6 @@ class _GatedEdges(torch.autograd.Function):
             by_batch,
             _flat(quotients, divisors, sums, squares),
         )
-
-        def gate(start: int, stop: int) -> None:
-            gate_kernels.gate(start, stop, *gate_arguments)
-
         for_ranges(gate, nodes, grain=GRAIN)
         ctx.options = options
         ctx.by_batch = by_batch
@@ -142,7 +140,8 @@ class _GatedEdges(torch.autograd.Function):
         statistics = _statistics(sums, squares, edges.neighbor.shape[1]) if by_batch else None
         constants, deviation = constants_of(norm, statistics, count)
         new = _new_edges(count, d) if options.differentiable else pre
-        update_arguments = (
+        update = partial(
+            gate_kernels.update,
             d,
             flat(pre),
             flat(constants),
@@ -150,10 +149,6 @@ class _GatedEdges(torch.autograd.Function):
             flat(old),
             flat(new),
         )
-
-        def update(start: int, stop: int) -> None:
-            gate_kernels.update(start, stop, *update_arguments)
-
         for_ranges(update, count, grain=EDGES)
         if options.differentiable:
             ctx.save_for_backward(*saved, constants, deviation)
@@ -240,11 +235,8 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     nodes, k = options.edges.neighbor.shape
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
-    arguments = k, flat(pre), flat(grad), flat(norm), options.dropout, _flat(*sums)
-
-    def work(start: int, stop: int) -> None:
-        gate_kernels.sum_gradients(start, stop, d, *arguments)
-
+    operands = (flat(pre), flat(grad), flat(norm))
+    work = partial(gate_kernels.sum_gradients, d, k, *operands, options.dropout, _flat(*sums))
     for_ranges(work, nodes, grain=GRAIN)
     return sums.sum(1, dtype=torch.float64)
 

@@ -15,13 +15,11 @@ shift.
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 #: Options of every kernel.
-OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": True}
+OPTIONS: dict[str, int] = {"num_warps": 4, "enable_fp_fusion": True}
 
 
 def channels_of_a_tile(d: int) -> int:

@@ -99,7 +99,7 @@ class _Entries:
         return cls(batch, 0, count, (count, -1), (bags.start, bags.node, bags.edge))
 
 
-def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
+def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, int]:
     """Options of kernels over entries by target; k = 0: a list."""
     elements, unrolled = shape
     block = channels_of_a_tile(d)

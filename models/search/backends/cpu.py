@@ -90,9 +90,15 @@ class _Graphs(NamedTuple):
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     result = problem.new_result()
-    operands = (problem.queries, problem.keys, *result)
-    arrays = [tensor.numpy() for tensor in operands]
-    graphs = _Graphs(*arrays, problem.query_rows, problem.key_rows)
+    scores, indices = result
+    graphs = _Graphs(
+        problem.queries.numpy(),
+        problem.keys.numpy(),
+        scores.numpy(),
+        indices.numpy(),
+        problem.query_rows,
+        problem.key_rows,
+    )
     repeated = _search_distinct(graphs)
     _search_graphs(graphs.chosen(~repeated))
     return result

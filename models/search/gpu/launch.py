@@ -94,7 +94,7 @@ class Device:
         self.processors = int(properties.multi_processor_count)
         self._index = index
         self._target = f"sm_{properties.major}{properties.minor}"
-        self._kernels: dict[Program, dict[str, Any]] = {}
+        self._kernels: dict[Program, dict[str, object]] = {}
         self._modules: dict[Program, Any] = {}
 
     def launch(
@@ -122,7 +122,7 @@ class Device:
             if error != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"CUDA driver: {error.name} from search kernel {name}")
 
-    def _load(self, program: Program, name: str) -> Any:
+    def _load(self, program: Program, name: str) -> object:
         from cuda.bindings import driver
         from cuda.core import Device as CudaDevice
         from cuda.core import ObjectCode
@@ -193,7 +193,7 @@ def compile_program(
     program: Program,
     target: str,
     log: IO[str] | None = None,
-    **options: Any,
+    **options: object,
 ) -> bytes:
     """Compile to machine code by NVRTC, which needs no GPU.
 
