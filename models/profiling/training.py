@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch_geometric.data import Data
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.context import float32_products
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.profiling.breakdown import StageClock
 from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -50,7 +52,7 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     clock = StageClock(loop.device)
     graphs = list[int]()
 
-    def timed(batch: object, *given: object, **moment: bool) -> object:
+    def timed(batch: Data, *given: object, **moment: bool) -> Learned:
         learned = learn(batch, *given, **moment)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)
