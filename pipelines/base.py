@@ -6,6 +6,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
@@ -221,14 +222,16 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``.
 
-        The module of the family does it, by ``write_sample``.
+        ``write_sample`` does it, in the family's module ``sample`` if there is one, else in its own.
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
-        module = importlib.import_module(_module(self.manifest))
-        module.write_sample(folder, self.manifest, limit, seed)
+        name = _module(self.manifest)
+        if find_spec(f"{name}.sample"):
+            name += ".sample"
+        importlib.import_module(name).write_sample(folder, self.manifest, limit, seed)
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters completed from the files, if a recipe reads some."""

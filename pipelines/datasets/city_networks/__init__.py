@@ -17,7 +17,6 @@ from kmip_data.arrays import F32, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
-from kmip_data.pipelines.datasets.city_networks.sample import write_sample as write_sample
 from kmip_data.pipelines.formats.tensors import read_tensor
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.cities import (

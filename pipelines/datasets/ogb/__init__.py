@@ -10,7 +10,6 @@ from __future__ import annotations
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
-from kmip_data.pipelines.datasets.ogb.sample import write_sample as write_sample
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 from kmip_data.pipelines.datasets.ogb.tables import OGBGraphsPipeline, OGBNodesPipeline
 

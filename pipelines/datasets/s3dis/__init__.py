@@ -32,7 +32,6 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.pipelines.datasets.s3dis.sample import write_sample as write_sample
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.shared.records import rows_inside

@@ -7,24 +7,21 @@ deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import PCG64, Generator
 from pydantic import Field, field_validator
 
-from kmip_data.arrays import F32, F64
+from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import Manifest, read_shipped, unknown_name
+from kmip_data.manifest import read_shipped, unknown_name
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -41,7 +38,6 @@ from kmip_data.pipelines.shared.records import (
     split_by_lists,
     units_by_size,
 )
-from kmip_data.pipelines.shared.sample_files import deal, part_sizes, write_lines
 from kmip_data.pipelines.short import columns_of
 
 #: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
@@ -258,155 +254,3 @@ def read_shape(
             f"{category.first} to {category.last}."
         )
     return points
-
-
-# --- Sample ---------------------------------------------------------------------------------------
-
-# Sample shapes in the layout of ShapeNet-Part with normals: generated, never the real data.
-#
-# A shape is a few boxes, cylinders and ellipsoids, one or more a part, scaled at random; points are
-# drawn on their surfaces with the surface's normal and written as upstream writes them: ``x y z nx ny
-# nz label`` with six decimals. The published set has 500 to 3,000 points per shape and 72 / 11 / 17 %
-# of the shapes in its train, val and test lists.
-
-DEFAULT_SHAPES = 48
-
-Piece = tuple[str, int, F64, F64]  #: kind, part, centre, size
-
-
-def shapes() -> dict[str, list[Piece]]:
-    """Return the pieces of each category: those of ``manifests/tables/shapes.toml``, mirrored."""
-    pieces_of: dict[str, list[Piece]] = {}
-    for category, pieces in read_shipped("tables", "shapes").items():
-        for kind, part, centre, size, *mirrored in pieces:
-            axes = "".join(mirrored)
-            choices = [(-1, 1) if axis in axes else (1,) for axis in "xyz"]
-            # A mirrored piece, such as a wing, stands on both sides of an axis.
-            for signs in itertools.product(*choices):
-                piece = kind, part, np.array(signs) * np.array(centre), np.array(size)
-                pieces_of.setdefault(category, []).append(piece)
-    return pieces_of
-
-
-def write_sample(
-    folder: Path,
-    manifest: Manifest,
-    limit: int | None,
-    seed: int,
-) -> None:
-    """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``."""
-    total = DEFAULT_SHAPES if limit is None else limit
-    for category in CATEGORIES:
-        (folder / category.synset).mkdir(parents=True, exist_ok=True)
-    (folder / "train_test_split").mkdir(exist_ok=True)
-    lines = [f"{category.name}\t{category.synset}" for category in CATEGORIES]
-    write_lines(folder / "synsetoffset2category.txt", lines)
-
-    pieces = shapes()
-    paths = []
-    row_format = "%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n"
-    # Each shape draws from its number, so that a larger sample begins with the smaller one.
-    for number in range(total):
-        category = CATEGORIES[number % len(CATEGORIES)]
-        rng = Generator(PCG64([seed, number]))
-        path = f"{category.synset}/{rng.bytes(16).hex()}"
-        points = _shape(pieces[category.name], category.first, rng)
-        numbers = tuple(points.ravel().tolist())
-        text = (row_format * len(points)) % numbers
-        (folder / f"{path}.txt").write_bytes(text.encode())
-        paths.append(path)
-
-    order = Generator(PCG64([seed, total, 1])).permutation(total)
-    for part, rows in deal(order, part_sizes(total, manifest.expected.splits["upstream"])).items():
-        listed = [f"shape_data/{paths[i]}" for i in rows]
-        (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
-
-
-def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
-    """Draw one shape: (N, 7) of x, y, z, normal x, y, z, label."""
-    scale = rng.uniform(0.8, 1.2, 3)
-    jittered = []
-    areas = []
-    for kind, part, centre, size in pieces:
-        # The whole shape is scaled, and each piece a little on its own.
-        jitter = rng.uniform(0.85, 1.15, 3)
-        sides = size * scale * jitter
-        dx, dy, dz = sides
-        jittered.append((kind, part, centre * scale, sides))
-        areas.append(2 * (dx * dy + dy * dz + dx * dz))
-
-    # Small parts get some points more than their share, so that every label has examples.
-    total = int(rng.integers(2_000, 3_001))
-    share = np.array(areas) / np.sum(areas)
-    by_area = (share * total).astype(int)
-    counts = np.maximum(by_area, 40).tolist()
-    blocks = []
-    for (kind, part, centre, size), count in zip(jittered, counts, strict=True):
-        position, normal = _surface(kind, size, count, rng)
-        label = np.full((count, 1), float(first_label + part))
-        blocks.append(np.concatenate([centre + position, normal, label], axis=1))
-    points = np.concatenate(blocks)
-    return points[rng.permutation(len(points))]
-
-
-def _surface(
-    kind: str,
-    size: F64,
-    count: int,
-    rng: Generator,
-) -> tuple[F64, F64]:
-    """Return points (count, 3) on the surface of a piece around the origin, and unit normals."""
-    half = size / 2
-    # Drawn on a ball, cube or cylinder of radius 1; stretching divides the normal by the sides.
-    if kind == "ball":
-        unit = rng.normal(size=(count, 3))
-        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-        normal = unit / half
-    elif kind == "box":
-        unit, normal = _box_surface(half, count, rng)
-    else:
-        unit, normal = _tube_surface(half, "xyz".index(kind[-1]), count, rng)
-    return unit * half, normal / np.linalg.norm(normal, axis=1, keepdims=True)
-
-
-def _box_surface(half: F64, count: int, rng: Generator) -> tuple[F64, F64]:
-    """Return points on a cube of side 2, as many a face as its area in the box asks, and normals."""
-    x, y, z = half
-    faces = np.repeat([y * z, x * z, x * y], 2)
-    face = rng.choice(6, size=count, p=faces / faces.sum())
-    side = face % 2 * 2.0 - 1.0
-    rows = np.arange(count)
-
-    unit = rng.uniform(-1, 1, (count, 3))
-    normal = np.zeros((count, 3))
-    unit[rows, face // 2] = side
-    normal[rows, face // 2] = side
-    return unit, normal
-
-
-def _tube_surface(
-    half: F64,
-    axis: int,
-    count: int,
-    rng: Generator,
-) -> tuple[F64, F64]:
-    """Return points on a cylinder of radius 1 and height 2 along ``axis``, and normals."""
-    round_axes = [i for i in range(3) if i != axis]
-    angle = rng.uniform(0, 2 * np.pi, count)
-    ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    caps = rng.random(count) < 0.2
-    ends = rng.choice([-1.0, 1.0], count)
-    heights = rng.uniform(-1, 1, count)
-    # A fifth of the points lie on the two caps, evenly over their area.
-    radius = np.where(caps, np.sqrt(rng.random(count)), 1.0)
-
-    unit = np.empty((count, 3))
-    unit[:, axis] = np.where(caps, ends, heights)
-    unit[:, round_axes] = ring * radius[:, None]
-
-    # Normals of the caps point along the axis, those of the side away from it.
-    outwards = ring / half[round_axes]
-    normal = np.zeros((count, 3))
-    normal[:, round_axes] = np.where(caps[:, None], 0.0, outwards)
-    normal[:, axis] = np.where(caps, unit[:, axis], 0.0)
-    return unit, normal

@@ -1,0 +1,87 @@
+"""A generated city in the layout of GraphLand: never real data, as the name of each column says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from kmip_data.format.splits import PARTS
+from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
+from kmip_data.pipelines.shared.sample_files import write_lines
+
+DEFAULT_STREETS = 2_000
+INFO = """\
+# SAMPLE: generated, not the real data
+dataset_name: sample
+task: regression
+numerical_features_names:
+- sample_length
+- sample_limit
+- sample_paved
+fraction_features_names:
+- sample_paved
+categorical_features_names:
+- sample_bus
+- sample_surface
+target_name: sample_speed
+"""
+SPLITS = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
+MISSING = 0.03  #: share of values that are not known
+
+
+def write_sample(
+    folder: Path,
+    _: object,
+    limit: int | None,
+    seed: int,
+) -> None:
+    """Write the tables of a road-like graph into ``folder``.
+
+    ``limit`` is the number of streets, from 30.
+
+    The speed depends on a street's limit and surface, and on the lengths of its neighbours.
+    """
+    import pandas as pd
+
+    n = max(30, limit or DEFAULT_STREETS)
+    rng = Generator(PCG64(seed))
+    _, streets = bent_grid(n, rng)
+    both_ways = rng.random(streets.shape[1]) < 0.3
+    edges = np.concatenate([streets, streets[::-1, both_ways]], axis=1)
+
+    length = rng.lognormal(4, 0.7, n)
+    allowed = rng.choice([20, 30, 50, 80], n)
+    surface = rng.integers(1, 5, n)
+    degree = np.maximum(np.bincount(edges[0], minlength=n), 1)
+    around = np.bincount(edges[0], length[edges[1]], n) / degree
+    noise = rng.normal(0, 2, n)
+    # A target that can be learned from features and neighbours.
+    speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + noise
+    paved = rng.beta(2, 2, n)
+    for column in (length, paved, speed):
+        column[rng.random(n) < MISSING] = np.nan
+    bus = rng.integers(0, 2, n)
+
+    write_lines(folder / "info.yaml", INFO.splitlines())
+    tables = {
+        "features": {
+            "sample_length": length,
+            "sample_limit": allowed,
+            "sample_paved": paved,
+            "sample_bus": bus,
+            "sample_surface": surface,
+        },
+        "targets": {"sample_speed": speed},
+    }
+    for rule, (train, val) in SPLITS.items():
+        # Draws below the fraction of train are train, below that of both val.
+        draw = rng.permutation(n) / n
+        part = (draw >= train).astype(int) + (draw >= train + val)
+        tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
+    for name, table in tables.items():
+        path = folder / f"{name}.csv"
+        pd.DataFrame(table).to_csv(path, index_label="node_id", float_format="%.6g")
+    ends = pd.DataFrame(edges.T, columns=["source", "target"])
+    ends.to_csv(folder / "edgelist.csv", index=False)
