@@ -8,7 +8,6 @@ results.
 from __future__ import annotations
 
 import functools
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,18 +53,16 @@ def group_rows(rows: F32, pieces: I64) -> Groups:
     groups = Groups(pieces, before, counts, members, starts)
     bits = rows.view(np.int32)
     factors = _factors(rows.shape[2])
-    for_ranges(partial(_group, bits, factors, groups), len(pieces))
+    for_ranges(functools.partial(_group, bits, factors, groups), len(pieces))
     return groups
 
 
 def first_rows(rows: F32, groups: Groups) -> F32:
     """Return the first row of each group, (1, U, d), piece after piece."""
-    distinct = []
-    for piece, (head, first, _) in enumerate(groups.pieces):
-        offset = groups.before[piece]
-        starts = groups.starts[offset + piece :][: groups.counts[piece]]
-        distinct.append(rows[head, first + groups.members[offset + starts]])
-    return np.concatenate(distinct)[None]
+    ptr = groups.ptr
+    distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
+    for_ranges(functools.partial(_gather, rows, groups, ptr, distinct), len(groups.pieces))
+    return distinct
 
 
 def expand(
@@ -81,7 +78,7 @@ def expand(
     Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of
     keys; the results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
     """
-    work = partial(
+    work = functools.partial(
         _expand,
         distinct_scores[0],
         distinct_indices[0],
@@ -170,6 +167,25 @@ def _group(
             groups.members[offset + starts[number[i]]] = i
         starts[count] = size
         groups.counts[piece] = count
+
+
+@njit_nogil(error_model="numpy")
+def _gather(
+    rows: F32,
+    groups: Groups,
+    ptr: I64,
+    distinct: F32,
+    start: int,
+    stop: int,
+) -> None:
+    for piece in range(start, stop):
+        head = groups.pieces[piece, 0]
+        first = groups.pieces[piece, 1]
+        offset = groups.before[piece]
+        for group in range(groups.counts[piece]):
+            row = first + groups.members[offset + groups.starts[offset + piece + group]]
+            for c in range(rows.shape[2]):
+                distinct[0, ptr[piece] + group, c] = rows[head, row, c]
 
 
 @njit_nogil(error_model="numpy")
