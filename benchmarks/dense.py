@@ -29,7 +29,7 @@ def _row(count: int, dim: int, repeats: int) -> Row:
     generator = torch.Generator().manual_seed(0)
     keys = torch.randn(2, count, dim, generator=generator)
     queries = torch.randn(2, QUERIES, dim, generator=generator)
-    problem = check_problem(queries, keys, 10, None, None, None)
+    problem = check_problem(queries, keys, 10)
     unproved = []
 
     def counted(few: Tensor, all_keys: Tensor, wanted: int) -> Tensor:

@@ -87,7 +87,7 @@ def command(home: Home, *words: str) -> str:
 def counts(name: str, home: Home) -> str:
     """Compare graphs, mean nodes and edges, and parts of the build with the published ones."""
     expected = load_manifest(name).expected
-    build = find_build(home, name)
+    build = find_build(home, name, {})
     if build is None:
         raise CheckFailed(f"There is no build of {name}.")
     graphs, nodes, edges = (
@@ -107,7 +107,7 @@ def verify(name: str, home: Home) -> str:
     """Verify the build, against published digests where there are some of it."""
     from kmip_data.builds.verify import published_builds
 
-    build = find_build(home, name)
+    build = find_build(home, name, {})
     if build is not None and build.card.key in published_builds():
         return command(home, "verify", name, "--published")
     return f"{command(home, 'verify', name)}; no digests of this build are published"
