@@ -175,7 +175,8 @@ def named_build(
         raise unknown_name("dataset or build folder", dataset, sorted(known))
 
     unusual = {name: value for name, value in parameters.items() if value != defaults.get(name)}
-    options = as_options(unusual) + (" --sample" if sample else "")
+    options = f"{as_options(unusual)} --sample" if sample else as_options(unusual)
+    options = options.strip()
 
     command = own_command(builds, dataset)
     if dataset in dataset_names():

@@ -51,6 +51,7 @@ def test_errors_read_well_and_name_what_can_be_done(home, make_build, tmp_path):
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
         ("verify", "s3dis"): f"next: name {made.path.name} instead; or",
+        ("verify", "s3dis", "--sample"): "or kmip-data build s3dis --sample",
     }  # fmt: skip
     check_each(lambda case: check_in(cases[case], refused(*case)), cases)
     assert file.read_text() == "mine"
