@@ -66,7 +66,7 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
         return Device("cpu", "cpu", "requested" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
-            f"{counted(devices, 'GPU')} cannot be had: PyTorch {torch.__version__} sees {count}.",
+            f"PyTorch {torch.__version__} sees {counted(count, 'GPU')}, and the run needs {devices}.",
             next="kmip-data doctor, or --device cpu",
         )
     reason = "requested" if wanted == "cuda" else "PyTorch sees it"

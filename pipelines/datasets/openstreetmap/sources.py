@@ -234,6 +234,6 @@ def _fault_of(response: Response) -> str:
 
 def _unavailable(place: str, dataset: str, fault: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"The streets of {place} cannot be had from OpenStreetMap: {fault}.",
+        f"OpenStreetMap gave no streets of {place}: {fault}.",
         next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )
