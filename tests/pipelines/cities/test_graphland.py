@@ -22,8 +22,8 @@ from kmip_data.pipelines.datasets.graphland import (
     PIPELINE,
     GraphLandParams,
     to_normal,
-    write_sample,
 )
+from kmip_data.pipelines.datasets.graphland.sample import write_sample
 from kmip_data.pipelines.engine.encode import repair_build
 
 STREETS = 1_500  #: more than there are quantiles
