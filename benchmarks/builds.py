@@ -183,7 +183,8 @@ def write_pickles(raw: Path, graphs: int) -> None:
     """Write pictures of published size as upstream's pickles."""
     import numpy as np
 
-    from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS, make_picture
+    from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
+    from kmip_data.pipelines.datasets.superpixel_graphs.sample import make_picture
     from kmip_data.pipelines.shared.sample_files import write_pickled_list
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))

@@ -6,7 +6,6 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
@@ -222,16 +221,14 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``.
 
-        ``write_sample`` does it, in the family's module ``sample`` if there is one, else in its own.
+        The module ``sample`` in the family's folder does it, by ``write_sample``.
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
-        name = _module(self.manifest)
-        if find_spec(f"{name}.sample"):
-            name += ".sample"
-        importlib.import_module(name).write_sample(folder, self.manifest, limit, seed)
+        generator = importlib.import_module(f"{_module(self.manifest)}.sample")
+        generator.write_sample(folder, self.manifest, limit, seed)
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters completed from the files, if a recipe reads some."""

@@ -25,7 +25,6 @@ PIPELINE = '''"""QM9: small molecules, each a line of one file."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -75,6 +74,21 @@ class QM9(Pipeline[Params, SplitParams]):
 
 
 PIPELINE = QM9
+'''
+CLASS = '''
+
+class QM9(BuiltDataset):
+    """QM9."""
+
+    dataset_name = "qm9"
+'''
+SAMPLE = '''"""Sample of QM9: generated chains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
 
 
 def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
@@ -85,13 +99,6 @@ def write_sample(folder: Path, _: object, limit: int | None, seed: int) -> None:
             charges = rng.choice([1, 6, 7, 8], rng.integers(3, 9))
             part = ("train", "train", "val", "test")[number % 4]
             file.write(f"{part} {charges.sum() / 10} {' '.join(map(str, charges))}\\n")
-'''
-CLASS = '''
-
-class QM9(BuiltDataset):
-    """QM9."""
-
-    dataset_name = "qm9"
 '''
 MANIFEST = """
 name = "qm9"
@@ -217,6 +224,7 @@ ENCODING = Waves
 TRIALS: dict[str, dict[str, str]] = {
     "a dataset (QM9)": {
         "pipelines/datasets/qm9/__init__.py": PIPELINE,
+        "pipelines/datasets/qm9/sample.py": SAMPLE,
         "manifests/datasets/qm9/dataset.toml": MANIFEST,
         "manifests/datasets/qm9/gps-kmip.toml": PRESET,
         "kmip_data/datasets/synthetic.py": CLASS,

@@ -8,14 +8,11 @@ over the rows used. Facts and deviations: ``docs/datasets/pcqm-contact.md``, ``d
 
 from __future__ import annotations
 
-import itertools
-import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.random import PCG64, Generator
 from pydantic import Field
 
 from kmip_data.arrays import I64
@@ -30,7 +27,6 @@ from kmip_data.pipelines.shared.molecules import (
     RefusedSmilesError,
     featurise,
 )
-from kmip_data.pipelines.shared.sample_files import deal, gzipped, lines_bytes, write_archive
 
 TABLE = "pcqm4m-contact.tsv.gz"
 LISTS = {
@@ -142,80 +138,3 @@ def _contacts(mol: Any) -> I64:
         if len(atoms) != 2:
             raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")
     return np.array([ends[number] for number in sorted(ends)], np.int64).reshape(-1, 2)
-
-
-# --- Sample ---------------------------------------------------------------------------------------
-
-# Sample molecules in the layout of PCQM-Contact: generated, never the real data.
-#
-# A molecule is a chain with side groups, all hydrogens written out. Instead of the distances of a
-# conformer, chance decides which pairs of atoms at least five bonds apart touch; hydrogens do so more
-# often.
-
-DEFAULT_MOLECULES = 96
-VALENCE = {"C": 4, "N": 3, "O": 2}
-
-
-def write_sample(
-    folder: Path,
-    _: object,
-    limit: int | None,
-    seed: int,
-) -> None:
-    """Write the table, of which every sixth row is used, and both split files."""
-    count = limit or DEFAULT_MOLECULES
-    rng = Generator(PCG64(seed))
-    lines = ["\tcxsmiles"]
-    sizes: list[int] = []
-    while len(sizes) < count:
-        text, atoms, contacts = _molecule(rng)
-        lines.append(f"{len(lines) - 1}\t{text}")
-        # One row in six is used, and of these the ones with contacts.
-        for _ in range(EVERY - 1):
-            lines.append(f"{len(lines) - 1}\t[H][H]")
-        if contacts:
-            sizes.append(atoms)
-    (folder / TABLE).write_bytes(gzipped(lines_bytes(lines)))
-
-    by_size = np.argsort(sizes, kind="stable")
-    held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth
-    parts = {"train": count - 2 * held, "val": held, "test": held}
-    by_size[parts["train"] :] = rng.permutation(by_size[parts["train"] :])
-    for rule, order in (("shuffle", rng.permutation(count)), ("num-atoms", by_size)):
-        lists = {part: rows.astype(np.int64) for part, rows in deal(order, parts).items()}
-        write_archive(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
-
-
-def _molecule(rng: Generator) -> tuple[str, int, int]:
-    """Make one molecule: its extended SMILES, number of atoms, number of contacts."""
-    elements = [*rng.choice(["C", "C", "C", "N", "O"], size=int(rng.integers(5, 13)))]
-    elements[0] = elements[-1] = "C"
-    depth = []  # position in the chain of each atom, in the order of the text
-    hydrogen = []
-    words = []
-    for position, element in enumerate(elements):
-        neighbours = 1 if position in {0, len(elements) - 1} else 2
-        open_ends = VALENCE[str(element)] - neighbours
-        words.append(f"[{element}]" + "([H])" * open_ends)
-        depth += [position] * (1 + open_ends)
-        hydrogen += [False] + [True] * open_ends
-
-    contacts: dict[int, list[str]] = {}
-    number = 0
-    for i, j in itertools.combinations(range(len(depth)), 2):
-        if depth[j] - depth[i] < 5:
-            continue
-        chance = 0.06 if hydrogen[i] and hydrogen[j] else 0.01
-        if rng.random() < chance:
-            contacts.setdefault(i, []).append(str(number))
-            contacts.setdefault(j, []).append(str(number))
-            number += 1
-
-    # A semicolon is written as RDKit writes it.
-    properties = []
-    for atom, numbers in sorted(contacts.items()):
-        properties.append(f"{atom}.contact.{'&#59;'.join(numbers)}")
-    extension = ""
-    if properties:
-        extension = f" |atomProp:{':'.join(properties)}|"
-    return "".join(words) + extension, len(depth), number

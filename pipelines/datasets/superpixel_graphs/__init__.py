@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64, Array
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
-from kmip_data.graphs.splits import meta_labels, order_before_draw, stratified_draw
+from kmip_data.graphs.splits import order_before_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Params, Prepared
 from kmip_data.pipelines.formats.pickles import Value, stream_list
@@ -32,9 +30,7 @@ from kmip_data.pipelines.formats.tensors import (
     mapped,
     read_torch_file,
 )
-from kmip_data.pipelines.shared.edges import both_ways
 from kmip_data.pipelines.shared.records import in_order
-from kmip_data.pipelines.shared.sample_files import write_pickled_list
 from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
@@ -153,127 +149,3 @@ def _cut(path: Path, name: str, array: Value, ends: Value, axis: int) -> Iterato
     raise DamagedInput(
         f"{path.name}: {name} is no array of all graphs with slices that rise to its end."
     )
-
-
-# --- Sample ---------------------------------------------------------------------------------------
-
-# Sample superpixel graphs in the layout of PascalVOC-SP and COCO-SP: generated, never the real data.
-#
-# A picture has one or two things in front of a background; it is cut into the cells of a jittered
-# grid, which are described and joined as upstream describes and joins superpixels. What a thing is
-# decides its colour.
-
-DEFAULT_PICTURES = 90
-SIZES = (500, 375)  #: columns and rows of a picture in pixels
-_VOC_CLASSES = 21
-
-Picture = tuple[NDArray[np.float16], F32, I64, I64]
-
-
-def write_sample(
-    folder: Path,
-    manifest: Manifest,
-    limit: int | None,
-    seed: int,
-) -> None:
-    """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
-
-    The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
-    """
-    count = limit or DEFAULT_PICTURES
-    coco = manifest.file == "coco-sp"
-    rng = Generator(PCG64(seed))
-    ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
-    pictures = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
-    held = 2 * count // 5
-    pool = pictures[count - held :]
-    val_size = held - held // 2
-    if coco:
-        val = np.arange(val_size)
-        test = np.arange(val_size, held)
-    else:
-        classes = np.zeros((held, len(ids)), np.int64)
-        for row, (*_, y) in enumerate(pool):
-            classes[row] = np.bincount(y, minlength=len(ids))
-        val, test = stratified_draw(meta_labels(classes, 0), val_size)
-
-    # Labels are those of the raw file: ids of COCO in one byte, classes of Pascal VOC in four.
-    parts = {
-        "train": pictures[: count - held],
-        "val": [pool[i] for i in val],
-        "test": [pool[i] for i in test],
-    }
-    dtype = np.uint8 if coco else np.int32
-    for name, chosen in parts.items():
-        graphs = ((x, attr, edges, ids[y].astype(dtype)) for x, attr, edges, y in chosen)
-        write_pickled_list(folder / f"{name}.pickle", graphs)
-
-
-def make_picture(
-    number: int,
-    classes: int,
-    rng: Generator,
-    *,
-    side: tuple[int, int],
-) -> Picture:
-    """Return features, edge features, edges and classes of one picture.
-
-    Picture number 1 is a single superpixel.
-
-    ``side`` is the least and the largest number of cells along a side of the grid.
-    """
-    columns = 1
-    rows = 1
-    if number != 1:
-        columns, rows = rng.integers(*side, 2, endpoint=True).tolist()
-    cells = np.column_stack(np.divmod(np.arange(rows * columns), columns))
-    shift = rng.uniform(-0.2, 0.2, cells.shape)
-    height_width = np.array(SIZES[::-1])
-    # Centres in pixels, off the middle of their cell by up to a fifth of it.
-    centre = (cells + 0.5 + shift) * height_width / (rows, columns)
-
-    # Things are discs; the number of the picture is the class of the first, so that all occur.
-    y = np.zeros(len(cells), np.int64)
-    for thing in range(1 + int(rng.random() < 0.3)):
-        kind = number if thing == 0 else int(rng.integers(classes))
-        middle = rng.uniform(0.3, 0.7, 2) * SIZES[::-1]
-        distance = np.linalg.norm((centre - middle) / SIZES[::-1], axis=1)
-        radius = rng.uniform(0.15, 0.3)
-        y[distance < radius] = kind % (classes - 1) + 1
-
-    hue = 2 * np.pi * y[:, None] / classes + np.array([0.0, 2.1, 4.2])
-    colour = 0.35 * np.cos(hue) * (y > 0)[:, None]  # the background is grey
-    noise = rng.normal(0, 0.05, hue.shape)
-    mean = np.clip(0.5 + colour + noise, 0, 1)
-    spread = rng.uniform(0.01, 0.1, mean.shape)
-    brightest = np.clip(mean + 3 * spread, 0, 1)
-    darkest = np.clip(mean - 3 * spread, 0, 1)
-    x = np.hstack([mean, spread, brightest, darkest, centre])
-
-    single = len(cells) == 1
-    # A single superpixel has an edge to itself, without features.
-    edges = np.zeros((2, 1), np.int64) if single else _grid_edges(rows, columns)
-    difference = mean[edges[0]] - mean[edges[1]]
-    strength = np.linalg.norm(difference, axis=1) / 4
-    # Both directions of a pair have one length: that of the smaller end.
-    lengths = rng.integers(1, 60, len(cells))
-    length = lengths[edges.min(axis=0)]
-    attr = np.stack([strength, length], axis=1) * (not single)
-    return x.astype(np.float16), attr.astype(np.float32), edges, y
-
-
-def _grid_edges(rows: int, columns: int) -> I64:
-    """Cells that touch, also at a corner from the upper left.
-
-    Both directions are listed, by source and target.
-    """
-    number = np.arange(rows * columns).reshape(rows, columns)
-    pairs = [
-        (number[:, :-1], number[:, 1:]),
-        (number[:-1], number[1:]),
-        (number[:-1, :-1], number[1:, 1:]),
-    ]
-    sides = [np.stack([first.reshape(-1), second.reshape(-1)]) for first, second in pairs]
-    both = both_ways(np.concatenate(sides, axis=1))
-    order = np.lexsort(both[::-1])
-    return both[:, order]

@@ -1,0 +1,101 @@
+"""A generated graph in the raw layout of Planetoid: never the real data.
+
+Pickles have the globals and opcodes that Python 2 and scipy 0.1x wrote.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.shared.sample_files import write_lines
+
+LEAST = 1_700  #: the public split takes 1,500 nodes besides those that train
+WORDS = 12  #: of a node; half of them its class decides
+
+
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
+    """Write the eight files; ``limit`` is the number of nodes, from 1,700."""
+    n = max(LEAST, limit or 0)
+    (width,) = manifest.layout.columns["node/x"].shape
+    classes = manifest.layout.columns["node/y"].classes or 2
+    rng = np.random.Generator(np.random.PCG64(seed))
+    label = np.arange(n) % classes
+    tested = rng.permutation(np.arange(n - 1_000, n))
+    train = 20 * classes
+
+    x = np.zeros((n, width), np.float32)
+    for node in range(n):
+        own = rng.choice(width // classes, WORDS // 2, replace=False) * classes + label[node]
+        x[node, [*own, *rng.integers(0, width, WORDS // 2)]] = 1
+    y = np.eye(classes, dtype=np.int32)[label]
+
+    # Most links join a class; each is in the lists of both ends, as published.
+    neighbors: list[list[int]] = [[] for _ in range(n)]
+    for first, second in rng.integers(0, n, (6 * n, 2)).tolist():
+        if label[first] == label[second] or rng.random() < 0.1:
+            neighbors[first].append(second)
+            neighbors[second].append(first)
+
+    stem = f"ind.{manifest.name}"
+    for end, rows in (
+        ("x", np.arange(train)),
+        ("allx", np.arange(n - 1_000)),
+        ("tx", tested),
+    ):
+        (folder / f"{stem}.{end}").write_bytes(_sparse(x[rows]))
+        (folder / f"{stem}.{end.replace('x', 'y')}").write_bytes(
+            b"\x80\x02" + _array(y[rows]) + b"."
+        )
+    (folder / f"{stem}.graph").write_bytes(_lists(neighbors))
+    write_lines(folder / f"{stem}.test.index", map(str, tested))
+
+
+def _sparse(dense: Array) -> bytes:
+    rows, columns = dense.nonzero()
+    counts = np.bincount(rows, minlength=len(dense))
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    state = b"}(" + _text("_shape") + b"(" + b"".join(map(_int, dense.shape)) + b"t"
+    for name, array in (
+        ("indptr", ends),
+        ("indices", columns.astype(np.int32)),
+        ("data", dense[rows, columns]),
+    ):
+        state += _text(name) + _array(array)
+    return b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n)\x81" + state + b"ub."
+
+
+def _array(array: Array) -> bytes:
+    made = (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(" + _int(0) + b"t" + _text("b")
+    )
+    dtype = b"cnumpy\ndtype\n(" + _text(array.dtype.str[1:]) + _int(0) + _int(1) + b"tR"
+    dtype += b"(" + _int(3) + _text("<") + b"NNN" + _int(-1) * 2 + _int(0) + b"tb"
+    shape = b"(" + b"".join(map(_int, array.shape)) + b"t"
+    data = array.tobytes()
+    values = b"T" + struct.pack("<I", len(data)) + data
+    return made + b"tR(" + _int(1) + shape + dtype + b"\x89" + values + b"tb"
+
+
+def _lists(lists: list[list[int]]) -> bytes:
+    items = b""
+    for number, row in enumerate(lists):
+        items += _int(number) + b"](" + b"".join(map(_int, row)) + b"e"
+    return b"\x80\x02ccollections\ndefaultdict\n(c__builtin__\nlist\ntR(" + items + b"u."
+
+
+def _int(value: int) -> bytes:
+    return b"J" + struct.pack("<i", value)
+
+
+def _text(text: str) -> bytes:
+    return b"U" + bytes([len(text)]) + text.encode("ascii")
