@@ -15,6 +15,7 @@ import urllib3
 from kmip_data import __version__
 from kmip_data.wording import without_controls, without_secrets
 
+MAX_REDIRECTS = 10
 CONNECT = 15.0  #: seconds for a connection to one address
 STALL = 60.0  #: seconds without a byte, or with less than ``RATE``
 RATE = 1024.0  #: bytes per second
@@ -56,6 +57,7 @@ class Session(requests.Session):
         self.headers["User-Agent"] = f"kmip-data/{__version__}"
         # Compressed in transit, the bytes would not be those that are counted and hashed.
         self.headers["Accept-Encoding"] = "identity"
+        self.max_redirects = MAX_REDIRECTS
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """Return where an answer redirects to; refuse addresses that are not as safe."""
@@ -77,7 +79,7 @@ def open_response(
     headers: Mapping[str, str],
     session: Session | None = None,
 ) -> Iterator[requests.Response]:
-    """Request ``url`` and return the answer, of any status, after redirects.
+    """Request ``url`` and return the answer, of any status, after at most ten redirects.
 
     A ``session`` keeps the connection of an answer that is read to its end.
 
@@ -140,6 +142,17 @@ def content_range(response: requests.Response) -> tuple[int, int, int | None] | 
     """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
+
+
+def declared_length(response: requests.Response) -> int | None:
+    """Return the length that the answer declares; ``None`` if it declares none."""
+    text = response.headers.get("Content-Length")
+    if text is None or "chunked" in response.headers.get("Transfer-Encoding", ""):
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise MirrorFailed("declares a length that is not a number of bytes") from error
 
 
 def from_status(response: requests.Response) -> MirrorFailed:

@@ -169,7 +169,7 @@ class _Download:
         self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
     ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
-        total: int | None = response.raw.length_remaining  # that is declared
+        total = http.declared_length(response)
         kind = response.headers.get("Content-Type", "no type").split(";")[0][:60]
         most = self._most(mirror)
         if total is not None and total > most:
