@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -153,7 +154,7 @@ def _run(args: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
-        explained = explain(error)
+        explained = explain(error, args)
         known = explained or _unknown(error)
         code = errors.UNKNOWN_ERROR
         if explained is not None:
@@ -173,7 +174,7 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception) -> errors.KmipDataError | None:
+def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | None:
     """Return ``error`` as one of the classes shown to users, or ``None`` if it is a bug."""
     if isinstance(error, errors.KmipDataError):
         return error
@@ -184,8 +185,10 @@ def explain(error: Exception) -> errors.KmipDataError | None:
         takes_keys = any(param.name == "overrides" for param in context.command.params)
         if isinstance(error, click.NoSuchOption) and takes_keys:
             if key := _key_of(error.option_name):
+                typed = re.search(rf"(?m)^{re.escape(error.option_name)}[=\n](.+)", "\n".join(args))
                 return errors.UsageError(
-                    f"{error.option_name} is not an option but a key.", next=f"--set {key}=VALUE"
+                    f"{error.option_name} is not an option but a key.",
+                    next=f"--set {key}={typed[1] if typed else 'VALUE'}",
                 )
             step += ", or --set KEY=VALUE"
         usage = context.get_usage().removeprefix("Usage: ")
