@@ -66,7 +66,7 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
         return Device("cpu", "cpu", "requested" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
-            f"PyTorch {torch.__version__} sees {counted(count, 'GPU')}, and the run needs {devices}.",
+            f"The run needs {counted(devices, 'GPU')}; PyTorch {torch.__version__} sees {count or 'none'}.",
             next="kmip-data doctor, or --device cpu",
         )
     reason = "requested" if wanted == "cuda" else "PyTorch sees it"

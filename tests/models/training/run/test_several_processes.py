@@ -395,6 +395,7 @@ def test_the_backend_follows_from_the_device(
         monkeypatch.setenv(name, value)
     chosen: list[Any] = []
     monkeypatch.setattr(distributed, "init_process_group", chosen.append)
+    monkeypatch.setattr(machine.atexit, "register", lambda leave: None)  # no group to leave
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     device = machine.join(config, kind)
