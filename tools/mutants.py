@@ -167,7 +167,8 @@ def probes(path: Path, line: int, modules: list[Path]) -> Iterator[tuple[Path, i
         if module == path or imports.search(module.read_text("utf-8")):
             for function in python_functions(module):
                 second = function.body[:2][-1]  # behind a docstring
-                yield module, first_line(second)
+                if first_line(second) > function.lineno:  # not "def f(): ..."
+                    yield module, first_line(second)
 
 
 def reach(chosen: list[tuple[Path, ast.expr, ast.expr]], log: Path, words: list[str]) -> int:
