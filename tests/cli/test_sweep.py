@@ -90,7 +90,7 @@ def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
 
 
 def test_what_is_wrong_is_named_before_anything_runs(home, plan):
-    """Other misspelt names: test_misspelt.py."""
+    """Other misspelled names: test_misspelled.py."""
     message = refused("sweep", plan, "--submit", "slurm", "--gpus", "0,1")
     assert "--gpus is for runs on this machine" in message
     assert "Did you mean 'clouds'" in refused("sweep", plan, "--dataset", "clowds")

@@ -204,7 +204,7 @@ def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
     message = refused("x", code=errors.UNKNOWN_ERROR)
     assert "ZeroDivisionError: by zero" in message
     path = Path(next(word for word in message.split() if word.endswith(".txt")))
-    assert "test_endings.py" in path.read_text("utf-8")
+    assert "test_exit_codes.py" in path.read_text("utf-8")
     path.unlink()
 
 
