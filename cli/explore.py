@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 RECORDS = 8  #: in a page
-MOST_EDGES = 1_000_000  #: of all records of a page but the first
+MAX_EDGES = 1_000_000  #: of all records of a page but the first
 
 
 @click.command(cls=DatasetCommand)
@@ -124,7 +124,7 @@ def command(
                 _, other_answer = ask(opened, split=where, position=position)
             other = _record(build, dataset, position, other_answer, home)
             edges += other.header["streets"]["count"]
-            if edges > MOST_EDGES:
+            if edges > MAX_EDGES:
                 break
             graphs.append((other, other_answer))
     page = output or default_output(folder / PAGE, force=force)

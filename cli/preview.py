@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
 SHOWN = 3  #: records drawn by default
-MOST = 16  #: records in one picture
+MAX_RECORDS = 16  #: records in one picture
 #: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
 #: and 10⁷.
 NODE_BYTES = 500
@@ -105,7 +105,7 @@ def view_of(
     """
     from kmip_data.drawing.maps import (
         ATTRIBUTION,
-        MOST_POINTS,
+        MAX_POINTS,
         city_layers,
         draw_map,
         read_city_map,
@@ -123,7 +123,7 @@ def view_of(
                 "A city is one graph, drawn whole.", next="leave out --records and --split"
             )
         nodes = card.counts["nodes"]
-        need = nodes * NODE_BYTES + min(nodes, MOST_POINTS) * DRAWN_BYTES
+        need = nodes * NODE_BYTES + min(nodes, MAX_POINTS) * DRAWN_BYTES
         require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
         city = read_city_map(build)
         layers = city_layers(city)
@@ -162,7 +162,7 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
     """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread.
 
     Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than
-    :data:`MOST`.
+    :data:`MAX_RECORDS`.
     """
     if text is None:
         # The middle of each third: neighbours in a build are often alike.
@@ -170,10 +170,10 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
     chosen = list(dict.fromkeys(number_list("--records", text)))
     last = max(chosen)
-    if last >= count or len(chosen) > MOST:
+    if last >= count or len(chosen) > MAX_RECORDS:
         raise UsageError(
             f"--records {text} does not name records of {where}.",
-            expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+            expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=f"{len(chosen)} positions, of which {last} is the last",
             next="kmip-data preview --help",
         )

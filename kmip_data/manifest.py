@@ -20,7 +20,7 @@ from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 T = TypeVar("T")
-MOST_SHOWN = 40  #: names that an error lists
+MAX_SHOWN = 40  #: names that an error lists
 FEW = 20  #: names that are also listed after the nearest one
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 
@@ -339,7 +339,7 @@ def unknown_name(
     # The nearest name first: a slip of the finger is seen at once.
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
-    shown: str | None = ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")
+    shown: str | None = ", ".join(known[:MAX_SHOWN]) + (", …" if len(known) > MAX_SHOWN else "")
     if close and len(known) > FEW:
         shown = None
     return UsageError(

@@ -56,7 +56,7 @@ _NEEDED = {
     "optimisers": ("build", "options", "fused", "capturable"),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_MOST = 2**40  #: bytes of the raw files of a plugin's dataset
+_MAX_RAW_BYTES = 2**40  #: bytes of the raw files of a plugin's dataset
 
 Added = tuple[str, str, object]  #: group, name and object that a plugin adds
 _loaded: dict[str, Plugin] = {}  #: plugins by file or package
@@ -329,8 +329,12 @@ def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
     }
     files = facts.pop("files", None)
     if files:
-        member = {"pattern": files, "max_bytes": _MOST, "max_count": 1_000_000}
-        defaults["content"] = {"anchor": files, "members": [member], "max_total_bytes": _MOST}
+        member = {"pattern": files, "max_bytes": _MAX_RAW_BYTES, "max_count": 1_000_000}
+        defaults["content"] = {
+            "anchor": files,
+            "members": [member],
+            "max_total_bytes": _MAX_RAW_BYTES,
+        }
     defaults["generated"] = not (files or facts.keys() & {"sources", "content"})
 
     identity = {"name": name, "file": name, "pipeline": pipeline.__module__}

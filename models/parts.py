@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.graphs.encoding import MOST, Encoding
+from kmip_data.graphs.encoding import MAX_NUMBER, Encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.manifest import Strict
@@ -313,7 +313,9 @@ class PositionKeys(Strict):
 class Frequencies(PositionKeys):
     """Keys of an encoding of Laplacian eigenvectors."""
 
-    freqs: int = Field(default=8, ge=1, le=MOST, description="smallest eigenpairs that are read")
+    freqs: int = Field(
+        default=8, ge=1, le=MAX_NUMBER, description="smallest eigenpairs that are read"
+    )
 
     @property
     def encoding(self) -> Encoding:
@@ -324,7 +326,9 @@ class Frequencies(PositionKeys):
 class LapPEKeys(Frequencies):
     """Eigenpairs, each mapped and then summed."""
 
-    freqs: int = Field(default=10, ge=1, le=MOST, description="smallest eigenpairs that are read")
+    freqs: int = Field(
+        default=10, ge=1, le=MAX_NUMBER, description="smallest eigenpairs that are read"
+    )
     width: int = Field(default=16, ge=1, description="channels")
     reader: Literal["deepset", "transformer"] = Field(
         default="deepset", description="map of the eigenpairs of a node, before their sum"
@@ -337,7 +341,7 @@ class LapPEKeys(Frequencies):
 class RWSEKeys(PositionKeys):
     """Return probabilities of random walks."""
 
-    steps: int = Field(default=20, ge=1, le=MOST, description="steps of the walk")
+    steps: int = Field(default=20, ge=1, le=MAX_NUMBER, description="steps of the walk")
     width: int = Field(default=28, ge=1, description="channels")
     reader: Literal["linear", "mlp"] = Field(default="linear", description="map of the column")
     layers: int = Field(default=3, ge=1, description="layers of a perceptron")

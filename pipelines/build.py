@@ -47,12 +47,12 @@ from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_spl
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.obtain import obtain_raw
-from kmip_data.pipelines.shared.own import MOST_MEMORY
+from kmip_data.pipelines.shared.own import MAX_MEMORY
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.progress import say
 
-_MOST_RECORDS = 2**28  #: most records of a split file that is read without its card
+_MAX_RECORDS = 2**28  #: most records of a split file that is read without its card
 
 
 def build_dataset(
@@ -175,7 +175,7 @@ def splits_on_disk(folder: Path, pipeline: AnyPipeline) -> dict[str, SplitParams
     splits = {}
     for path in sorted((folder / "splits").glob("*.h5")):
         try:
-            recorded = read_split(path, records=_MOST_RECORDS).parameters
+            recorded = read_split(path, records=_MAX_RECORDS).parameters
             splits[path.stem] = recorded_split(pipeline, recorded, path.name)
         except (DamagedInput, UsageError):
             say(f"{path} is not a split of this dataset: it stays, and is not part of the build.")
@@ -361,7 +361,7 @@ def build_own(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
-    pipeline.memory = int(chosen.memory or MOST_MEMORY)
+    pipeline.memory = int(chosen.memory or MAX_MEMORY)
     home = home or Home.locate()
     with signals.terminable():
         raw, new = pipeline.bring(

@@ -111,7 +111,7 @@ class Group(Command, click.Group):
 
 
 F = TypeVar("F", bound=Callable[..., object])
-MOST_NUMBERS = 10_000  #: in one list
+MAX_NUMBERS = 10_000  #: in one list
 
 
 def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -421,10 +421,10 @@ def number_list(option: str, text: str) -> list[int]:
         new = range(0)
         if match is not None:
             new = range(int(match[1]), int(match[2] or match[1]) + 1)
-        if not 0 < len(new) <= MOST_NUMBERS - len(numbers):
+        if not 0 < len(new) <= MAX_NUMBERS - len(numbers):
             raise UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                next=f"numbers and ranges, such as {option} 10,10 or 0..3; at most {MOST_NUMBERS:,}",
+                next=f"numbers and ranges, such as {option} 10,10 or 0..3; at most {MAX_NUMBERS:,}",
             )
         numbers.extend(new)
     return numbers

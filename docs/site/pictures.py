@@ -24,7 +24,7 @@ from kmip_data.builds.home import Home
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "pictures"
 WIDEST, COLOURS = 1000, 128
-MOST = 320_000  #: bytes of all pictures together
+MAX_BYTES = 320_000  #: bytes of all pictures together
 
 
 def commands(page: str) -> list[list[str]]:
@@ -68,8 +68,8 @@ def main() -> None:
             (PICTURES / name).write_bytes(shrink(Path(temporary, name)))
         draw_influence(Home(Path(temporary, "home")), PICTURES / "influence.svg")
     size = sum(path.stat().st_size for path in PICTURES.iterdir())
-    if size > MOST:
-        raise SystemExit(f"the pictures have {size:,} bytes together; at most {MOST:,}")
+    if size > MAX_BYTES:
+        raise SystemExit(f"the pictures have {size:,} bytes together; at most {MAX_BYTES:,}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 GAP = 0.8  #: distance between connected components
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 WORK = 500_000_000  #: most pairs of nodes compared over all steps
 SIZE = (1900, 1000)  #: pixels of a molecule's image: twice those of its panel
 LETTERS = 24  #: minimum height of atom labels, in these pixels
@@ -95,14 +95,14 @@ def layout(edge_index: I64, nodes: int) -> F64:
     """Return a position for each node, (N, 2): the largest component, the others in rows above it.
 
     Springs (Fruchterman and Reingold, 1991) with a fixed start, so that results are reproducible.
-    Raises ``UsageError`` for more than :data:`MOST_NODES` nodes.
+    Raises ``UsageError`` for more than :data:`MAX_NODES` nodes.
     """
     from scipy import sparse
 
-    if nodes > MOST_NODES:
+    if nodes > MAX_NODES:
         raise UsageError(
             f"The graph cannot be drawn: {nodes:,} nodes without a position, "
-            f"of at most {MOST_NODES:,}.",
+            f"of at most {MAX_NODES:,}.",
             next="choose smaller graphs with --records",
         )
     pos = np.zeros((nodes, 2))

@@ -41,8 +41,8 @@ PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.s
 BUFFER = "dropped by the buffer"  #: name of "no part" for a spatial split
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
-MOST_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third …
-MOST_ROWS = 24  #: most legend entries; of more, every second, third …
+MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third …
+MAX_ROWS = 24  #: most legend entries; of more, every second, third …
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,7 +358,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = -(-len(layers) // rows)
     wide = columns * (width + legend)
     high_in_all = rows * (height + 0.7) + 1.0
-    step = -(-len(city.position) // MOST_POINTS)
+    step = -(-len(city.position) // MAX_POINTS)
     footer = f"{city.options}\n{ATTRIBUTION}"
     if step > 1:
         footer += f"; one of {step} intersections and streets is drawn"
@@ -461,7 +461,7 @@ def _frame(position: F64) -> tuple[F64, F64]:
 def _legend(axes: Axes, layer: Categories) -> None:
     from matplotlib.lines import Line2D
 
-    step = -(-len(layer.labels) // MOST_ROWS)
+    step = -(-len(layer.labels) // MAX_ROWS)
     rows = zip(layer.labels, layer.colors, layer.counts, strict=True)
     handles = []
     for label, color, count in list(rows)[::step]:

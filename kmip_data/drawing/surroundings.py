@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
-from kmip_data.drawing.layouts import MOST_NODES
+from kmip_data.drawing.layouts import MAX_NODES
 from kmip_data.errors import UsageError
 from kmip_data.graphs.sampling import Neighborhoods
 
@@ -25,7 +25,7 @@ def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
     schema = dataset.schema
     attributes = {column.attribute for column in schema.columns}
     attributes |= {view.attribute for view in schema.views}
-    is_small = len(dataset) != 1 or dataset.nodes[0] <= MOST_NODES
+    is_small = len(dataset) != 1 or dataset.nodes[0] <= MAX_NODES
     if is_small or "pos" in attributes:
         return dataset
     return cast("ShardedDataset", Surroundings(dataset, part))

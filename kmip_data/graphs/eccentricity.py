@@ -18,7 +18,7 @@ LANES = 32
 REACH = 4 * LANES  #: nodes visited to form a group
 SLICE = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
 GRAIN = 16  #: fewest groups worth a thread
-MOST = 64  #: groups between two looks of a thread for work: with 256 one waits 12 % of its time
+GROUPS_BETWEEN_CHECKS = 64  #: of a thread for work; with 256 one waits 12 % of its time
 
 
 def local_eccentricity(
@@ -113,7 +113,7 @@ def local_eccentricity(
     with Progress("eccentricity", num_nodes, unit="nodes", quiet=quiet) as progress:
         for first in range(0, groups, SLICE):
             last = min(first + SLICE, groups)
-            for_ranges(search, last - first, grain=GRAIN, most=MOST)
+            for_ranges(search, last - first, grain=GRAIN, most=GROUPS_BETWEEN_CHECKS)
             progress.update(int(starts[last] - starts[first]))
     out = np.empty(num_nodes, np.float32)
     out[order] = farthest

@@ -21,7 +21,7 @@ from kmip_data.graphs.knn import knn_table
 from kmip_data.runtime.threads import num_threads
 
 FLOWS = ("source_to_target", "target_to_source")
-MOST = 1e150  #: largest coordinate, whose square is finite
+MAX_COORDINATE = 1e150  #: largest coordinate, whose square is finite
 #: Numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9).
 ROOM = 2**22
 WIDE = 16  #: most columns in which a tree leaves anything out
@@ -199,11 +199,11 @@ def _checked(
     narrow = x.is_floating_point() and x.dtype != torch.float64
     points = x.to(torch.float32 if narrow else torch.float64).numpy()
 
-    most = min(MOST, float(np.finfo(points.dtype).max))
+    most = min(MAX_COORDINATE, float(np.finfo(points.dtype).max))
     fits = (np.abs(points) <= most).all(axis=1)  # False for NaN
     if not fits.all():
         raise DamagedInput(
-            f"x must be finite and at most {MOST:g}: point {int(fits.argmin())} is not."
+            f"x must be finite and at most {MAX_COORDINATE:g}: point {int(fits.argmin())} is not."
         )
 
     if batch is None:

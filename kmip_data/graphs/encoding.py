@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import modules_in, unknown_name, with_added
 
-MOST = 1024  #: eigenvectors or steps
+MAX_NUMBER = 1024  #: eigenvectors or steps
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Encoding(ABC):
     stem: ClassVar[str]  #: stem of its name and of its flag in ``kmip-data encode``
     help: ClassVar[str]  #: help text of that flag
     about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
-    metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MOST`
+    metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MAX_NUMBER`
     choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
     seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to 999,999,999
     #: Peak memory, measured on streets (2.8 edges a node), for a forecast
@@ -62,7 +62,7 @@ class Encoding(ABC):
         """Return the encoding of a name; ``None`` for the name of another encoding."""
         # A stem and a number from 1 to 1,024, or a stem and one of its choices.
         text = name.removeprefix(cls.stem)
-        number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MOST
+        number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MAX_NUMBER
         fits = text != name and (number or text in cls.choices)
         return cls(int(text) if number else text) if fits else None
 
@@ -126,7 +126,7 @@ def parse_encoding(name: str) -> Encoding:
             return encoding
     number = name[len(name.rstrip("0123456789")) :]
     # A number out of range would be suggested again.
-    if not 0 < int(number or 0) <= MOST:
+    if not 0 < int(number or 0) <= MAX_NUMBER:
         number = ""
     known = []
     for kind in encodings():
@@ -136,5 +136,5 @@ def parse_encoding(name: str) -> Encoding:
         "encoding",
         name,
         known,
-        command=f"kmip-data encode --help; numbers go up to {MOST:,}",
+        command=f"kmip-data encode --help; numbers go up to {MAX_NUMBER:,}",
     )

@@ -20,7 +20,7 @@ from kmip_data.format.writer import GraphRecord
 Kind = Literal["tensor", "int", "float", "bool", "str"]
 
 _NUMBERS: dict[Kind, type[np.generic]] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
-_MOST_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
+_MAX_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class _Attribute:
 
         num_classes = None
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
-        if labels and self.high is not None and 0 <= self.high < _MOST_CLASSES:
+        if labels and self.high is not None and 0 <= self.high < _MAX_CLASSES:
             num_classes = self.high + 1
         return Column(
             key=key,

@@ -29,7 +29,7 @@ from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, dama
 CONNECTIONS = 16
 _TOGETHER = 4  #: most blocks of one request, so that several requests share the connections
 _HEADS = 32  #: shards whose first blocks are fetched together
-_MOST_SMALL = 2**28  #: most bytes of card and splits, which are copied completely
+_MAX_SMALL = 2**28  #: most bytes of card and splits, which are copied completely
 _SMALL = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")  #: files copied completely
 
 Key = tuple[str, int]  #: file, and number of the block in it
@@ -327,10 +327,10 @@ def open_afar(address: str, home: Home) -> BuildAfar:
             sizes[pushed.file] = pushed.bytes
             blocks += blocks_between(pushed.file, 0, pushed.bytes)
     size = sum(sizes.values())
-    if not sizes.get(CARD_NAME) or size > _MOST_SMALL:
+    if not sizes.get(CARD_NAME) or size > _MAX_SMALL:
         raise damaged(
             f"{address}/{SHARE_NAME}",
-            f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes",
+            f"{CARD_NAME}, with splits at most {_MAX_SMALL:,} bytes",
             f"{size:,} bytes",
         )
     folder = home.cache / "afar" / f"{share.name}-{share.digest[:32]}"

@@ -21,7 +21,7 @@ MAX_FILES = 100_000  #: most files of one push
 RUN_FILES = ("metrics.csv", "model.safetensors", "result.json", "config.toml")
 BLOCK = 2**20  #: bytes of a file that are hashed together
 _DIGEST = hashlib.sha256().digest_size
-_MOST = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
+_MAX_BYTES = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
 
 
 class SharedFile(Strict):
@@ -60,8 +60,8 @@ class Share(Strict):
         names = [entry.file for entry in self.files]
         if len({PUSH_NAME, SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 3:
             raise ValueError("files names one twice, or one that a push writes for itself")
-        if sum(entry.bytes for entry in self.files) > _MOST:
-            raise ValueError(f"files are of more than {_MOST:,} bytes")
+        if sum(entry.bytes for entry in self.files) > _MAX_BYTES:
+            raise ValueError(f"files are of more than {_MAX_BYTES:,} bytes")
         return self
 
     @property

@@ -36,7 +36,7 @@ from kmip_data.reading.dataset import ShardedDataset
 
 HOPS = 16  #: hops of an influence
 NODES = 24  #: nodes drawn for an influence
-MOST_NODES = 20_000  #: largest graph for an influence
+MAX_NODES = 20_000  #: largest graph for an influence
 ENOUGH = 30  #: fewest nodes of a band that is drawn with a line
 APART = 0.09  #: offset between curves, in steps from band to band
 PAIRS = 2_000_000  #: pairs of node and key in an answer, over all heads and layers: 16 MB
@@ -117,7 +117,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     record = opened.data.record(split, position)
     batch = record.to(opened.device.kind)
     count = int(batch.num_nodes)
-    if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
+    if count > MAX_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         return None
 
     generator = np.random.Generator(np.random.PCG64(0))

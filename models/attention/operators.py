@@ -23,7 +23,7 @@ from kmip_data.models.search.problem import check_best
 from kmip_data.models.search.topk import search
 from kmip_data.reading.batching import pointers_from_numbers
 
-MOST_K = 1024  #: a Triton program holds all keys of a query
+MAX_K = 1024  #: a Triton program holds all keys of a query
 
 
 @torch.library.custom_op("kmip_data::pointers", mutates_args=())
@@ -199,7 +199,7 @@ def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
 
     Triton's kernels in float32 where they run, else torch operations.
     """
-    fits = _working(values.dtype) == torch.float32 and k <= MOST_K
+    fits = _working(values.dtype) == torch.float32 and k <= MAX_K
     if not fits or not kernels_run("attention", values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch

@@ -28,12 +28,12 @@ from kmip_data.drawing.style import (
     styled,
 )
 from kmip_data.manifest import dataset_names, read_shipped
-from kmip_data.models.reports.tables import MOST, Row, Run, Table, rows_over_k
+from kmip_data.models.reports.tables import MAX_METRIC, Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import PaperResult, presets_of, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import metrics_columns, title_of
 
-MOST_CHANGES = 2  #: of a row that its name in a legend has
+MAX_CHANGES = 2  #: of a row that its name in a legend has
 POINTS = 5.0  #: between a point and its label, across and up
 #: Unit -> its hours, and how many are written in the next one.
 UNITS = {"ms": (1 / 3_600_000, 1000), "s": (1 / 3600, 60), "min": (1 / 60, 60), "h": (1.0, 10_000)}
@@ -73,8 +73,8 @@ def short_name(row: Row) -> str:
     """
     # Of "model.attention.k=5 (15)", the last part of the key and the new value.
     changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
-    words = [row["model"], *changes[:MOST_CHANGES]]
-    if len(changes) > MOST_CHANGES:
+    words = [row["model"], *changes[:MAX_CHANGES]]
+    if len(changes) > MAX_CHANGES:
         words.append("…")
     return ", ".join(words)
 
@@ -113,7 +113,7 @@ def over_seeds(
     values: dict[int, list[float]] = {}
     for run in runs:
         for epoch, value in metrics_columns(run.folder).get(column, []):
-            if abs(value) < MOST:
+            if abs(value) < MAX_METRIC:
                 values.setdefault(epoch, []).append(scale * value)
 
     epochs = sorted(values)
@@ -196,14 +196,14 @@ def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
     total = 0.0
     for number, (epoch, value) in enumerate(seconds, start=1):
         # After a gap the time of every later epoch is unknown.
-        if epoch != number or not 0 < value < MOST:
+        if epoch != number or not 0 < value < MAX_METRIC:
             return {}
         total += value
         hours.append(total / 3600)
 
     by_epoch = {}
     for epoch, value in columns.get(column, []):
-        if epoch <= len(hours) and abs(value) < MOST:
+        if epoch <= len(hours) and abs(value) < MAX_METRIC:
             by_epoch[epoch] = (hours[epoch - 1], value)
     return by_epoch
 

@@ -33,7 +33,7 @@ from kmip_data.wording import natural
 if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
 
-MOST = 1e100  #: largest metric; sums of larger ones could overflow
+MAX_METRIC = 1e100  #: largest metric; sums of larger ones could overflow
 #: Keys that do not affect what is learned, or that have their own columns.
 _APART = re.compile(
     r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
@@ -82,7 +82,7 @@ def _read(folder: Path) -> Run:
     # 1. A figure that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
-    if value is None or abs(value) > MOST or abs(result.seconds.total) > MOST:
+    if value is None or abs(value) > MAX_METRIC or abs(result.seconds.total) > MAX_METRIC:
         raise DamagedInput(f"It has no {result.metric} on test.")
 
     # 2. Base of the changes: the preset of the run, or else the defaults.

@@ -36,7 +36,7 @@ from kmip_data.pipelines.find import find, record_parameters
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
-MOST_RUNS = 10_000  #: in one sweep; checked before anything is expanded
+MAX_RUNS = 10_000  #: in one sweep; checked before anything is expanded
 
 
 def _range(value: object) -> object:
@@ -44,8 +44,8 @@ def _range(value: object) -> object:
     first, dots, last = str(value).partition("..")
     if not dots:
         return value
-    if (count := int(last) - int(first) + 1) > MOST_RUNS:
-        raise ValueError(f"{count:,} seeds, which is more than the {MOST_RUNS:,} runs of a sweep")
+    if (count := int(last) - int(first) + 1) > MAX_RUNS:
+        raise ValueError(f"{count:,} seeds, which is more than the {MAX_RUNS:,} runs of a sweep")
     return tuple(range(int(first), int(last) + 1))
 
 
@@ -54,7 +54,7 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_range),
 ]
-_MOST_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
+_MAX_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
 UNNAMED = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
@@ -126,9 +126,9 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        if self.most_runs > MOST_RUNS:
+        if self.most_runs > MAX_RUNS:
             raise ValueError(
-                f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep"
+                f"{self.most_runs:,} runs, which is more than the {MAX_RUNS:,} of a sweep"
             )
 
         # Keys are models, datasets, or DATASET/MODEL.
@@ -197,7 +197,7 @@ def read_plan(name: str | None) -> Plan:
             )
         return Plan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
-        values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
+        values = tomllib.loads(read_small(Path(name), _MAX_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         raise UsageError(
@@ -233,11 +233,11 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     """Return every cell of a plan in order: by dataset, model, change and seed.
 
     Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or
-    the plan has no run or more than ``MOST_RUNS``.
+    the plan has no run or more than ``MAX_RUNS``.
     """
-    if plan.most_runs > MOST_RUNS:  # count before expanding
+    if plan.most_runs > MAX_RUNS:  # count before expanding
         raise UsageError(
-            f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}"
+            f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MAX_RUNS:,}"
         )
     datasets = dict.fromkeys(plan.datasets)
     models = dict.fromkeys(plan.models)

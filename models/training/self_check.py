@@ -30,7 +30,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda
-from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
+from kmip_data.models.search.gpu.plan import MAX_DIM, MAX_K
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -162,8 +162,8 @@ def search(
         part = "cuda"
         shapes = [(heads, RAGGED), (1, ORDERED), (4, STAGED)]
     # Sizes supported by the CUDA search: ``dense`` would handle larger ones.
-    k = min(k, MOST_K)
-    dim = min(key_dim, MOST_DIM)
+    k = min(k, MAX_K)
+    dim = min(key_dim, MAX_DIM)
     for count, rows in shapes:
         # Ties, an empty graph, and a graph with fewer keys than k.
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)

@@ -26,7 +26,7 @@ POWERS: F64 = np.array([10.0**power for power in range(EXACT + 1)])
 _FAULT = 0
 _SOUND = 1
 _LONG = 2  #: a number is too long for the kernel
-_MOST = 10**17  #: further digits are skipped
+_MAX_MANTISSA = 10**17  #: further digits are skipped
 _MINUS = ord("-")
 _PLUS = ord("+")
 _POINT = ord(".")
@@ -265,7 +265,7 @@ def _digits(text: U8, i: int, value: int) -> tuple[int, int, int]:
     """Append the digits at ``i`` to ``value``; return where they end, it, and how many were taken."""
     taken = 0
     while text[i] >= _ZERO and text[i] - _ZERO < 10:
-        if value < _MOST:
+        if value < _MAX_MANTISSA:
             value = 10 * value + (text[i] - _ZERO)
             taken += 1
         i += 1

@@ -44,7 +44,7 @@ from kmip_data.wording import counted, timestamp
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licences.json"
 SAMPLE_SEED = 0
-MOST = 1_000_000  #: records of the largest sample
+MAX_SAMPLE = 1_000_000  #: records of the largest sample
 SHOWN: set[str] = set()  #: datasets whose license this process has printed
 _YES = {"1", "true", "yes", "y"}
 
@@ -156,9 +156,9 @@ def _sample(
 ) -> RawFolder:
     """Return a generated miniature; the same one when it was generated before."""
     manifest = pipeline.manifest
-    if limit is not None and limit > MOST:
+    if limit is not None and limit > MAX_SAMPLE:
         raise UsageError(
-            f"A sample of {limit:,} records is no miniature: --limit is at most {MOST:,}.",
+            f"A sample of {limit:,} records is no miniature: --limit is at most {MAX_SAMPLE:,}.",
             next=f"kmip-data build {manifest.name} --sample --limit 100",
         )
     settings = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 
-MOST_NODES = 2**32  #: of a graph in a shard
+MAX_NODES = 2**32  #: of a graph in a shard
 
 
 def in_range(values: Array, count: int) -> bool:
@@ -23,8 +23,8 @@ def nodes_of(edges: Array) -> int:
 
 def check_edges(edges: Array, nodes: int, where: str) -> None:
     """Refuse more nodes than a shard can number, and edges between nodes that are not there."""
-    if nodes > MOST_NODES:
-        raise DamagedInput(f"{where}: {nodes:,} nodes, of at most {MOST_NODES:,}.")
+    if nodes > MAX_NODES:
+        raise DamagedInput(f"{where}: {nodes:,} nodes, of at most {MAX_NODES:,}.")
     if not in_range(edges, nodes):
         raise DamagedInput(
             f"{where}: edges of nodes {edges.min():,} to {edges.max():,}, of {nodes:,}."

@@ -123,7 +123,7 @@ def nodes_per_shard(schema: Schema, params: PointParams) -> int:
 WINDOW = 1.0  #: width of S3DIS's blocks in metres
 FEWEST = 100  #: points of a window that becomes a block
 BLOCK_POINTS = 4_096
-_MOST_WINDOWS = 10_000_000
+_MAX_WINDOWS = 10_000_000
 
 
 def block_rows(
@@ -165,10 +165,10 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
     Raises ``UsageError`` where there would be more than ten million.
     """
     stride = size / 2
-    if math.prod(length / stride + 1 for length in extent) > _MOST_WINDOWS:
+    if math.prod(length / stride + 1 for length in extent) > _MAX_WINDOWS:
         floor = " × ".join(f"{length:g}" for length in extent)
         raise UsageError(
-            f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MOST_WINDOWS:,} of them.",
+            f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MAX_WINDOWS:,} of them.",
             next="a larger block, in the unit of the positions",
         )
     # The last window reaches the far wall; a narrow floor has one window.

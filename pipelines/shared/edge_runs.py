@@ -18,7 +18,7 @@ from kmip_data.runtime.threads import njit_nogil
 
 BLOCK_EDGES = 2**21  #: partitioned at a time: 128 KiB a bucket at 128 buckets
 BUCKET_EDGES = 2**22  #: sorted at a time, in the mean
-MOST_BUCKETS = 512
+MAX_BUCKETS = 512
 _RUNS = ("run_source", "run_target")
 _BOUNDS = "bounds.npy"
 _EDGES = "edge"
@@ -37,7 +37,7 @@ def write_runs(
     ``edges`` is their number in all blocks. ``both_ways`` adds the reverse of each edge.
     """
     total = 2 * edges if both_ways else edges
-    shift = _bits(nodes, min(max(1, total // BUCKET_EDGES), MOST_BUCKETS))
+    shift = _bits(nodes, min(max(1, total // BUCKET_EDGES), MAX_BUCKETS))
     buckets = ((nodes - 1) >> shift) + 1
     bounds = []
     start = 0

@@ -69,7 +69,7 @@ class OwnSplitParams(SplitParams):
         return self
 
 
-MOST_MEMORY = 2**32  #: default memory limit for reading a user's own files
+MAX_MEMORY = 2**32  #: default memory limit for reading a user's own files
 P = TypeVar("P", bound=OwnParams)
 
 

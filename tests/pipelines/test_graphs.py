@@ -934,7 +934,7 @@ def test_memory_is_the_limit_of_reading(tmp_path):
 
 
 def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "MOST_MEMORY", 2**20)
+    monkeypatch.setattr(build, "MAX_MEMORY", 2**20)
     nodes = "".join(f"<node id='{number}'/>" for number in range(2_000))
     path = tmp_path / "a.graphml"
     path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))
@@ -1034,7 +1034,7 @@ def test_directions_are_said_with_their_reason(tmp_path):
 
 
 def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):
-    monkeypatch.setattr(links, "_MOST_PAIRS", 1_000)
+    monkeypatch.setattr(links, "_MAX_PAIRS", 1_000)
     rng = np.random.default_rng(0)
     edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T
     edges = edges[:, edges[0] < edges[1]]

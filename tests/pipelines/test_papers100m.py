@@ -43,7 +43,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(edge_runs, "BUCKET_EDGES", 500)
     monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
     monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
-    monkeypatch.setattr("kmip_data.drawing.surroundings.MOST_NODES", 100)
+    monkeypatch.setattr("kmip_data.drawing.surroundings.MAX_NODES", 100)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
 _GRAIN = 64  #: fewest source nodes worth a thread
-_MOST = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
+_NODES_A_RANGE = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
 
 
 class EdgeRandomWalk(Encoding):
@@ -63,7 +63,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
         lambda a, b: walk_to_targets(first, targets, walked, a, b),
         num_nodes,
         grain=_GRAIN,
-        most=_MOST,
+        most=_NODES_A_RANGE,
     )
     out = np.empty_like(walked)
     out[order] = walked

@@ -12,7 +12,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
 _GRAIN = 256  #: fewest nodes worth a thread
-_MOST = 20_000  #: nodes of one range; an interrupt takes effect between ranges
+_NODES_A_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges
 
 
 class RandomWalk(Encoding):
@@ -81,7 +81,7 @@ def random_walk_encoding(
         lambda a, b: walk(first, targets, reversible, out, a, b),
         num_nodes,
         grain=_GRAIN,
-        most=_MOST,
+        most=_NODES_A_RANGE,
     )
     return out
 

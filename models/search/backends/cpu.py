@@ -49,7 +49,7 @@ _ROWS = 4096  # queries merged at a time
 _SAMPLE = 128  # most queries sampled, one in 64
 _PAIRS_A_RANGE = 100_000  # fewest queries per thread
 _TILE = 16  # queries per block of the exact way
-_MOST_PRODUCTS = 400_000_000  # multiplications between checks for an interrupt, about 0.1 s
+_MAX_PRODUCTS = 400_000_000  # multiplications between checks for an interrupt, about 0.1 s
 
 
 def unusable(device_type: str) -> str | None:
@@ -182,11 +182,11 @@ def _search_graphs(graphs: _Graphs) -> None:
 
 def _least_keys(dim: int, k: int) -> float:
     """Return the fewest keys for which a filter is tried."""
-    from kmip_data.models.search.cpu.byte_scan import MOST_DIM
+    from kmip_data.models.search.cpu.byte_scan import MAX_DIM
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
 
     least = float(_FEW_KEYS + _FEW_KEYS_A_K * k)
-    if multiplies_bytes() and dim <= MOST_DIM:
+    if multiplies_bytes() and dim <= MAX_DIM:
         return min(least, _BYTE_KEYS + _BYTE_KEYS_A_K * k + _BYTE_NUMBERS / (dim + 4))
     return least
 
@@ -199,7 +199,7 @@ def _search_exactly(graphs: _Graphs) -> None:
     rows, sizes = graphs.counts()
     before = np.concatenate([[0], np.cumsum(rows)])
     most = max(1, int(sizes.max()))
-    at_once = 4 * _MOST_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE
+    at_once = 4 * _MAX_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE
     for_ranges(
         partial(search_rows, *graphs, before),
         len(queries) * int(before[-1]),
@@ -237,7 +237,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
 
     # 3. Search all queries that way, and failed ones exactly.
     failed = np.zeros(len(queries), np.bool_)
-    at_once = int(_MOST_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
+    at_once = int(_MAX_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
         partial(search, queries, scores, indices, failed),
         len(queries),
@@ -260,7 +260,7 @@ def _choose_way(
     k: int,
 ) -> tuple[str, Callable[..., float], float]:
     """Return the chosen way, its function and its cost per query; queries in ``zero`` are zero vectors."""
-    from kmip_data.models.search.cpu.byte_scan import MOST_DIM, encode, search_bytes
+    from kmip_data.models.search.cpu.byte_scan import MAX_DIM, encode, search_bytes
     from kmip_data.models.search.cpu.filter_scan import pack, search_flat
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
     from kmip_data.models.search.cpu.sorted_keys import by_length
@@ -291,7 +291,7 @@ def _choose_way(
     sorted_keys = by_length(keys)
     way = ""
     search: Callable[..., float] = scan_bytes
-    if multiplies_bytes() and keys.shape[1] <= MOST_DIM:
+    if multiplies_bytes() and keys.shape[1] <= MAX_DIM:
         codes = encode(keys, sorted_keys)
         cost, tied = attempt(scan_bytes)
         if tied <= _TIES and cost < len(keys) / 16:

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import GPU_EXTRAS, install_command
-from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
+from kmip_data.models.search.gpu.plan import MAX_DIM, MAX_K
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "cuda"
-AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
+AUTO = f"auto takes it up to d = {MAX_DIM}, k = {MAX_K}"
 RANK = {"cuda": 30}
 CHECKS_VALUES = True
 
 _OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchronous copies
-_MOST_ROWS = 2**31 - 2**13  # over all heads, graphs padded: rows and batches have 32-bit numbers
+_MAX_ROWS = 2**31 - 2**13  # over all heads, graphs padded: rows and batches have 32-bit numbers
 
 
 def unusable(device_type: str) -> str | None:
@@ -53,15 +53,13 @@ def refuses(problem: SearchProblem) -> str | None:
     """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
-    if problem.dim > MOST_DIM:
-        return f"takes rows up to d = {MOST_DIM}, not {problem.dim}"
-    if problem.k > MOST_K:
-        return f"takes k up to {MOST_K}, not {problem.k}"
+    if problem.dim > MAX_DIM:
+        return f"takes rows up to d = {MAX_DIM}, not {problem.dim}"
+    if problem.k > MAX_K:
+        return f"takes k up to {MAX_K}, not {problem.k}"
     graphs = 64 * (len(problem.key_ptr) - 1)
     rows = problem.heads * max(problem.queries.shape[1], problem.keys.shape[1] + graphs)
-    return (
-        None if rows <= _MOST_ROWS else f"counts to {_MOST_ROWS} rows of all heads, not to {rows}"
-    )
+    return None if rows <= _MAX_ROWS else f"counts to {_MAX_ROWS} rows of all heads, not to {rows}"
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ NAME = "keops"
 AUTO = "only by name"
 RANK: dict[str, int] = {}  # on some machines with a GPU, importing it kills the process
 
-_MOST_KEYS = 2**24  # KeOps passes indices as float32
+_MAX_KEYS = 2**24  # KeOps passes indices as float32
 
 
 def unusable(device_type: str) -> str | None:
@@ -48,8 +48,8 @@ def refuses(problem: SearchProblem) -> str | None:
     """Return why it cannot take this problem, or None."""
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
-    if problem.keys.shape[1] > _MOST_KEYS:
-        return f"counts to {_MOST_KEYS} keys, not to {problem.keys.shape[1]}"
+    if problem.keys.shape[1] > _MAX_KEYS:
+        return f"counts to {_MAX_KEYS} keys, not to {problem.keys.shape[1]}"
     return None
 
 

@@ -33,7 +33,7 @@ from kmip_data.models.search.cpu.lanes import (
 from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-MOST_DIM = 512  #: largest dimension with sums of products exact in float32
+MAX_DIM = 512  #: largest dimension with sums of products exact in float32
 BLOCK = 64  # queries per block, which share the cache
 _NEAR = 2048  # int32 numbers of keys that fit in the L1 cache with the queries
 _EARLY = 16  # most leaves per group, for a first threshold
@@ -80,7 +80,7 @@ class _Coded(NamedTuple):
 
 
 def encode(keys: F32, sorted_keys: ByLength) -> Codes:
-    """Shift and scale (M, d) keys, d ≤ :data:`MOST_DIM`, and round them to bytes."""
+    """Shift and scale (M, d) keys, d ≤ :data:`MAX_DIM`, and round them to bytes."""
     count, dim = keys.shape
     leaves = -(-count // LEAF)
     quads = -(-dim // 4)

@@ -13,8 +13,8 @@ from torch import Tensor
 from kmip_data.arrays import I64
 from kmip_data.models.search.problem import SearchProblem
 
-MOST_DIM = 256  #: largest supported dimension
-MOST_K = 120  #: largest supported k
+MAX_DIM = 256  #: largest supported dimension
+MAX_K = 120  #: largest supported k
 Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.

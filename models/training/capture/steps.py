@@ -31,7 +31,7 @@ from kmip_data.reading.batching import pointers_on_cpu
 #: Warm-up batches per shape, which compile, plan, and create the optimiser's state.
 WARM_UP = 2
 #: Most captured shapes and positions in a step; others run operation by operation.
-MOST = 32
+MAX_GRAPHS = 32
 
 #: Learns from a batch: ``step(batch, optimiser, first=…, steps=…)``.
 Step = Callable[..., Learned]
@@ -115,7 +115,7 @@ class CapturedSteps:
 
     def _capture(self, key: Key, batch: Data, work: Work) -> bool:
         """Capture the work on batches of this shape, unless it is too early, too many or impossible."""
-        if self._failed or len(self._steps) == MOST:
+        if self._failed or len(self._steps) == MAX_GRAPHS:
             return False
         self._seen[key] += 1
         if self._seen[key] <= WARM_UP:

@@ -32,7 +32,7 @@ from kmip_data.models.training.metrics import METRICS
 from kmip_data.wording import counted
 
 #: Most keys of a file, whose number YAML aliases could multiply.
-MOST = 10_000
+MAX_KEYS = 10_000
 # Nested aliases of lists could expand beyond memory.
 _TEXT = reprlib.Repr()
 _TEXT.maxlevel = 2
@@ -490,14 +490,14 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         values = yaml.safe_load(read_small(path, 2**16))  # upstream's have 4 kB
-        keys = dict(itertools.islice(_flat(values, ""), MOST + 1))
+        keys = dict(itertools.islice(_flat(values, ""), MAX_KEYS + 1))
     except Exception as error:  # tags and digits cause errors of many classes in PyYAML
         fault = first_fault(error)
         if isinstance(error, AttributeError):
             fault = "its top level is no mapping"
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
-    if len(keys) > MOST:
-        raise DamagedInput(f"{path} has more than {MOST:,} keys, which no configuration has.")
+    if len(keys) > MAX_KEYS:
+        raise DamagedInput(f"{path} has more than {MAX_KEYS:,} keys, which no configuration has.")
     return {key: value for key, value in keys.items() if not isinstance(value, dict)}
 
 

@@ -19,7 +19,7 @@ from kmip_data.models.training.run.folder import with_unit
 from kmip_data.wording import counted
 
 _K = "model.attention.k"
-_MOST_SHOWN = 3  #: keys that a line names
+_MAX_SHOWN = 3  #: keys that a line names
 _SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
 #: Sections and keys that do not affect a figure, or appear in a run's path.
 _APART = {"data.dataset", "data.sample", "training.seed"}
@@ -48,9 +48,9 @@ class Aim(NamedTuple):
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.other_keys:
-            keys = ", ".join(self.other_keys[:_MOST_SHOWN])
+            keys = ", ".join(self.other_keys[:_MAX_SHOWN])
             line += f"; this run has other values of {keys}"
-            more = len(self.other_keys) - _MOST_SHOWN
+            more = len(self.other_keys) - _MAX_SHOWN
             if more > 0:
                 line += f" and {more} more"
         return line

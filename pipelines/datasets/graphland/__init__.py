@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 #: Of features, in the order of the columns of x.
 KINDS = ("numerical", "fraction", "categorical")
 QUANTILES = 1_000
-MOST_CATEGORIES = 4_096  #: of one column, each a column of x
-MOST_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
+MAX_CATEGORIES = 4_096  #: of one column, each a column of x
+MAX_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
 NEAR = 1e-7  #: tolerance to the smallest and largest value
 _FILE = "streets.npz"
 ColumnName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
@@ -239,7 +239,7 @@ def _categories(values: F32, name: str, columns: int) -> F32:
     """
     categories = np.unique(values)
     numbers = (columns + len(categories)) * len(values)
-    too_many = len(categories) > MOST_CATEGORIES or numbers > MOST_NUMBERS
+    too_many = len(categories) > MAX_CATEGORIES or numbers > MAX_NUMBERS
     if too_many or np.isnan(values).any() or (categories != np.rint(categories)).any():
         raise DamagedInput(f"features.csv: the column {name!r} is not one of numbered categories.")
     if len(categories) == 2:

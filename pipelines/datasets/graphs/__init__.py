@@ -44,7 +44,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
 )
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import store_own, unpack
-from kmip_data.pipelines.shared.checks import MOST_NODES
+from kmip_data.pipelines.shared.checks import MAX_NODES
 from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.molecules import molecule_columns
 from kmip_data.pipelines.shared.own import (
@@ -62,7 +62,7 @@ KEY_LENGTH = 160
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
-_MOST_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
+_MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
 BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 
@@ -170,7 +170,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             columns.append(target)
         schema = Schema(
             columns=tuple(columns),
-            max_nodes=65_536 if survey.most_nodes <= 65_536 else MOST_NODES,
+            max_nodes=65_536 if survey.most_nodes <= 65_536 else MAX_NODES,
             directed=not (params.undirected or survey.is_molecule),
             key_length=min(max(survey.longest_key, 8), KEY_LENGTH),
         )
@@ -319,7 +319,7 @@ class _Survey:
         """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
         values = sum(array.nbytes for array in graph.columns.values())
         # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
-        repeated = self.size - _MOST_EXPANDED * self.bytes_of_files
+        repeated = self.size - _MAX_EXPANDED * self.bytes_of_files
         facts.claim(repeated, "A copy of the values that the files repeat", "more than")
         sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
         facts.claim(

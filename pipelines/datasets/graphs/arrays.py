@@ -40,8 +40,8 @@ _EDGES = {"edge_index": 0, "edges": 1}
 _MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
 _BYTES_OF_ENTRY = 48
-_MOST_FEATURES = 2**31  #: of a node in a shard
-_MOST_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
+_MAX_FEATURES = 2**31  #: of a node in a shard
+_MAX_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -111,7 +111,7 @@ def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecor
     if features is not None:
         rows, *axes = features.shape
         nodes = nodes or rows
-        if rows != nodes or math.prod(axes) > _MOST_FEATURES:
+        if rows != nodes or math.prod(axes) > _MAX_FEATURES:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
     label = facts.label_of(file.names, _LABELS, name)
     y = np.atleast_1d(file.whole(label)) if label else np.empty(0)
@@ -120,7 +120,7 @@ def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecor
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
     check_edges(edges, nodes, name)
     if features is not None:
-        if math.prod(features.shape) > max(_MOST_CELLS, 1_000 * features.nnz):
+        if math.prod(features.shape) > max(_MAX_CELLS, 1_000 * features.nnz):
             raise ValueError(f"{features.nnz:,} features for the shape {features.shape}")
         facts.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)

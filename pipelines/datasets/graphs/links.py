@@ -10,7 +10,7 @@ from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.graphs.tables import GraphParams
 
 #: Most edges of a graph checked for reverse edges; larger graphs are sampled by pairs of nodes.
-_MOST_PAIRS = 2**22
+_MAX_PAIRS = 2**22
 _ONE = np.uint64(1)
 _MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
 
@@ -38,10 +38,10 @@ class Links:
 
         # 1. Sample pairs of nodes of a large graph, with all edges between them.
         chosen = ~is_loop
-        if len(is_loop) > _MOST_PAIRS:
+        if len(is_loop) > _MAX_PAIRS:
             both = edge_index.astype(np.uint64)
             pairs = (both.min(axis=0) * _MIXED + both.max(axis=0)) * _MIXED
-            chosen &= (pairs >> np.uint64(40)) % (len(is_loop) // _MOST_PAIRS + 1) == 0
+            chosen &= (pairs >> np.uint64(40)) % (len(is_loop) // _MAX_PAIRS + 1) == 0
 
         # 2. Encode each edge as its pair of nodes, with the direction in the last bit, so that
         # sorting puts opposite edges next to each other.

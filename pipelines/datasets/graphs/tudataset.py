@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table
 
 WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _ENDS = ("_A.txt", "_graph_indicator.txt")
-_MOST_LABELS = 10_000  #: each a column
+_MAX_LABELS = 10_000  #: each a column
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -51,8 +51,8 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
         for name in labels.names:
             kinds = labels.frame[name].astype(float)
             kinds -= kinds.min()
-            if kinds.max() >= _MOST_LABELS:
-                raise labels.fault(kinds.argmax(), f"more than {_MOST_LABELS:,} labels")
+            if kinds.max() >= _MAX_LABELS:
+                raise labels.fault(kinds.argmax(), f"more than {_MAX_LABELS:,} labels")
             facts.claim(8 * rows * (int(kinds.max()) + 1), f"{prefix}_{level}_labels.txt")
             for kind in range(int(kinds.max()) + 1):
                 columns[f"label {name} is {kind}"] = (kinds == kind).astype(float)

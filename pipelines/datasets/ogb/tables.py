@@ -38,8 +38,8 @@ from kmip_data.pipelines.shared.pieces import Pieces, finish_pieces
 from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, split_by_lists
 from kmip_data.pipelines.short import PiecesPipeline, record_of, schema_of
 
-MOST_BYTES = 20_000_000_000  #: of a decompressed table
-MOST_ROWS = 2**31
+MAX_BYTES = 20_000_000_000  #: of a decompressed table
+MAX_ROWS = 2**31
 #: Part of a split -> its file.
 FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 #: Column -> its table.
@@ -55,7 +55,7 @@ _THERE_AND_BACK = [0, 1, 1, 0]  #: ends of an edge, and of its reverse next to i
 
 def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> Table:
     """Return a table of the raw folder, with its bounds."""
-    return Table(folder / "raw" / f"{name}.csv.gz", columns, MOST_BYTES, **bounds)
+    return Table(folder / "raw" / f"{name}.csv.gz", columns, MAX_BYTES, **bounds)
 
 
 def store_graphs(
@@ -70,7 +70,7 @@ def store_graphs(
     components of a column, where they differ.
     """
     nodes = raw_table(raw, "num-node-list", 1, low=1, high=schema.max_nodes).column()
-    edges = raw_table(raw, "num-edge-list", 1, low=0, high=MOST_ROWS).column()
+    edges = raw_table(raw, "num-edge-list", 1, low=0, high=MAX_ROWS).column()
     if len(edges) != len(nodes):
         raise DamagedInput(
             f"raw/num-edge-list.csv.gz has {len(edges):,} lines, num-node-list.csv.gz {len(nodes):,}."
@@ -135,7 +135,7 @@ def read_lists(folder: Path, rule: str) -> dict[str, I64]:
     lists = {}
     for part, name in FILES.items():
         path = folder / "split" / rule / f"{name}.csv.gz"
-        lists[part] = Table(path, 1, MOST_BYTES, low=0, high=MOST_ROWS, empty=True).column()
+        lists[part] = Table(path, 1, MAX_BYTES, low=0, high=MAX_ROWS, empty=True).column()
     return lists
 
 

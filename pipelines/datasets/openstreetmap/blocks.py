@@ -34,9 +34,9 @@ _REFS = 8  # of a way
 _MEMBERS, _KINDS = 9, 10  # of a relation
 
 _FEATURES = {b"OsmSchema-V0.6", b"DenseNodes"}
-_MOST_HEADER = 2**16  #: bytes, by the format
-_MOST_DATA = 2**25
-_MOST_TEXT = 1_024  #: bytes of a key or value: longer ones are refused by libosmium
+_MAX_HEADER = 2**16  #: bytes, by the format
+_MAX_DATA = 2**25
+_MAX_TEXT = 1_024  #: bytes of a key or value: longer ones are refused by libosmium
 _UNITS = 100  #: of 1e-9 degrees, the format's, in one of 1e-7 degrees
 _AHEAD = 4  #: blocks that are decoded ahead for each thread
 
@@ -142,9 +142,9 @@ def _list_blobs(file: BinaryIO) -> Iterator[tuple[int, int]]:
     """Yield offset and size of each blob of data; the file's header asks for nothing unknown."""
     first = True
     while prefix := file.read(4):
-        header = file.read(min(int.from_bytes(prefix, "big"), _MOST_HEADER))
+        header = file.read(min(int.from_bytes(prefix, "big"), _MAX_HEADER))
         data_size = _integer(_message(header), _DATA_SIZE, -1)
-        if not 0 <= data_size <= _MOST_DATA:
+        if not 0 <= data_size <= _MAX_DATA:
             raise UnusualError("no blob is as long")
         offset = file.tell()
         if not first and b"OSMData" in header:
@@ -187,7 +187,7 @@ def _inflated(blob: bytes) -> bytes:
         inflater = zlib.decompressobj()
         with contextlib.suppress(zlib.error):
             # Never more than the blob says, however much is packed into it.
-            data = inflater.decompress(blob[start:stop], min(size, _MOST_DATA) + 1)
+            data = inflater.decompress(blob[start:stop], min(size, _MAX_DATA) + 1)
             if len(data) == size and inflater.eof:
                 return data
     raise UnusualError("a blob is damaged, or compressed in another way")
@@ -248,7 +248,7 @@ def _elements(
         tables = [_fields(data, *span) for span in _spans(block.fields, _STRINGS)]
         texts = np.concatenate([texts, *(_spans(table, 1) for table in tables)])
     sizes = texts[:, 1] - texts[:, 0]
-    if sizes.max(initial=0) > _MOST_TEXT:
+    if sizes.max(initial=0) > _MAX_TEXT:
         raise UnusualError("a text is too long")
     column = np.full(len(texts), -1, np.int32)
     for position, key in enumerate(keys):

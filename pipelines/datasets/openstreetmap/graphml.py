@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.openstreetmap.network import (
 _FLAGS = {"False": 0, "True": 1, "0": 0, "1": 1}
 _LONGEST_LIST = 10_000  #: characters of a list that is read as a literal
 _SHORT = 0.9  #: least length of a street, in distances of its ends
-_MOST_SHORT = 0.05  #: most streets that are shorter
+_MAX_SHORT = 0.05  #: most streets that are shorter
 _NEXT = "write it with osmnx.save_graphml, unprojected"
 _HEAD = 1 << 16  #: bytes searched for a document type
 
@@ -93,7 +93,7 @@ def _street_graph(graph: Any) -> StreetGraph:
     source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)
     direct = great_circle(lat[source], lon[source], lat[target], lon[target])
     short = (lengths < _SHORT * direct).mean()
-    if short > _MOST_SHORT:
+    if short > _MAX_SHORT:
         raise ValueError(
             f"{short:.0%} of the streets are shorter than the distance of their ends: x is the longitude, "
             "y the latitude, in degrees, and length is in metres"

@@ -24,7 +24,7 @@ from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
 
 VAL, TEST = 500, 1_000  #: nodes
 A_CLASS = 20  #: train nodes per class of a drawn split
-_MOST_VALUES = 2**27  #: of a matrix that is made dense: 512 MiB
+_MAX_VALUES = 2**27  #: of a matrix that is made dense: 512 MiB
 
 
 class PlanetoidSplitParams(FoldParams):
@@ -148,7 +148,7 @@ class _Sparse(Pending):
 
         rows, columns = state["_shape"]
         ends, indices, values = state["indptr"], state["indices"], state["data"]
-        if not 0 < rows * columns <= _MOST_VALUES:
+        if not 0 < rows * columns <= _MAX_VALUES:
             raise RefusedError(f"a matrix of {rows:,} × {columns:,} values")
         matrix = csr_array((values, indices, ends), shape=(rows, columns))
         matrix.check_format(full_check=True)  # a ValueError where the parts do not fit

@@ -40,7 +40,7 @@ from kmip_data.pipelines.shared.records import class_column, feature_column
 FOLDER = "points"
 LIDAR = (".las", ".laz")
 KEY_LENGTH = 160
-MOST_CLASSES = 65_536
+MAX_CLASSES = 65_536
 
 
 class PointSource(Strict):
@@ -84,7 +84,7 @@ class OwnPointParams(PointParams, OwnParams):
     classes: int | None = Field(
         default=None,
         ge=2,
-        le=MOST_CLASSES,
+        le=MAX_CLASSES,
         description="number of classes (default: the largest in the files + 1)",
     )
     block: float | None = Field(
@@ -154,7 +154,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         columns = [feature_column("node/x", fields, doc)]
         if params.label_column is not None:
             doc = f"class, column {params.label_column!r}"
-            columns.append(class_column("node/y", params.classes or MOST_CLASSES, doc))
+            columns.append(class_column("node/y", params.classes or MAX_CLASSES, doc))
         return knn_schema(
             tuple(columns),
             params,
@@ -344,12 +344,12 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     # Labels are compared as floats: 1.5 must not become class 1.
     label = np.empty(0) if params.label_column is None else column(params.label_column)
     y = label.astype(np.int64)
-    wrong = (y != label) | (y < 0) | (y >= MOST_CLASSES)
+    wrong = (y != label) | (y < 0) | (y >= MAX_CLASSES)
     if wrong.any():
         row = int(wrong.argmax())
         raise DamagedInput(
             f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not a whole number "
-            f"from 0 to {MOST_CLASSES - 1}."
+            f"from 0 to {MAX_CLASSES - 1}."
         )
     if params.classes is not None and y.max(initial=0) >= params.classes:
         raise DamagedInput(

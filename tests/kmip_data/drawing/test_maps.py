@@ -139,7 +139,7 @@ def test_of_many_intersections_some_are_drawn(city, tmp_path, monkeypatch):
     layers = city_layers(city)
     pictures = []
     for most in (10**6, len(city.position) - 1):
-        monkeypatch.setattr(maps, "MOST_POINTS", most)
+        monkeypatch.setattr(maps, "MAX_POINTS", most)
         draw_map(city, layers, tmp_path / "m.svg")
         pictures.append((tmp_path / "m.svg").read_text())
     assert ["one of 2 intersections" in picture for picture in pictures] == [False, True]

@@ -21,7 +21,7 @@ from kmip_data.format.splits import read_split
 from kmip_data.sharing import remote
 
 GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk
-MOST = 300_000_000  #: bytes of memory that refusing a file may take
+MAX_BYTES = 300_000_000  #: bytes of memory that refusing a file may take
 SPLIT, COLUMNS = "splits/default.h5", f"columns/{ENCODING}/{CARD_NAME}"
 
 
@@ -55,7 +55,7 @@ def failures(
             wrong.append(f"{name}: a message that cannot be encoded")
         if not isinstance(error, KmipDataError) and (error is not None or refused):
             wrong.append(f"{name}: {type(error).__name__}: {printed[:100]}")
-        if taken > MOST:
+        if taken > MAX_BYTES:
             wrong.append(f"{name}: {taken:,} bytes of memory")
     return wrong
 

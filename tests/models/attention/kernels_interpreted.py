@@ -110,8 +110,8 @@ def test_many_keys_of_a_query(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
     monkeypatch.setattr(context, "triton_runs", lambda device: True)
     values = torch.ones(1, 1, 1)
-    assert operators.kernels_for(values, operators.MOST_K) is launch
-    assert operators.kernels_for(values, operators.MOST_K + 1) is gathered
+    assert operators.kernels_for(values, operators.MAX_K) is launch
+    assert operators.kernels_for(values, operators.MAX_K + 1) is gathered
 
 
 @pytest.mark.parametrize(
