@@ -43,9 +43,9 @@ def command(
     """Check every byte of a build, and repair a damaged one.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
-    ranges. Ends with exit code 1 and names each broken shard if something is wrong. Of a
-    finished run the digests are checked. A sound folder of an earlier version is adopted: it gets
-    the marker without which no command changes it.
+    ranges. Ends with exit code 1 and names each broken shard if something is wrong. For a finished
+    run, checks the digests of its files. Adds the marker file .kmip-data to a sound folder without
+    it: commands change only folders that have it.
     """
     from kmip_data.builds.verify import unlike_published, verify_build
     from kmip_data.files.changes import build_content, content_of, mark
@@ -65,7 +65,7 @@ def command(
 
         rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)
-    if report.ok and content_of(path) is None:  # of an earlier version
+    if report.ok and content_of(path) is None:  # its marker is missing
         with contextlib.suppress(UsageError):  # its folder may be read-only
             mark(path, build_content(read_card(path).key))
     # Digests of a damaged build differ anyway: the damage is reported.

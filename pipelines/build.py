@@ -346,9 +346,9 @@ def build_own(
 ) -> Build:
     """Return the finished build of your own dataset, building it by a recipe if it is missing.
 
-    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the dataset's name,
-    ``source`` the fields of the pipeline's ``Source``. Other arguments and errors as for
-    :func:`build_dataset`; an error leaves nothing behind.
+    ``recipe`` is ``"graphs"``, ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the
+    dataset's name, ``source`` the fields of the pipeline's ``Source``. Other arguments and errors
+    as for :func:`build_dataset`; an error leaves nothing behind.
 
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP

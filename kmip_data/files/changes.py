@@ -120,7 +120,8 @@ def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
         f"{folder} is not empty, and kmip-data has not made it.",
         expected=f"a new or empty folder, or one with {MARKER}",
         found=", ".join(names),
-        next=f"another folder; a sound build or run without a marker: kmip-data verify {folder} adopts it",
+        next=f"another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
+        " marker",
     )
 
 

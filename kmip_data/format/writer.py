@@ -162,7 +162,7 @@ def write_shard(
         member = path.with_name(names.member_file(path.name, number))
         pieces = map(itemgetter(1), numbered)
         members.append(_write_pieces(member, pieces, root, total))
-    # A file from before shards were cut: readers would open it instead.
+    # Readers prefer a single file to its members, so remove one that an earlier build left.
     remove_file(path, root=root)
     return {**parts.facts(total), "members": [member.facts for member in members]}
 

@@ -182,10 +182,10 @@ def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResource
     result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8) / 2**30
     return OutOfResources(
         f"Memory ran out in the k-MIP search of {problem.heads} heads, {rows:,} queries, {keys:,} keys, d ="
-        f" {problem.dim}, k = {problem.k}: its result takes {result:.3g} GiB, the search as the keys.",
+        f" {problem.dim}, k = {problem.k}: the result alone takes {result:.3g} GiB.",
         found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
-        next="lower k (--k) or the heads, or take fewer graphs at a time; on a GPU --set"
-        " model.attention.search=dense works in tiles of bounded memory",
+        next="use a smaller --set model.attention.k=…, fewer heads or fewer graphs per batch; on a GPU,"
+        " --set model.attention.search=dense works in tiles of bounded memory",
     )
 
 

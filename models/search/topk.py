@@ -228,7 +228,8 @@ def check_backend(name: str, device_type: str, problem: SearchProblem | None = N
     if reason:
         raise UsageError(
             f"search backend {name!r} cannot search on {device_type}: {reason}",
-            next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
+            next="use backend='auto' (--set model.attention.search=auto); kmip-data doctor shows why a"
+            " backend is not usable",
         )
     return module
 

@@ -46,7 +46,7 @@ def test_an_error_is_one_object_and_nothing_is_downloaded(home, command, code):
         "next",
         "expected",
         "found",
-        "on disk",
+        "on_disk",
     }
 
 

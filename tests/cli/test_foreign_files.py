@@ -50,7 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def copied(source: Path, target: Path, *, marked: bool = True) -> Path:
-    """Copy a folder, as an earlier version made it if it is not ``marked``."""
+    """Copy a folder, without the marker if it is not ``marked``."""
     shutil.copytree(source, target)
     if not marked:
         (target / MARKER).unlink()

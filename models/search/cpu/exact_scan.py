@@ -287,18 +287,18 @@ def search_rows(
     keys: F32,
     scores: F32,
     indices: I64,
-    query_ptr: I64,
-    key_ptr: I64,
-    row_graph: I64,
+    query_rows: I64,
+    key_rows: I64,
+    before: I64,
     start: int,
     stop: int,
 ) -> None:
     """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
 
-    Queries are (H, N, d), keys (H, M, d); of ``query_ptr`` and ``key_ptr`` (G, 2), where each graph
-    begins and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R
-    queries come before each graph. Scores and indices (H, N, k) come filled with −inf and −1; those
-    rows are written.
+    Queries are (H, N, d), keys (H, M, d); ``query_rows`` and ``key_rows`` (G, 2) are the first row
+    of each graph and the one after its last; graphs may be left out. ``before`` (G + 1,) counts the
+    queries of one head before each graph, and last all R. Scores and indices (H, N, k) come filled
+    with −inf and −1; those rows are written.
     """
     # 1. Allocate for all graphs of the range: the larger k, the fewer tiles of queries.
     dim = queries.shape[2]
@@ -319,19 +319,19 @@ def search_rows(
     to_scores = pointer(scores)
     to_indices = pointer(indices)
 
-    count = row_graph[-1]
+    count = before[-1]
     query = start
     graph = 0
     while query < stop:
         # 2. Take the next queries of one graph and head, as many as fit the tiles.
         head = query // count
         offset = query % count
-        if row_graph[graph] > offset or row_graph[graph + 1] <= offset:
-            graph = np.searchsorted(row_graph, offset, side="right") - 1
-        first = query_ptr[graph, 0] + offset - row_graph[graph]
-        rows = min(tiles * TILE, query_ptr[graph, 1] - first, stop - query)
-        low = key_ptr[graph, 0]
-        high = key_ptr[graph, 1]
+        if before[graph] > offset or before[graph + 1] <= offset:
+            graph = np.searchsorted(before, offset, side="right") - 1
+        first = query_rows[graph, 0] + offset - before[graph]
+        rows = min(tiles * TILE, query_rows[graph, 1] - first, stop - query)
+        low = key_rows[graph, 0]
+        high = key_rows[graph, 1]
         few = min(k, high - low)
         size = LEAST
         while size < few:

@@ -265,9 +265,7 @@ class RunResult(Strict):
     metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
     seconds: Seconds
     memory: Memory
-    files: dict[str, str] = Field(
-        default={}, description="SHA-256 of the files of the run; none in those of earlier versions"
-    )
+    files: dict[str, str] = Field(default={}, description="SHA-256 of the files of the run")
     digest: str = Field(default="", description="SHA-256 of all other fields, as on a card")
 
     def to_json(self) -> str:

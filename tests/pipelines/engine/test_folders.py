@@ -155,7 +155,7 @@ def test_a_finished_build_keeps_files_and_loses_its_work_folder(
     assert not (place / "work").exists()
     assert (place / "draft.partial").read_text() == MINE
     assert verify_build(place).ok
-    (place / MARKER).unlink()  # of an earlier version, or of somebody else
+    (place / MARKER).unlink()  # it may be somebody else's
     (place / "work").mkdir()
     remove_work(place)
     assert (place / "work").exists()
