@@ -1,4 +1,8 @@
 # The public names, each imported on use: type checkers and lazy_loader read this file.
+from . import errors as errors
+from . import graphs as graphs
+from . import models as models
+from . import plugins as plugins
 from .datasets.base import open as open  # noqa: A004
 from .datasets.city import CityNetwork as CityNetwork
 from .datasets.city import GraphLandDataset as GraphLandDataset

@@ -27,6 +27,12 @@ def test_import_kmip_data_loads_nothing_heavy():
     assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
 
 
+def test_rooms_that_messages_name_are_there_at_once():
+    names = "kmip_data.errors.UsageError, kmip_data.plugins.load"
+    names += ", kmip_data.graphs.expander_targets, kmip_data.models.evaluate_predictions"
+    run(f"import kmip_data; {names}")
+
+
 def test_modules_load_only_what_they_need():
     """In this order in one process: what a line forbids, none before it may have loaded."""
     code = """

@@ -161,8 +161,8 @@ def _reference() -> dict[str, str]:
     rooms: dict[str, list[str]] = defaultdict(list)
     for package, stub in STUBS.items():
         for node in ast.parse(stub.read_text("utf-8")).body:
-            if isinstance(node, ast.ImportFrom):
-                room = str(node.module).split(".")[0]
+            if isinstance(node, ast.ImportFrom) and node.module:
+                room = node.module.split(".")[0]
                 title = room if package == "kmip_data" else f"models: {room}"
                 rooms[title] += [f"{package}.{name.name}" for name in node.names]
     for title, modules in MODULES.items():
