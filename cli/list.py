@@ -102,7 +102,7 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
 
 def builds_table(builds: list[Build]) -> str:
     """Return two lines per build: its facts, and its parameters."""
-    from kmip_data.format.card import COUNTED
+    from kmip_data.format.card import COMPLETE_BY_COUNTS
 
     rows = []
     notes = []
@@ -111,7 +111,7 @@ def builds_table(builds: list[Build]) -> str:
         size = human_bytes(build_facts(build)["bytes"])
         rows.append([build.path.name, *counts, size])
         card = build.card
-        state = card.extent or (COUNTED if card.origin == COUNTED else "")
+        state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
         notes.append([*wrap(card.variant, 76), state])
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 

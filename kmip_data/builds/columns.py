@@ -13,7 +13,7 @@ from pydantic import FailFast, model_validator
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import json_digest, read_model, read_small, sealed_json
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, Name
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name, ShardMember
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
@@ -42,7 +42,7 @@ class ColumnsCard(Strict):
     digest: str = ""
 
     @property
-    def parts(self) -> dict[str, Member]:
+    def parts(self) -> dict[str, ShardMember]:
         """Size and digest of each file."""
         parts = {}
         for entry in self.files:

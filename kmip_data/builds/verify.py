@@ -16,7 +16,7 @@ from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import written_name
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, SplitEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
 from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
@@ -44,7 +44,7 @@ class Problem:
         return f"{text} ({', '.join(details)})" if details else text
 
 
-def _files(entry: FileEntry | SplitEntry) -> Mapping[str, Member | SplitEntry]:
+def _files(entry: FileEntry | SplitEntry) -> Mapping[str, ShardMember | SplitEntry]:
     return entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
 
 

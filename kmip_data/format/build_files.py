@@ -20,7 +20,7 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, Split
 from kmip_data.format.page import render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
-from kmip_data.format.writer import COUNTED
+from kmip_data.format.writer import COUNTS
 from kmip_data.manifest import Responsible, dataset_names, load_manifest, read_shipped
 
 PAGE_NAME = "README.md"
@@ -178,7 +178,7 @@ def finish(
         default_split=next(iter(splits), ""),
         shards=shards,
         splits=dict(splits),
-        counts={name: rest.pop(name) for name in COUNTED},
+        counts={name: rest.pop(name) for name in COUNTS},
         statistics=rest,
         **about,
     )

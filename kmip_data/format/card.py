@@ -30,8 +30,8 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
-ShardFile = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
-SplitFile = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
+ShardPath = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
+SplitPath = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
 #: A path of up to three components.
 RelativePath = Annotated[str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -139,7 +139,7 @@ CARD_NAME = "card.json"
 CARD_VERSION = 3
 PART = "part of the published set"
 PUBLISHED = "the published files"
-COUNTED = "complete by counts, bytes not pinned"
+COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 
 
 #: Line below results on a sample.
@@ -153,7 +153,7 @@ def remark(sample: bool, complete: bool | None) -> str:
     return f" ({PART})" if complete is False else ""
 
 
-class Member(Strict):
+class ShardMember(Strict):
     """One file of a shard that is cut, or the only one."""
 
     sha256: str
@@ -174,24 +174,24 @@ class FileEntry(Strict):
     graphs: Count
     nodes: Count
     edges: Count
-    members: Annotated[list[Member], FailFast(), Field(default_factory=list)]
+    members: Annotated[list[ShardMember], FailFast(), Field(default_factory=list)]
 
     @model_serializer(mode="wrap")
     def _without_empty(self, serialise: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {name: value for name, value in serialise(self).items() if value != []}
 
     @property
-    def files(self) -> dict[str, Member]:
+    def files(self) -> dict[str, ShardMember]:
         """Each file on disk by its name: ``file`` alone, or the members."""
         if not self.members:
-            return {self.file: Member(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
+            return {self.file: ShardMember(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
         return {member_file(self.file, i): member for i, member in enumerate(self.members)}
 
 
 class ShardEntry(FileEntry):
     """One shard file, relative to the build folder."""
 
-    file: ShardFile
+    file: ShardPath
 
 
 class SplitPart(Strict):
@@ -206,7 +206,7 @@ class SplitPart(Strict):
 class SplitEntry(Strict):
     """One split file."""
 
-    file: SplitFile
+    file: SplitPath
     sha256: str
     rule: str
     parameters: Parameters
@@ -318,7 +318,7 @@ class Card(Strict, frozen=False):
         """``the published files``; ``complete by counts, bytes not pinned``; or an empty string."""
         if self.pinned:
             return PUBLISHED
-        return COUNTED if self.complete else ""
+        return COMPLETE_BY_COUNTS if self.complete else ""
 
     @property
     def schema_(self) -> Schema:
@@ -341,7 +341,7 @@ class Card(Strict, frozen=False):
         return self.counts["nodes"] if self.counts["graphs"] == 1 else self.counts["graphs"]
 
     @property
-    def files(self) -> dict[str, Member]:
+    def files(self) -> dict[str, ShardMember]:
         """The files of all shards."""
         files = {}
         for entry in self.shards:

@@ -13,7 +13,7 @@ from pathlib import Path
 from kmip_data.errors import KmipDataError, refuse
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import crc32, read_json
-from kmip_data.format.card import Member
+from kmip_data.format.card import ShardMember
 from kmip_data.runtime.progress import Progress
 
 LARGE = 2**30  #: bytes of a file above which a receipt saves the next process a second check
@@ -28,7 +28,7 @@ sound: dict[tuple[Path, str], State] = {}
 def check_file(
     path: Path,
     file: io.FileIO,
-    member: Member,
+    member: ShardMember,
     receipts: Path | None = None,
 ) -> None:
     """Raise DamagedInput unless an open file has the size and the CRC-32 on the card.

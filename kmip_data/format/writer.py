@@ -122,7 +122,7 @@ PIECE_BYTES = 2**20  #: of a shard as it is written
 #: one. Servers and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that
 #: members map in a row.
 MEMBER_BYTES = 2**32
-COUNTED = ("graphs", "nodes", "edges")  #: facts of a shard
+COUNTS = ("graphs", "nodes", "edges")  #: facts of a shard
 
 
 def write_shard(
@@ -148,12 +148,12 @@ def write_shard(
     """
     from kmip_data.files.changes import remove_file
 
-    parts = Parts.of(records, schema, dataset, build_key)
-    stream = _pieces(parts)
+    content = ShardContent.of(records, schema, dataset, build_key)
+    stream = _pieces(content)
 
     # 1. One file.
-    if np.dot(names.bytes_per(schema), parts.totals) <= MEMBER_BYTES:
-        return parts.facts(_write_pieces(path, stream, root))
+    if np.dot(names.bytes_per(schema), content.totals) <= MEMBER_BYTES:
+        return content.facts(_write_pieces(path, stream, root))
 
     # 2. Several files, with their digests and that of all bytes.
     total = Digests()
@@ -164,7 +164,7 @@ def write_shard(
         members.append(_write_pieces(member, pieces, root, total))
     # Readers prefer a single file to its members, so remove one that an earlier build left.
     remove_file(path, root=root)
-    return {**parts.facts(total), "members": [member.facts for member in members]}
+    return {**content.facts(total), "members": [member.facts for member in members]}
 
 
 def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
@@ -200,7 +200,7 @@ def _write_pieces(
     return digests
 
 
-def _lay_out(file: h5py.File, parts: Parts) -> dict[int, Expected]:
+def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, Expected]:
     """Store attributes and datasets, but not the data of nodes and edges.
 
     Returns the datasets of these by offset.
@@ -208,13 +208,13 @@ def _lay_out(file: h5py.File, parts: Parts) -> dict[int, Expected]:
     left_out = {}
     put_text(file, "format", names.FORMAT)
     file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
-    for name, text in parts.texts.items():
+    for name, text in content.texts.items():
         put_text(file, name, text)
-    for entry in parts.layout.values():
-        shape = entry.shape(*parts.totals)
+    for entry in content.layout.values():
+        shape = entry.shape(*content.totals)
         if entry.per not in {"node", "edge"} or 0 in shape:
-            array = _assemble(entry, parts)
-            _check_values(array, entry, parts)
+            array = _assemble(entry, content)
+            _check_values(array, entry, content)
             file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False)
             continue
         dataset = file.create_dataset(
@@ -228,7 +228,7 @@ def _lay_out(file: h5py.File, parts: Parts) -> dict[int, Expected]:
     return left_out
 
 
-def _pieces(parts: Parts) -> Iterator[bytes]:
+def _pieces(content: ShardContent) -> Iterator[bytes]:
     """Yield the bytes of a shard in order.
 
     HDF5 lays out a sparse file without the data of nodes and edges; they come from the records
@@ -241,19 +241,19 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
         tempfile.NamedTemporaryFile(buffering=0) as sparse,
         h5py.File(sparse.name, "w", **_OPTIONS) as file,
     ):
-        left_out = _lay_out(file, parts)
+        left_out = _lay_out(file, content)
         file.flush()  # read before closing, which would cut off the room at the end
         os.pwrite(sparse.fileno(), bytes(4), _OPEN)
         done = sparse.seek(0)
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
             yield sparse.read(offset - done)
-            yield from _data(entry, parts)
-            rows = entry.shape(*parts.totals)[entry.axis]
+            yield from _data(entry, content)
+            rows = entry.shape(*content.totals)[entry.axis]
             done = sparse.seek(offset + entry.row_bytes * rows)
         yield sparse.read()
 
 
-def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
+def _data(entry: Expected, content: ShardContent) -> Iterator[bytes]:
     """Yield the bytes of node or edge data: rows of all records.
 
     Sources come before targets in ``edge/index``.
@@ -263,34 +263,34 @@ def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
         # Rows of small records leave together, those of a large one in pieces.
         waiting: list[Array] = []
         count = 0
-        for record in parts.records:
-            rows = parts.rows(record, entry.key)
+        for record in content.records:
+            rows = content.rows(record, entry.key)
             if entry.axis:
                 rows = rows[row]
             for start in range(0, rows.shape[0], step):
                 piece = rows[start : start + step]
                 if waiting and count + len(piece) > step:
-                    yield _joined(waiting, entry, parts)
+                    yield _joined(waiting, entry, content)
                     waiting = []
                     count = 0
                 waiting.append(piece)
                 count += len(piece)
         if waiting:
-            yield _joined(waiting, entry, parts)
+            yield _joined(waiting, entry, content)
 
 
-def _joined(pieces: list[Array], entry: Expected, parts: Parts) -> bytes:
+def _joined(pieces: list[Array], entry: Expected, content: ShardContent) -> bytes:
     rows = np.concatenate(pieces, dtype=entry.dtype, casting="unsafe")
-    _check_values(rows, entry, parts)
+    _check_values(rows, entry, content)
     return rows.tobytes()
 
 
-def _check_values(rows: Array, entry: Expected, parts: Parts) -> None:
+def _check_values(rows: Array, entry: Expected, content: ShardContent) -> None:
     """Refuse values that break a promise of their column, with the key of the record."""
-    column = parts.columns.get(entry.key)
+    column = content.columns.get(entry.key)
     if column is None or not (fault := column.fault(rows)):
         return
-    records = parts.records
+    records = content.records
     for record in records:
         # A single graph may be too large to look through again.
         record_fault = fault
@@ -302,7 +302,7 @@ def _check_values(rows: Array, entry: Expected, parts: Parts) -> None:
             )
 
 
-class Parts(NamedTuple):
+class ShardContent(NamedTuple):
     """Checked records, and everything else that a shard consists of."""
 
     records: list[GraphRecord]
@@ -319,7 +319,7 @@ class Parts(NamedTuple):
         schema: Schema,
         dataset: str,
         build_key: str,
-    ) -> Parts:
+    ) -> ShardContent:
         """Check the records and count their rows."""
         layout = expected_datasets(schema)
         graphs = list(records)
@@ -334,7 +334,7 @@ class Parts(NamedTuple):
         texts = {
             "dataset": dataset,
             "build_key": build_key,
-            "counts": canonical_json(dict(zip(COUNTED, totals, strict=True))),
+            "counts": canonical_json(dict(zip(COUNTS, totals, strict=True))),
             "schema": schema.to_json(),
         }
         pointers = {names.NODE_PTR: nodes, names.EDGE_PTR: edges}
@@ -342,7 +342,7 @@ class Parts(NamedTuple):
 
     def facts(self, digests: Digests) -> dict[str, object]:
         """Return the entry of the shard on a card, without its name."""
-        return {**digests.facts, **dict(zip(COUNTED, self.totals, strict=True))}
+        return {**digests.facts, **dict(zip(COUNTS, self.totals, strict=True))}
 
     def rows(self, record: GraphRecord, key: str) -> Array:
         """Return what a record has in a dataset."""
@@ -359,15 +359,15 @@ def _pointers(counts: Sequence[int]) -> I64:
     return pointers
 
 
-def _assemble(entry: Expected, parts: Parts) -> Array:
+def _assemble(entry: Expected, content: ShardContent) -> Array:
     """Join the rows of all records into the array of one dataset."""
     if entry.per == "pointer":
-        return parts.pointers[entry.key]
-    joined = np.empty(entry.shape(*parts.totals), dtype=entry.dtype)
+        return content.pointers[entry.key]
+    joined = np.empty(entry.shape(*content.totals), dtype=entry.dtype)
     if entry.key == names.KEY:
-        joined[:] = [record.key.encode("ascii") for record in parts.records]
+        joined[:] = [record.key.encode("ascii") for record in content.records]
         return joined
-    rows = [parts.rows(record, entry.key) for record in parts.records]
+    rows = [content.rows(record, entry.key) for record in content.records]
     if entry.per == "graph" and rows:
         np.stack(rows, out=joined, casting="unsafe")
     elif rows:

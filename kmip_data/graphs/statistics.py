@@ -17,7 +17,7 @@ AT_ONCE = 2**18  #: edges of the records that are counted together
 BLOCK = 2**24  #: ends that are counted at a time
 MAX_BINS = 64  #: a histogram with more distinct values than this is binned
 
-COUNTED = ("nodes", "edges", "in_degree", "out_degree")
+MEASURED = ("nodes", "edges", "in_degree", "out_degree")
 
 
 class UnitStatistics:
@@ -31,7 +31,7 @@ class UnitStatistics:
         labels = schema.labels
         num_classes = (labels and labels.num_classes) or 0
         self._labels = labels if num_classes else None
-        self._counts = {name: Counter[int]() for name in COUNTED}
+        self._counts = {name: Counter[int]() for name in MEASURED}
         self._classes = np.zeros(num_classes, dtype=np.int64)
         self._waiting: list[GraphRecord] = []
         self._waiting_edges = 0
@@ -97,7 +97,7 @@ def count_classes(values: Array, column: Column) -> I64:
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up :meth:`UnitStatistics.to_json` of all units for the card."""
     # Integers add up in any order to the same numbers: jobs change no card.
-    totals = {name: Counter[int]() for name in COUNTED}
+    totals = {name: Counter[int]() for name in MEASURED}
     classes = []
     for unit in units:
         for name, counter in totals.items():

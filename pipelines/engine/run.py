@@ -15,7 +15,7 @@ from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.card import Card, FileEntry, Member
+from kmip_data.format.card import Card, FileEntry, ShardMember
 from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, is_small
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.pool import (
@@ -239,7 +239,7 @@ def _finished_units(
     return finished
 
 
-def _are_whole(path: Path, members: Mapping[str, Member]) -> bool:
+def _are_whole(path: Path, members: Mapping[str, ShardMember]) -> bool:
     """True if all members of the shard at ``path`` are on disk with their digests."""
     for name, member in members.items():
         file = path.with_name(name)

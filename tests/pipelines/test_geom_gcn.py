@@ -18,7 +18,7 @@ from kmip_data.errors import UsageError
 from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-COUNTED = "complete by counts, bytes not pinned"
+COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 
 
 def _random_edges(raw: Path) -> None:
@@ -52,11 +52,11 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, for
     assert not build.card.pinned
     if not build.card.complete:
         return  # the counts tell, too
-    assert COUNTED in (build.path / "README.md").read_text()
+    assert COMPLETE_BY_COUNTS in (build.path / "README.md").read_text()
     for command in (("info", build.path), ("verify", build.path), ("list",)):
-        assert COUNTED in done(*command, *words).out
+        assert COMPLETE_BY_COUNTS in done(*command, *words).out
     train = ("train", "--dataset", "texas", "--model", "gcn", "--epochs", "1", *words)
-    assert COUNTED in done(*train).err
+    assert COMPLETE_BY_COUNTS in done(*train).err
     assert "published files" not in done("build", "texas", *words, "--quiet").out
 
 

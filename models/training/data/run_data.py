@@ -15,7 +15,7 @@ from kmip_data.builds.columns import shards_digest
 from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.card import COUNTED, SplitEntry
+from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
 from kmip_data.format.targets import USUAL_METRICS, Kind, eval_metric, kind_of, learned_column
@@ -256,7 +256,11 @@ class RunData(ABC):
         card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
         line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name}: {sizes} {self.unit}"
-        return f"{line}; raw files: {COUNTED}" if card.origin == COUNTED else line
+        return (
+            f"{line}; raw files: {COMPLETE_BY_COUNTS}"
+            if card.origin == COMPLETE_BY_COUNTS
+            else line
+        )
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from kmip_data.format.schema import (
 )
 from kmip_data.format.writer import (
     GraphRecord,
-    Parts,
+    ShardContent,
     file_bytes,
     memory_file,
     put_text,
@@ -97,16 +97,16 @@ def random_records(schema: Schema, random: np.random.Generator) -> list[GraphRec
 
 def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
     """The bytes of a shard that HDF5 itself writes, not in pieces."""
-    parts = Parts.of(records, schema, **HOW)
+    content = ShardContent.of(records, schema, **HOW)
     with memory_file() as file:
         put_text(file, "format", FORMAT)
         file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
-        for name, text in parts.texts.items():
+        for name, text in content.texts.items():
             put_text(file, name, text)
-        for entry in parts.layout.values():
-            data = np.empty(entry.shape(*parts.totals), entry.dtype)
+        for entry in content.layout.values():
+            data = np.empty(entry.shape(*content.totals), entry.dtype)
             if entry.per == "pointer":
-                data = parts.pointers[entry.key]
+                data = content.pointers[entry.key]
             elif entry.key == KEY:
                 data[:] = [record.key.encode("ascii") for record in records]
             elif records:
@@ -114,7 +114,7 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
                     np.stack if entry.per == "graph" else partial(np.concatenate, axis=entry.axis)
                 )
                 join(
-                    [parts.rows(record, entry.key) for record in records],
+                    [content.rows(record, entry.key) for record in records],
                     out=data,
                     casting="unsafe",
                 )
