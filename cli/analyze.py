@@ -99,7 +99,7 @@ def cumulative_weight(**options: Any) -> None:
 
 
 def _analyse(name: str, measure: Measure, options: Facts) -> None:
-    """Apply a measure to queries, keys and values, save its picture and figures, and print the means."""
+    """Apply a measure to queries, keys and values, save its picture and CSV file, and print the means."""
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study
     from kmip_data.models.analysis.study import gaussian_projections, record_run, run_study
@@ -128,8 +128,8 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
 
     source = _source(projections.about)
     if saved:
-        picture, figures = saved
-        write_output(figures, study.to_csv())
+        picture, csv_file = saved
+        write_output(csv_file, study.to_csv())
         draw_study(study, picture, name=name, subtitle=source)
 
     # Every layer is measured on every graph.
@@ -168,7 +168,7 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
 def _save_paths(
     name: str, save: str | None, run: str | None, home: Home, *, force: bool
 ) -> tuple[Path, Path] | None:
-    """Return the paths of picture and figures, None where neither ``save`` nor a run names a folder.
+    """Return the paths of picture and CSV file, None where neither ``save`` nor a run names a folder.
 
     Raises UsageError if one cannot be written, or exists.
     """
@@ -246,8 +246,8 @@ def influence_of_k(
     notes.append(f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.")
 
     if saved:
-        picture, figures = saved
-        write_output(figures, csv_of(rows))
+        picture, csv_file = saved
+        write_output(csv_file, csv_of(rows))
         draw_over_k(curves, picture)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []

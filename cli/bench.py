@@ -141,8 +141,8 @@ def attention(
             text.append(f"{_table(setting, measured, paper)}\n")
 
     if saved:
-        picture, figures = saved
-        write_output(figures, csv_of(rows))
+        picture, csv_file = saved
+        write_output(csv_file, csv_of(rows))
         draw = draw_breakdown if breakdown else draw_sweep
         draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
 

@@ -174,7 +174,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
         ("source", preset.source),
         ("variants", f"{', '.join(preset.variants)}  [default: {preset.default}]"),
         ("published size", size),
-        ("the paper's result", aim and f"{aim.value} ({aim.figure.source})"),
+        ("the paper's result", aim and f"{aim.value} ({aim.published.source})"),
     ]
     text.append(facts(pairs))
     differences = [[entry.key, entry.code, entry.paper] for entry in preset.text]

@@ -164,7 +164,7 @@ def _rows(cells: list[Cell]) -> list[Facts]:
         aim = aim_of(cell.config)
         if aim is not None and not (aim.other_keys or aim.sample):
             published = aim.value
-            source = aim.figure.source
+            source = aim.published.source
         rows[key] = {
             "dataset": cell.dataset,
             "model": cell.model,

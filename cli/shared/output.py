@@ -179,7 +179,7 @@ def csv_of(rows: Sequence[Facts]) -> bytes:
 
 
 def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
-    """Return the paths of picture and figures of ``--save``: ``a`` is a.png and a.csv, ``a.svg`` stays.
+    """Return the paths of picture and CSV file of ``--save``: ``a`` is a.png and a.csv, ``a.svg`` stays.
 
     Raises UsageError as :func:`check_output`.
     """
@@ -189,10 +189,10 @@ def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
     check_output(picture, "--save", force=True)  # it has a name, to which an ending can be added
     if picture.suffix.lower() not in KINDS:
         picture = picture.with_name(f"{picture.name}.png")
-    figures = picture.with_suffix(".csv")
-    for path in (picture, figures):
+    csv_file = picture.with_suffix(".csv")
+    for path in (picture, csv_file):
         check_output(path, "--save", force=force)
-    return picture, figures
+    return picture, csv_file
 
 
 def check_output(path: Path, option: str = "--output", *, force: bool) -> None:

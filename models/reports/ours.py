@@ -142,20 +142,20 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
     """Compare each seed of ``summary`` with ``row``; return the comparison as a dictionary and as text.
 
     A seed is *equal* where test metric and SHA-256 of the weights are those of the row or, in a run
-    that stopped before the row's last epoch, every figure of the row's first epochs. Equality is
+    that stopped before the row's last epoch, every value of the row's first epochs. Equality is
     promised on the row's commit, processor, threads and torch alone. Elsewhere a seed must be
     *close*: training loss and val metric of the second epoch within ``LOSS`` and ``METRIC`` of the
     row's, and the test metric of a whole training within three standard deviations of the row's
     mean.
 
-    Raises ``UsageError`` if the run stopped early and the row has no figures of single epochs,
+    Raises ``UsageError`` if the run stopped early and the row has no values of single epochs,
     ``NotReproduced`` if a seed is not close or was trained on another build or split.
     """
     first = summary.results[0]
     whole = first.epochs >= row.epochs
     if not whole and not row.first_epochs:
         raise UsageError(
-            f"{row.dataset}/{row.name} has no figures of single epochs.",
+            f"{row.dataset}/{row.name} has no values of single epochs.",
             next=f"kmip-data train --reproduce {row.dataset}/{row.name}, without --stop-after",
         )
 
@@ -165,10 +165,10 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
     columns = zip(row.test, row.weights, row.splits, strict=True)
     of_run = dict(zip(row.runs, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        # 1. Data, figures and weights of this seed and of the row.
+        # 1. Data, values and weights of this seed and of the row.
         number = result.split.parameters["fold"] if row.folds else result.seed
-        figures = _first_figures(row, folder, number)
-        deciding = _deciding(row, figures)
+        values = _first_values(row, folder, number)
+        deciding = _deciding(row, values)
         published = of_run.get(number)
         split = json_digest(result.split.digests)[:12]
         same_data = result.build_key == row.build
@@ -182,7 +182,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
             equal = same_data and (test, weights, split) == published
         else:
             test = None
-            equal = same_data and bool(figures) and all(each.here == each.row for each in figures)
+            equal = same_data and bool(values) and all(value.here == value.row for value in values)
         reproduced &= equal or (same_data and _is_close(row, test, deciding))
 
         # 3. The seed in the dictionary, and as a line.
@@ -192,18 +192,18 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
                 "test": test,
                 "row": published[0] if published else None,
                 "equal": equal,
-                "figures": [figure._asdict() for figure in deciding],
+                "values": [value._asdict() for value in deciding],
             }
         )
         parts = []
         if test is not None:
             before = with_unit(row.metric, published[0]) if published else "–"
             parts.append(f"test {with_unit(row.metric, test)}, row {before}")
-        parts += [figure.text() for figure in deciding]
+        parts += [value.text() for value in deciding]
         if not same_data:
             parts.append("other data")
         elif equal:
-            parts.append("equal, weights too" if whole else f"all {len(figures)} figures equal")
+            parts.append("equal, weights too" if whole else f"all {len(values)} values equal")
         lines.append(f"{'fold' if row.folds else 'seed'} {number}: {'; '.join(parts)}")
 
     lines.append(
@@ -220,7 +220,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
             hint = f"OMP_NUM_THREADS={threads[1]}, as the row has it, and another --home"
         raise NotReproduced(
             f"{name} is not reproduced.",
-            expected=f"equal figures, or a second epoch within {LOSS:.0%} (loss) and "
+            expected=f"equal values, or a second epoch within {LOSS:.0%} (loss) and "
             f"{100 * METRIC:g} points (metric) and a test metric within three deviations",
             found=f"\n{text}",
             next=hint,
@@ -238,8 +238,8 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
     return compared, text
 
 
-class Figure(NamedTuple):
-    """A figure of one epoch: of a row, and of a run here."""
+class EpochValue(NamedTuple):
+    """A value of one epoch: of a row, and of a run here."""
 
     name: str
     epoch: int
@@ -247,40 +247,40 @@ class Figure(NamedTuple):
     here: float
 
     def text(self) -> str:
-        """Format both figures."""
+        """Format both values."""
         return f"{self.name} of epoch {self.epoch}: {self.here!r}, row {self.row!r}"
 
 
-def _first_figures(row: Ours, folder: Path, number: int) -> list[Figure]:
+def _first_values(row: Ours, folder: Path, number: int) -> list[EpochValue]:
     """Compare the columns of ``metrics.csv`` with the first epochs of ``row``."""
     measured = metrics_columns(folder)
     stored = dict(zip(row.runs, row.first_epochs, strict=False)).get(number, {})
-    figures = []
-    for name, values in stored.items():
+    values = []
+    for name, expected in stored.items():
         # A run may have stopped before the last stored epoch, or gone beyond it.
-        for before, (epoch, here) in zip(values, measured.get(name, []), strict=False):
-            figures.append(Figure(name, epoch, before, here))
-    return figures
+        for before, (epoch, here) in zip(expected, measured.get(name, []), strict=False):
+            values.append(EpochValue(name, epoch, before, here))
+    return values
 
 
-def _deciding(row: Ours, figures: list[Figure]) -> list[Figure]:
+def _deciding(row: Ours, values: list[EpochValue]) -> list[EpochValue]:
     """Return training loss and val metric of the second epoch, or of the only epoch."""
-    last = max((figure.epoch for figure in figures), default=0)
+    last = max((value.epoch for value in values), default=0)
     names = {"train_loss", f"val_{row.metric}"}
-    return [figure for figure in figures if figure.epoch == last and figure.name in names]
+    return [value for value in values if value.epoch == last and value.name in names]
 
 
-def _is_close(row: Ours, test: float | None, deciding: list[Figure]) -> bool:
+def _is_close(row: Ours, test: float | None, deciding: list[EpochValue]) -> bool:
     """True if the test metric, where there is one, and the second epoch are near the row's."""
     if test is not None and row.std is not None and abs(test - row.mean) > 3 * row.std:
         return False
 
-    for figure in deciding:
-        share = figure.name != "train_loss" and is_share(row.metric)
-        tolerance = METRIC if share else LOSS * abs(figure.row)
-        if abs(figure.here - figure.row) > tolerance:
+    for value in deciding:
+        share = value.name != "train_loss" and is_share(row.metric)
+        tolerance = METRIC if share else LOSS * abs(value.row)
+        if abs(value.here - value.row) > tolerance:
             return False
-    # At least one figure must have been compared: one seed has no deviation.
+    # At least one value must have been compared: one seed has no deviation.
     return len(deciding) == 2 or (test is not None and row.std is not None)
 
 
@@ -288,7 +288,7 @@ class Leaderboard(Strict):
     """One file: the leaderboards of one benchmark."""
 
     source: str
-    metrics: tuple[str, ...]  #: metrics of ours that its figures are compared with
+    metrics: tuple[str, ...]  #: metrics of ours that its values are compared with
     models: dict[str, str]  #: model of ours -> name of the same network on the leaderboard
     #: dataset -> entry -> mean and, if published, standard deviation on test
     entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]

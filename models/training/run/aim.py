@@ -28,14 +28,14 @@ _APART = {"data.dataset", "data.sample", "training.seed"}
 class Aim(NamedTuple):
     """A figure of the paper, and the differences between a run and its settings."""
 
-    figure: PaperResult
+    published: PaperResult
     other_keys: list[str]  #: keys with another value
     sample: bool  #: True if the run is on a sample
 
     @property
     def value(self) -> str:
         """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
-        figure = self.figure
+        figure = self.published
         scale = 0.01 if is_share(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
         value = with_unit(figure.metric, scale * figure.mean, std)
@@ -44,7 +44,7 @@ class Aim(NamedTuple):
     @property
     def line(self) -> str:
         """Log line: the figure, its source, and the run's differences."""
-        line = f"published: {self.value} ({self.figure.source})"
+        line = f"published: {self.value} ({self.published.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.other_keys:

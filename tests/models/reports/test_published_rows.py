@@ -135,7 +135,7 @@ def test_first_epochs_are_equal_or_close(tmp_path) -> None:
 
     data, text = check_reproduced(row, with_epochs(summary, "2.0,0.25", "1.0,0.5"))
     assert [seed["equal"] for seed in data["seeds"]] == [True, True]
-    assert "all 4 figures equal" in text
+    assert "all 4 values equal" in text
 
     # The first epoch may be anywhere; the second decides.
     data, text = check_reproduced(row, with_epochs(summary, "3.0,0.1", "1.0099,0.5009"))
@@ -148,7 +148,7 @@ def test_first_epochs_are_equal_or_close(tmp_path) -> None:
     other_build = row.model_copy(update={"build": "another"})
     with pytest.raises(NotReproduced, match="other data"):
         check_reproduced(other_build, with_epochs(summary, "2.0,0.25", "1.0,0.5"))
-    with pytest.raises(UsageError, match="no figures of single epochs"):
+    with pytest.raises(UsageError, match="no values of single epochs"):
         check_reproduced(a_row(), with_epochs(summary, "2.0,0.25", "1.0,0.5"))
 
 

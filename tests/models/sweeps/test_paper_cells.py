@@ -123,7 +123,7 @@ def test_a_plan_over_k_has_the_cells_of_that_table(name, home):
         curve, aim = curves[dataset], aim_of(cells[0].config)
         assert cells[0].config.variant == curve["variant"]
         figure = (curve["mean"][row], curve["std"][row], curve["metric"])
-        assert (aim.figure.mean, aim.figure.std, aim.figure.metric) == figure
+        assert (aim.published.mean, aim.published.std, aim.published.metric) == figure
         assert aim.other_keys == []
     if name == "malnet":
         assert {dataset: {*ks} <= {*OVER_K["k"]} for dataset, ks in rows.items()} == {

@@ -31,7 +31,7 @@ def test_every_preset_with_a_figure_says_it():
     for name in preset_names():
         figure = read_preset(*name.split("/")).paper
         aim = aim_of(config_for(*name.split("/")))
-        assert (aim and aim.figure) == figure, name
+        assert (aim and aim.published) == figure, name
         assert not (aim and aim.other_keys), name
 
 
@@ -59,7 +59,7 @@ def test_what_differs_from_the_figure_is_named():
 
 def test_another_k_aims_at_the_figure_of_that_k():
     config = apply_overrides(config_for("malnet-tiny"), ["model.attention.k=100"])
-    assert (aim_of(config).figure.mean, aim_of(config).other_keys) == (93.4, [])
+    assert (aim_of(config).published.mean, aim_of(config).other_keys) == (93.4, [])
     config = apply_overrides(config_for("peptides-func"), ["model.attention.k=100"])
-    assert aim_of(config).figure.mean == 66.27  # the experiment has other settings on Peptides
+    assert aim_of(config).published.mean == 66.27  # the experiment has other settings on Peptides
     assert aim_of(config).other_keys == ["model.attention.k"]
