@@ -164,7 +164,7 @@ class Layout(Strict):
 
 
 class Manifest(Strict):
-    """A dataset: identity, licence, sources, content, expected counts, defaults."""
+    """A dataset: identity, license, sources, content, expected counts, defaults."""
 
     name: str
     title: str

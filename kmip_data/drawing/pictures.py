@@ -180,7 +180,7 @@ def draw_png(
     The panels are the points by class, the edges (dark where they join two classes), the
     out-degrees with the in-degree, and the classes with their names and colours. The atoms and
     bonds of a molecule are one panel, as wide as two. ``title`` names the data (and marks a
-    sample), ``footer`` has the attribution that the licence requires, ``up`` is the axis that
+    sample), ``footer`` has the attribution that the license requires, ``up`` is the axis that
     points up. Classes missing in ``class_names`` appear by number.
     """
     rows = len(drawings)

@@ -36,7 +36,7 @@ from kmip_data.sharing.share import (
     SharedFile,
 )
 
-#: Names of licences on the hub; any other is given by name and link.
+#: Names of licenses on the hub; any other is given by name and link.
 _LICENSES = {
     "CC BY 4.0": "cc-by-4.0",
     "CC BY-NC 4.0": "cc-by-nc-4.0",
@@ -65,7 +65,7 @@ def push_build(
 ) -> Share:
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
-    Raises ``LicenseNotAccepted`` where its licence does not let it be passed on; ``DamagedInput``
+    Raises ``LicenseNotAccepted`` where its license does not let it be passed on; ``DamagedInput``
     where a file is not what the card says; else as :func:`push`.
     """
     card = build.card
@@ -321,7 +321,7 @@ def header(fields: Mapping[str, object]) -> str:
 
 
 def license_fields(terms: Mapping[str, object]) -> dict[str, str]:
-    """Return the fields of the hub for a licence as a card has it."""
+    """Return the fields of the hub for a license as a card has it."""
     name = str(terms.get("name", ""))
     if name in _LICENSES or not name:
         return {"license": _LICENSES.get(name, "unknown")}

@@ -42,7 +42,7 @@ from kmip_data.runtime.progress import say
 from kmip_data.wording import counted, timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
-RECORD_NAME = "licences.json"
+RECORD_NAME = "licenses.json"
 SAMPLE_SEED = 0
 MAX_SAMPLE = 1_000_000  #: records of the largest sample
 SHOWN: set[str] = set()  #: datasets whose license this process has printed

@@ -19,7 +19,7 @@ def manifests() -> list[Manifest]:
 
 
 def datasets_table() -> str:
-    """Name, class, summary, number of graphs, pinned raw files and licence of each dataset."""
+    """Name, class, summary, number of graphs, pinned raw files and license of each dataset."""
     lines = [
         "| name | class | what | graphs | pinned files | license |",
         "|---|---|---|---|---|---|",

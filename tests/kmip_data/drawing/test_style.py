@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @styled()
 def draw(path: Path) -> None:
-    figure = new_figure(8, 4, title="a $title", footer="a licence")
+    figure = new_figure(8, 4, title="a $title", footer="a license")
     axes = figure.subplots()
     axes.plot([1, 2], [3, 4], label="line")
     spines = [name for name, spine in axes.spines.items() if spine.get_visible()]

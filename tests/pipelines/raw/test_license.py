@@ -1,4 +1,4 @@
-"""Licences: always shown, agreed to only before a download, by an option or the environment."""
+"""Licenses: always shown, agreed to only before a download, by an option or the environment."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_each_way_to_agree_is_recorded_once(home, monkeypatch, how):
     if how == "environment":
         monkeypatch.setenv(VARIABLE, "1")
     require_agreement(SHAPENET, home, True if how == "flag" else None)
-    record = json.loads((home.root / "licences.json").read_text())
+    record = json.loads((home.root / "licenses.json").read_text())
     assert record["shapenet-part"]["how"] == how
     assert record == accepted_licenses(home)
     monkeypatch.delenv(VARIABLE, raising=False)
     require_agreement(SHAPENET, home)
-    assert json.loads((home.root / "licences.json").read_text()) == record
+    assert json.loads((home.root / "licenses.json").read_text()) == record
     changed = SHAPENET.license.model_copy(update={"url": "https://example.com/terms-2"})
     refused(home, SHAPENET.model_copy(update={"license": changed}))
 

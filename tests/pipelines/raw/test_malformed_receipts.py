@@ -39,7 +39,7 @@ VALUES: tuple[object, ...] = (
 #: what reads a journal; the others of a download are read by whatever fetches or removes it
 READERS = {
     "receipt.json": ("offline", "fetch", "archive", "copies", "files"),
-    "licences.json": ("licenses", "fetch"),
+    "licenses.json": ("licenses", "fetch"),
 }
 
 
@@ -63,7 +63,7 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
         folder / f"members-{digest[:12]}" / "receipt.json": {
             "receipts": [receipt], "downloaded": True, "members": members, "time": "t",
         },
-        home.root / "licences.json": {"toy": {"name": "L", "url": "u", "how": "flag", "time": "t"}},
+        home.root / "licenses.json": {"toy": {"name": "L", "url": "u", "how": "flag", "time": "t"}},
     }  # fmt: skip
 
 

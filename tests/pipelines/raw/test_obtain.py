@@ -63,7 +63,7 @@ def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=
     mirrors = tuple(Mirror(url=url) for url in urls or ("https://nowhere.invalid/toy.zip",))
     changes = {
         "license": License(
-            name="L", url="https://l.example", notice="Toy licence.", agreement=agreement
+            name="L", url="https://l.example", notice="Toy license.", agreement=agreement
         ),
         "sources": sources or (Source(name="toy.zip", mirrors=mirrors),),
         "content": CONTENT.model_copy(update={"known_sha256": known or {}}),
@@ -395,7 +395,7 @@ def test_a_dataset_without_an_address_asks_for_the_files(home):
     assert manifest.model_copy(update={"content": content}).pinned_sources == ["malnet-tiny"]
 
 
-# --- licence ----------------------------------------------------------------------------------------
+# --- license ----------------------------------------------------------------------------------------
 
 
 def test_agreement_is_needed_only_to_download(home, archive, server):
@@ -409,14 +409,14 @@ def test_agreement_is_needed_only_to_download(home, archive, server):
     assert fetch_dataset(manifest, home, accept_license=True, quiet=True)[0].origin == server.url(
         "/toy.zip"
     )
-    assert json.loads((home.root / "licences.json").read_text())["toy"]["how"] == "flag"
+    assert json.loads((home.root / "licenses.json").read_text())["toy"]["how"] == "flag"
 
 
 def test_the_licence_is_shown(home, archive, mirrored, capsys):
     obtain(mirrored, home, archives=[archive], quiet=False)
-    assert "Toy licence. (https://l.example)" in capsys.readouterr().err
+    assert "Toy license. (https://l.example)" in capsys.readouterr().err
     fetch_dataset(mirrored, home, quiet=True)
-    assert "Toy licence." in capsys.readouterr().err  # even when quiet: it is a download
+    assert "Toy license." in capsys.readouterr().err  # even when quiet: it is a download
 
 
 # --- samples ----------------------------------------------------------------------------------------
