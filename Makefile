@@ -50,7 +50,7 @@ torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, full disks 
 	$(TEST) -m torture
 
 bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
-	PYTHONPATH=tests $(BIN)/python -m benchmarks $(TOPIC)
+	$(BIN)/python -m benchmarks $(TOPIC)
 
 gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of one; DRY=1 tries it on a CPU
 	$(BIN)/python -m tools.gpu --out build/gpu

@@ -1,9 +1,8 @@
 """Generated countries from file to training: time and memory of each stage, and how they grow.
 
-``make bench TOPIC=country`` builds countries of the targets' sizes. ``PYTHONPATH=tests python -m
-benchmarks.country 1e4 1e5 1e6 1e7`` prints the table of docs/site/growth.txt, from which ``make
-docs`` draws the picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a
-cell of the table.
+``make bench TOPIC=country`` builds countries of the targets' sizes. ``python -m benchmarks.country
+1e4 1e5 1e6 1e7`` prints the table of docs/site/growth.txt, from which ``make docs`` draws the
+picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a cell of the table.
 """
 
 from __future__ import annotations
@@ -304,7 +303,7 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "build":
-        import benchmarks.country as here
+        import benchmarks.country as here  # noqa: PLW0406 -- this one is __main__
         from kmip_data.cli.main import main
         from kmip_data.pipelines.engine import run
 

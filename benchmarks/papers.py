@@ -1,6 +1,6 @@
 """Generated ogbn-papers100m from zip to training: time and memory of its own, and how they grow.
 
-``PYTHONPATH=tests python -m benchmarks.papers 1.1e6 1.1e7 2.8e7`` prints the table of
+``python -m benchmarks.papers 1.1e6 1.1e7 2.8e7`` prints the table of
 docs/site/papers.txt, from which ``make docs`` draws the picture; 2.8e7 nodes need 55 GB of disk.
 """
 

@@ -1,6 +1,6 @@
 """Streets of GraphLand: R² of gradient-boosted trees, the baseline to beat, next to a trained network's.
 
-``PYTHONPATH=tests python -m benchmarks.roads RUN [HOME]`` compares a finished run of ``train
+``python -m benchmarks.roads RUN [HOME]`` compares a finished run of ``train
 --dataset city-roads-m``, on its build and its split; as a topic of ``make bench``, a short run on
 the sample.
 """

@@ -2,7 +2,7 @@
 
 The task is ``long-range``, whose answer is held by another node of the graph. Batches and epochs
 have the same number of nodes at each size. One thread; seconds are the processor's, evaluations not
-among them. ``PYTHONPATH=tests python -m benchmarks.sizes`` prints the curves of
+among them. ``python -m benchmarks.sizes`` prints the curves of
 ``docs/site/learning.toml``, which ``docs/site/figures.py`` draws.
 """
 

@@ -2,7 +2,7 @@
 
 One at a time, as all together take half an hour::
 
-    PYTHONPATH=tests python -m benchmarks.training peptides-func/gcn/32    # part of dataset/model/batch
+    python -m benchmarks.training peptides-func/gcn/32    # part of dataset/model/batch
 """
 
 from __future__ import annotations

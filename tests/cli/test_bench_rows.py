@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
 from benchmarks import country, disk, reading
+from benchmarks.__main__ import TOPICS
 from benchmarks.gated_gcn import DIM, ScatterGatedGCN
 from benchmarks.sizes import Learner
 from benchmarks.training import rivals
@@ -16,6 +19,12 @@ from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.network import build_model
 
 CONFIG = ModelConfig(hidden_dim=16, layers=2, dropout=0.0, edge_encoder="linear")
+
+
+def test_every_topic_has_rows() -> None:
+    assert {"reading", "knn"} < set(TOPICS)
+    assert "papers" not in TOPICS
+    assert all(hasattr(import_module(f"benchmarks.{topic}"), "rows") for topic in TOPICS)
 
 
 def test_the_scatter_form_is_the_same_layer() -> None:

@@ -1,4 +1,7 @@
-"""Random searches of odd numbers and shapes: an endless source, and their comparison with ``dense``."""
+"""Random searches of odd numbers and shapes: an endless source, and their comparison with ``dense``.
+
+``tests/models/search`` draws from it, too.
+"""
 
 from __future__ import annotations
 

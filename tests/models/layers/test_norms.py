@@ -12,12 +12,12 @@ from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
-from benchmarks.table import thread_count
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_lists
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.tables import NORMS
+from kmip_data.runtime import threads
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
 
@@ -104,7 +104,8 @@ def test_compiled_norm_of_graphs_is_that_of_float64() -> None:
     for result, value in zip(results, expected, strict=True):
         torch.testing.assert_close(result.double(), value, rtol=1e-4, atol=1e-4)
 
-    with thread_count(1):
+    with threads.limit_restored():
+        threads.set_num_threads(1)
         alone = learnt(norm, rows, pull, batch)
     assert all(map(torch.equal, results, alone))
 
