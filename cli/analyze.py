@@ -74,11 +74,11 @@ def command() -> None:
 @command.command(cls=shared.Command)
 @analysis_options
 def approximation(**options: Any) -> None:
-    """Measure the distance of k-MIP attention from full attention, for each k.
+    """Measure the distance between k-MIP and full attention, for each k.
 
     Prints the mean Euclidean distance between their outputs for the queries, keys and values of RUN
-    (every layer but the first) or of a normal distribution, and the distance of normal outputs for
-    comparison.
+    (every layer but the first) or of a normal distribution, and, for comparison, the distance of
+    standard normal outputs from full attention.
     """
     from kmip_data.models.analysis.study import approximation as measure
 

@@ -80,7 +80,7 @@ def attention(
 
     Measures time and peak memory of attention methods against the number of nodes, in inference and
     in training. Each method has its own process, so running out of memory or time fills one cell of
-    the table. The paper's A100 figures are shown below, labelled as such.
+    the table. Shows the paper's A100 measurements below, labelled as such.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.manifest import read_shipped
@@ -120,7 +120,7 @@ def attention(
         log=log,
     )
 
-    # 3. A table and a picture, next to the paper's figures where the sizes are the paper's.
+    # 3. A table and a picture, next to the paper's measurements where sizes agree.
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
@@ -152,7 +152,7 @@ def attention(
             text.append(f"{cell.method}, {cell.n:,} nodes: {cell.note}")
     text.append(f"{conditions}; median of at most {protocol.repeats} runs\n{machine_line()}")
     if paper is not None:
-        text.append(f"A100: figures of the paper, not of this machine ({paper['source']})")
+        text.append(f"A100: measured by the paper, not on this machine ({paper['source']})")
     result = {"machine": machine_line(), "what": conditions, "cells": rows}
     show(result, *text)
 
@@ -170,7 +170,7 @@ def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
 
 
 def _table(setting: str, cells: list[Measurement], paper: Facts | None) -> str:
-    """Return methods against sizes, with growth and memory per node; the paper's figures below."""
+    """Return methods against sizes, with growth and memory per node; the paper's measurements below."""
     from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})

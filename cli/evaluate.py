@@ -21,10 +21,9 @@ from kmip_data.cli.shared.output import show, table
 )
 @shared.look_options
 def command(run: str, by_class: bool, **data: Any) -> None:
-    """Measure a trained model.
+    """Evaluate a trained model on every part of the split.
 
-    Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split.
+    Takes the best weights of RUN, a run folder or the end of its path, and prints their metrics.
     """
     from kmip_data.models.training.run.evaluate import evaluate
 

@@ -57,11 +57,11 @@ def command(
 ) -> None:
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city, or a build: the page has its record --record and up to seven that follow. Of
-    one large graph a record is a sample around the node of this number. A RUN is shown on its own
-    data: the predictions of its best weights, its errors, and the keys that each k-MIP head chose
-    with their weights. Learning curves and the influence of other nodes by distance are drawn for
-    all RUNs. The page is one file that needs no network.
+    TARGET is a city or another build. Of a build, the page shows record --record and up to seven
+    that follow; in a single large graph, --record is a node, shown with a sampled neighbourhood. A
+    RUN is shown on its own data: the predictions of its best weights, its errors, and the keys that
+    each k-MIP head chose with their weights. Learning curves and the influence of other nodes by
+    distance are drawn for all RUNs. The page is one file that needs no network.
     """
     from kmip_data.drawing.page import PAGE, draw_explorer
 

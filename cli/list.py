@@ -28,8 +28,8 @@ def command(home: Home) -> None:
     """List datasets and the contents of the home folder, with sizes.
 
     A build that was stopped is listed with the shards it has; the same `build` command resumes it.
-    The last table has the folders of the home, the largest first, runs by dataset and model;
-    `kmip-data remove FOLDER` makes room.
+    The last table lists the folders of the home, largest first, with runs grouped by dataset and
+    model; `kmip-data remove FOLDER` frees space.
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME

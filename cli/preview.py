@@ -72,7 +72,8 @@ def command(
     Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit
     draws them, call graphs by springs), its edges (highlighted where they join two classes), the
     degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity and by
-    split. Of another graph of many nodes, positions are nodes: a sample around each is drawn.
+    split. In any other large graph, positions are node numbers, and a sampled neighbourhood of each
+    is drawn.
     """
     from kmip_data.drawing.style import check_kind, chosen
 

@@ -32,7 +32,7 @@ def command(
     """Download and verify a pushed build or run.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and
-    mends a damaged copy. Nothing in it is executed.
+    repairs a damaged copy. Nothing in a push is executed.
     """
     from kmip_data.builds.home import COLUMNS
     from kmip_data.sharing.pull import pull
@@ -54,7 +54,7 @@ def command(
     result = {"path": pulled.path, **share_facts(share, files), "there": pulled.there}
 
     size = human_bytes(result["bytes"])
-    state = "there already" if pulled.there else "verified"
+    state = "already complete" if pulled.there else "verified"
     content = f"{share.kind}: {counted(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
     folder = shlex.quote(str(pulled.path))

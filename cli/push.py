@@ -18,7 +18,7 @@ from kmip_data.wording import counted, shown_address
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.RUN_OR_TARGET)
 @click.argument("address")
-@click.option("--page", is_flag=True, help="Replace a README.md that exists at the address.")
+@click.option("--page", is_flag=True, help="Overwrite an existing README.md at the address.")
 @shared.plugin_option
 @shared.sample_option
 @shared.work_options
@@ -33,9 +33,9 @@ def command(
     """Share a build or a run at any address.
 
     TARGET is a build or a finished run; ADDRESS is a folder or an address of fsspec (hf://, s3://,
-    gs://), empty or with an earlier push of the same build or run. Every byte is checked first. A
-    README.md that exists stays. A build gets Parquet files next to its shards if pyarrow is
-    installed. Data that may not be redistributed are refused.
+    gs://), empty or with an earlier push of the same build or run. Checks every byte first, and
+    keeps an existing README.md. With pyarrow installed, a build also gets Parquet files. Refuses
+    data that may not be redistributed.
     """
     source = build_or_run(target, home, sample=sample)
     if isinstance(source, Path):

@@ -23,10 +23,10 @@ def command(
 ) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder in the home's built/, raw/ or runs/, the end of its path as `kmip-data
-    list` shows it, or the name of a dataset with one build; raw files are raw/NAME. Only files of
-    the names that kmip-data gives are removed; others stay. A folder that another process builds or
-    trains into is refused. A process that only reads it is not noticed: end it first.
+    TARGET is a folder in the home's built/, raw/ or runs/, the end of its path as `kmip-data list`
+    shows it, or the name of a dataset with one build; raw files are raw/NAME. Only files that
+    kmip-data writes are removed; yours stay. Refuses a folder that another process is writing to.
+    Processes that only read it are not detected: stop them first.
     """
     from kmip_data.cli.shared.belongings import bytes_below, find, remove
 

@@ -1,4 +1,4 @@
-"""``kmip-data report``: results of runs as tables with the paper's figures."""
+"""``kmip-data report``: tables of results, with the paper's."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def command(
     force: bool,
     home: Home,
 ) -> None:
-    """Tabulate results of runs next to the paper's figures.
+    """Tabulate results of runs next to the paper's.
 
-    Reads the finished runs of sweeps, those named RUN, or all of the home. A row is the seeds of
-    one configuration on the same data: mean ± standard deviation, the published figure, and the
-    differences.
+    Reads the finished runs of the given sweeps, the given runs, or all runs in the home. Each row
+    combines the seeds of one configuration on the same data: mean ± standard deviation, the
+    published result, and the differences.
     """
     from kmip_data.models.sweeps.running import folders_of
 

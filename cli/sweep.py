@@ -69,12 +69,12 @@ def command(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Run a plan: datasets by models by changes by seeds.
+    """Train a plan of runs: datasets × models × changes × seeds.
 
     SWEEP is a shipped plan or a file NAME.toml; without it, the options define the plan. Each run
     is a process of `kmip-data train` with its own folder: the same command resumes a sweep that was
-    stopped. A failed run becomes a row with its reason. Prints mean and standard deviation over
-    seeds.
+    stopped. A failed run is reported as a row with its error. Prints mean and standard deviation
+    over seeds.
     """
     from kmip_data.models.sweeps.cells import read_plan
 
@@ -149,7 +149,7 @@ def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell
 
 
 def _rows(cells: list[Cell]) -> list[Facts]:
-    """Return a row for each dataset, model and change: its seeds, sizes and published figure."""
+    """Return a row for each dataset, model and change: its seeds, sizes and published result."""
     from kmip_data.models.training.run.aim import aim_of
 
     rows: dict[tuple[str, str, str], Facts] = {}
@@ -181,7 +181,7 @@ def _rows(cells: list[Cell]) -> list[Facts]:
 
 
 def _cells_text(rows: list[Facts]) -> str:
-    """Return the cells of a plan next to the figures of the paper."""
+    """Return the cells of a plan next to the paper's results."""
     lines = []
     sources: dict[str, None] = {}
     for row in rows:

@@ -38,7 +38,9 @@ GROUPS = {
 
 @click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS), groups=GROUPS)
 @click.argument("target", metavar="[TARGET]", required=False, type=shared.TARGET)
-@click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="The same as TARGET alone.")
+@click.option(
+    "--dataset", metavar="TARGET", type=shared.TARGET, help="Same as the argument TARGET."
+)
 @click.option(
     "--model",
     default="gps-kmip",
@@ -51,12 +53,12 @@ GROUPS = {
     "variant",
     metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
-    "[default: that of the published figure]",
+    "[default: the one behind the published result]",
 )
 @click.option(
     "--preset",
     metavar="DATASET/MODEL",
-    help="Preset of another dataset, but for what the data decide, such as squirrel-filtered/gcn.",
+    help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data.",
 )
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
@@ -83,7 +85,9 @@ GROUPS = {
 @click.option("--name", metavar="NAME", help="Name of the run.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
 @click.option(
-    "--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn."
+    "--reproduce",
+    metavar="ROW",
+    help="Repeat a result that comes with kmip-data, such as helsinki/gcn, and compare.",
 )
 @click.option(
     "--init-from",

@@ -242,7 +242,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on 
 sample_option = click.option(
     "--sample",
     is_flag=True,
-    help="The generated miniature in the upstream layout, not the real data.",
+    help="Use a generated miniature in the upstream layout instead of the real data.",
 )
 
 
@@ -336,7 +336,7 @@ def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pa
     return value
 
 
-force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
+force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
 def path_option(

@@ -143,7 +143,7 @@ COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 
 
 #: Line below results on a sample.
-OF_SAMPLE = "A sample is generated: its figures say nothing about the model or the dataset."
+OF_SAMPLE = "A sample is generated: its results say nothing about the model or the dataset."
 
 
 def remark(sample: bool, complete: bool | None) -> str:

@@ -1,1 +1,1 @@
-"""Reports: results of runs as tables with the paper's figures."""
+"""Reports: tables of results, with the paper's."""

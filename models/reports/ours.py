@@ -93,7 +93,7 @@ class Ours(Strict):
     def _deviation(self, values: tuple[float, ...]) -> float | None:
         if len(values) == 1:
             return None
-        # ddof 1 over splits, and next to published figures that use it; over seeds 0, as the paper.
+        # ddof 1 over splits, and next to published results that use it; over seeds 0, as the paper.
         if self.folds or self.published:
             return statistics.stdev(values)
         return statistics.pstdev(values)

@@ -78,7 +78,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _read(folder: Path) -> Run:
-    """Read a finished run; raise KmipDataError if its files or figures are damaged."""
+    """Read a finished run; raise KmipDataError if its files or results are damaged."""
     # 1. A figure that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
@@ -341,7 +341,7 @@ def _row(runs: Sequence[Run]) -> Row:
 
 
 def _published(run: Run, mean: float) -> Row:
-    """Return the columns with figures of the paper, a leaderboard and our results."""
+    """Return the columns with results of the paper, of a leaderboard and of ours."""
     result = run.result
     paper = run.paper
     board = entry_for(result.dataset, result.model, result.metric)
@@ -394,10 +394,10 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
 
 
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
-    """Return the rows that differ in k alone with the paper's figures, and all rows of the paper.
+    """Return the rows that differ in k alone with the paper's results, and all rows of the paper.
 
     ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std``
-    are of a training epoch. The paper's figures, ``paper_…``, are present for complete published
+    are of a training epoch. The paper's results, ``paper_…``, are present for complete published
     data alone.
     """
     first = table.rows[0]

@@ -2,7 +2,7 @@
 
 A backend is one module in ``kmip_data.models.search.backends``, discovered automatically, with
 
-- ``NAME``, and ``AUTO`` (when ``auto`` takes it), a line for ``kmip-data doctor``,
+- ``NAME``, and ``AUTO`` (when ``auto`` chooses it), a line for ``kmip-data doctor``,
 - ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only
   by name (a fixed order: measured, they lie far apart, see ADR 0280),
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports

@@ -93,7 +93,7 @@ class Plan(Strict):
     )
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(
-        default="", description="variant of the presets; empty: that of the published figure"
+        default="", description="variant of the presets; empty: the one behind the published result"
     )
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
     set_of: dict[str, tuple[str, ...]] = Field(

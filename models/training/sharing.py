@@ -68,7 +68,7 @@ def run_page(result: RunResult) -> str:
         header(fields) + "\n# A trained model",
         block("\n".join(facts), "text"),
         block(metrics_table([result.metrics]), "text"),
-        "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all figures.",
+        "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
         block(
             f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET", "bash"
         ),

@@ -31,7 +31,7 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
     done("verify", found["path"])
     assert "s3dis" in done("list", "--home", other).out
     text = done("pull", share, "--home", other, "-q").out
-    for words in ("there already", pushed["digest"], "CC BY 4.0"):
+    for words in ("already complete", pushed["digest"], "CC BY 4.0"):
         assert words in text
 
 

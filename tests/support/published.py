@@ -259,7 +259,7 @@ def leaderboard() -> str:
 
 
 def all_standings() -> dict[tuple[str, str], list[Standing]]:
-    """Return our rows, the paper's figures and leaderboards' by dataset and metric, the best first."""
+    """Return our rows, the paper's results and leaderboards' by dataset and metric, the best first."""
     standings = defaultdict(list)
     for name, row in our_rows().items():
         standings[row.dataset, row.metric].append(our_standing(name, row))

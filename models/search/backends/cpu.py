@@ -24,7 +24,7 @@ from kmip_data.models.search.rule import largest, score_block
 from kmip_data.runtime.threads import for_ranges
 
 NAME = "cpu"
-AUTO = "auto takes it on the CPU"
+AUTO = "chosen by auto on the CPU"
 RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)

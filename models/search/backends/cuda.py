@@ -13,7 +13,7 @@ from kmip_data.models.search.gpu.plan import MAX_DIM, MAX_K
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "cuda"
-AUTO = f"auto takes it up to d = {MAX_DIM}, k = {MAX_K}"
+AUTO = f"chosen by auto up to d = {MAX_DIM}, k = {MAX_K}"
 RANK = {"cuda": 30}
 CHECKS_VALUES = True
 

@@ -25,7 +25,7 @@ from kmip_data.models.search.rule import (
 )
 
 NAME = "dense"
-AUTO = "auto takes it where no other backend fits"
+AUTO = "chosen by auto if no other backend fits"
 RANK = {"cpu": 1, "cuda": 1}
 
 MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch memory per tile

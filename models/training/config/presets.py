@@ -1,4 +1,4 @@
-"""Hyper-parameters of the paper, from its code and its text, and the figures of its tables."""
+"""Hyper-parameters of the paper, from its code and its text, and the results in its tables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PaperTable(Strict):
     hardware_on: dict[str, str] = Field(default={}, description="exceptions, by dataset/model")
     results: dict[str, tuple[str, ...]] = Field(description="model -> mean ± deviation, or EMPTY")
     hours: dict[str, tuple[str, ...]] = Field(description="model -> hours of one run")
-    taken_from: dict[str, str] = Field(default={}, description="model -> whose figures they are")
+    taken_from: dict[str, str] = Field(default={}, description="model -> whose results they are")
 
     def printed(self, dataset: str, model: str) -> str:
         """Return a cell as printed in the paper; empty if there is none."""
@@ -177,7 +177,7 @@ class Preset(Strict):
         description="keys of ``text``, topics of ``note`` and variants that the base alone has",
     )
     default: str = Field(
-        default="code", description="variant of the published figure, which runs without ``--as``"
+        default="code", description="variant of the published result, which runs without ``--as``"
     )
     size: tuple[int, int, int] | None = Field(
         default=None, description="layers, channels and parameters of the published network"
@@ -387,7 +387,7 @@ def load_preset(
     Parameters
     ----------
     as_
-        Default: the variant of the published figure, ``code`` except for two presets of London.
+        Default: the variant of the published result, ``code`` except for two presets of London.
         ``code``: upstream's file. ``text``: the same with the keys in which the paper's text
         differs; where the text is silent, both follow the code. Or another variant of the preset.
     target
@@ -538,7 +538,7 @@ def origin(config: RunConfig) -> str:
     if variant in preset.ours:
         description = f", variant {variant}, ours and not the paper's"
     elif variant == preset.default and preset.default != "code":
-        description = f", variant {variant}, which produced the published figure"
+        description = f", variant {variant}, which produced the published result"
     differs = "its text differs from its code"
     if variant == "code":
         differs = "its text differs"

@@ -75,7 +75,7 @@ class Evaluation:
                     differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
         if differing:
             raise CheckFailed(
-                f"{self.run / RESULT_NAME} has other figures than its weights.",
+                f"{self.run / RESULT_NAME} has other results than its weights.",
                 found="; ".join(differing),
                 next="evaluate with the versions and on the device that it names; "
                 "if they differ there too, it was edited",

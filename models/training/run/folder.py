@@ -231,7 +231,7 @@ class RunResult(Strict):
     name: str
     dataset: str
     sample: bool = Field(
-        description="trained on generated data: the figures mean nothing about the dataset"
+        description="trained on generated data: the results say nothing about the dataset"
     )
     complete: bool | None = Field(
         default=None,

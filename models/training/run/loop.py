@@ -316,7 +316,7 @@ class Loop:
                 evaluate_parts, self.module, self.data, self.data.evaluated, self.device
             )
             measured = measure() if self.captured is None else self.captured.making_room(measure)
-            # The first process's figures decide for all processes which epoch is best and which the
+            # The first process's metrics decide for all processes which epoch is best and which the
             # last.
             for part, values in gathered(measured)[0].items():
                 # The column "train" is measured while learning.

@@ -1,4 +1,4 @@
-"""Point clouds of your own as named columns: NumPy, PLY, PCD, LAS and LAZ, text.
+"""Your own point clouds as named columns: NumPy, PLY, PCD, LAS and LAZ, text.
 
 PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order, PCD as the Point
 Cloud Library's page on version 0.7 does; with our own readers, as only the scalar properties of one

@@ -1,4 +1,4 @@
-"""Pictures of a report: hours and frontiers, with the paper's figures where they belong."""
+"""Pictures of a report: hours and frontiers, with the paper's results where they belong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs by name, differences from a preset, rows and tables of a report, the paper's figures."""
+"""Runs by name, differences from a preset, rows and tables of a report, the paper's results."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_named_variants():
     assert load_preset("london", as_="paper-depth") == config
     assert load_preset("london", as_="text").model.layers == 7
     assert load_preset("london", as_="code").model.layers == 12  # upstream's file
-    assert "which produced the published figure" in origin(config)
+    assert "which produced the published result" in origin(config)
     with pytest.raises(UsageError, match="Did you mean 'paper-depth'"):
         load_preset("london", as_="paper-deph")
     with pytest.raises(UsageError, match="no variant of paris/gps-kmip called 'paper-depth'"):

@@ -1,4 +1,4 @@
-"""The line of a log on the published figure that a run aims at."""
+"""The line of a log on the published result that a run aims at."""
 
 from __future__ import annotations
 
