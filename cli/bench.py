@@ -83,12 +83,12 @@ def attention(
     the table. Shows the paper's A100 measurements below, labelled as such.
     """
     from kmip_data.files.changes import write_output
-    from kmip_data.manifest import read_shipped
     from kmip_data.models.profiling.breakdown import NODES, PATIENCE, draw_breakdown
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
     from kmip_data.models.profiling.methods import Shape, sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
+    from kmip_data.shipped import read_shipped
 
     # 1. Where results go, and what is measured: wrong options end here.
     saved = None

@@ -20,8 +20,8 @@ from kmip_data.cli.shared.datasets import (
     keep_settings,
 )
 from kmip_data.cli.shared.output import build_facts, facts, shortened, show, table
-from kmip_data.errors import UsageError, human_bytes
-from kmip_data.wording import as_options
+from kmip_data.errors import UsageError
+from kmip_data.wording import as_options, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

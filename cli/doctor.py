@@ -17,8 +17,9 @@ import click
 import kmip_data
 from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import show
-from kmip_data.errors import GPU_EXTRAS, CheckFailed, human_bytes, install_command
-from kmip_data.wording import counted
+from kmip_data.errors import CheckFailed
+from kmip_data.runtime.extras import GPU_EXTRAS, install_command
+from kmip_data.wording import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

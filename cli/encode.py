@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import facts, show
-from kmip_data.errors import human_bytes
+from kmip_data.wording import human_bytes
 
 
 class EncodeCommand(DatasetCommand):

@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import show
-from kmip_data.errors import located
+from kmip_data.files.faults import located
 
 
 @click.command(cls=DatasetCommand)

@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show, table
-from kmip_data.errors import human_bytes
+from kmip_data.wording import human_bytes
 
 
 @click.command(cls=shared.Command)

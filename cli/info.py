@@ -10,8 +10,7 @@ from kmip_data.cli.list import builds_table
 from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option, seek_names
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
 from kmip_data.cli.shared.output import Facts, build_facts, facts, shortened, show, table
-from kmip_data.errors import human_bytes
-from kmip_data.wording import OPTIONS
+from kmip_data.wording import OPTIONS, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

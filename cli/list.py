@@ -14,8 +14,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import annotated, build_facts, show, table
-from kmip_data.errors import human_bytes
-from kmip_data.wording import counted
+from kmip_data.wording import counted, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home

@@ -21,6 +21,7 @@ import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
+from kmip_data.files.faults import FULL, disk_error
 from kmip_data.runtime.signals import ENDING, end, repeating
 
 if TYPE_CHECKING:
@@ -205,9 +206,9 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
             found=str(error).partition("\n")[0] or None,
             next="--jobs 1, or smaller batches",
         )
-    if isinstance(error, OSError) and error.errno in errors.FULL:
+    if isinstance(error, OSError) and error.errno in FULL:
         path = Path(error.filename or ".")
-        return errors.disk_error(error, path, left="what was finished before")
+        return disk_error(error, path, left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:
         return errors.UsageError(
             f"{error.filename} cannot be used: {error.strerror}",

@@ -9,8 +9,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import share_facts, show
-from kmip_data.errors import human_bytes
-from kmip_data.wording import counted
+from kmip_data.wording import counted, human_bytes
 
 
 @click.command(cls=shared.Command)

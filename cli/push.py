@@ -11,8 +11,7 @@ import click
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.output import share_facts, show
-from kmip_data.errors import human_bytes
-from kmip_data.wording import counted, shown_address
+from kmip_data.wording import counted, human_bytes, shown_address
 
 
 @click.command(cls=DatasetCommand)

@@ -8,7 +8,8 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import shortened, show, table, wants_json
-from kmip_data.errors import UsageError, human_bytes
+from kmip_data.errors import UsageError
+from kmip_data.wording import human_bytes
 
 
 @click.command(cls=shared.Command)

@@ -11,7 +11,8 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import Facts, show, table
-from kmip_data.errors import CheckFailed, UsageError, require_extra
+from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 import tomllib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from importlib import resources
 from operator import not_
-from types import ModuleType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.wording import nearest, shown_address
+from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.registry import ADDED
+from kmip_data.shipped import Digest, Strict, read_shipped, shipped_datasets
+from kmip_data.wording import shown_address
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-T = TypeVar("T")
-MAX_SHOWN = 40  #: names that an error lists
-FEW = 20  #: names that are also listed after the nearest one
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
-
-
-class Strict(BaseModel):
-    """Base of all typed data: a frozen model without unknown keys, with finite numbers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class License(Strict):
@@ -234,64 +220,9 @@ def digests_of(manifest: Manifest) -> str:
     return f"{known}: a build is at best complete by counts, its bytes are not pinned"
 
 
-def modules_in(package: ModuleType) -> list[ModuleType]:
-    """Import every module that lies directly in ``package``, by name."""
-    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-
-
-class Plugin(Strict):
-    """A plugin: code from outside the package (:mod:`kmip_data.plugins`)."""
-
-    source: str  #: path of a Python file, or name of an installed package
-    sha256: Digest  #: of the file; of a package with several, of their names and digests
-
-    @property
-    def name(self) -> str:
-        """Name of the file or package, without its folder."""
-        return self.source.replace("\\", "/").rpartition("/")[2]
-
-
-#: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
-ADDED: defaultdict[str, dict[str, tuple[Any, Plugin]]] = defaultdict(dict)
-
-
-def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
-    """Return ``ours`` and the names that loaded plugins have added to the group.
-
-    Raises ``UsageError`` where a plugin has taken one of our names.
-    """
-    if not (added := ADDED[group]):
-        return ours
-    for name, (_, plugin) in added.items():
-        if name in ours:
-            raise UsageError(
-                f"The plugin {plugin.name} names {name!r}, which kmip-data has itself."
-            )
-    return {**ours, **{name: value for name, (value, _) in added.items()}}
-
-
 def dataset_names() -> list[str]:
     """Return the names of all datasets, shipped and of loaded plugins, sorted."""
     return sorted([*shipped_datasets(), *ADDED["datasets"]])
-
-
-def shipped_datasets() -> list[str]:
-    """Return the names of the shipped datasets, sorted: the folders in ``manifests/datasets``."""
-    folders = (resources.files("kmip_data.manifests") / "datasets").iterdir()
-    return sorted(folder.name for folder in folders if (folder / "dataset.toml").is_file())
-
-
-def shipped_names(folder: str) -> list[str]:
-    """Return the names of the files in ``manifests/<folder>``, without ``.toml``, sorted."""
-    files = (resources.files("kmip_data.manifests") / folder).iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
-
-
-def read_shipped(folder: str, name: str) -> dict[str, Any]:
-    """Read ``manifests/<folder>/<name>.toml``."""
-    file = resources.files("kmip_data.manifests") / folder / f"{name}.toml"
-    return tomllib.loads(file.read_text("utf-8"))
 
 
 @functools.cache
@@ -323,30 +254,6 @@ def load_manifest(name: str) -> Manifest:
             found="; ".join(faults),
             next=f"mend manifests/datasets/{name}/dataset.toml",
         ) from error
-
-
-def unknown_name(
-    kind: str,
-    name: str,
-    known: Sequence[str],
-    *,
-    command: str = "kmip-data list",
-) -> UsageError:
-    """Return the error for an unknown name, with the nearest known one, or else a list.
-
-    ``command`` lists all of them.
-    """
-    # The nearest name first: a slip of the finger is seen at once.
-    close = nearest(name, known)
-    hint = f" Did you mean {close!r}?" if close else ""
-    shown: str | None = ", ".join(known[:MAX_SHOWN]) + (", …" if len(known) > MAX_SHOWN else "")
-    if close and len(known) > FEW:
-        shown = None
-    return UsageError(
-        f"There is no {kind} called {name!r}.{hint}",
-        expected=shown,
-        next=command,
-    )
 
 
 def named(manifest: Manifest, name: str) -> Manifest:

@@ -24,17 +24,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, located
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, unknown_name
+from kmip_data.files.faults import located
 from kmip_data.files.reading import first_fault, json_digest, read_small, sha256_file
-from kmip_data.manifest import (
-    ADDED,
-    Manifest,
-    Plugin,
-    shipped_datasets,
-    shipped_names,
-    unknown_name,
-)
+from kmip_data.manifest import Manifest
+from kmip_data.registry import ADDED, Plugin
 from kmip_data.runtime.signals import Ended
+from kmip_data.shipped import shipped_datasets, shipped_names
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points

@@ -210,3 +210,12 @@ def as_values(parameters: Mapping[str, object]) -> str:
         text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         shown.append(f"{name}={text}")
     return ", ".join(shown)
+
+
+def human_bytes(count: float) -> str:
+    """Return bytes for people, decimal: ``3 kB``, ``1.7 GB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

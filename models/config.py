@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.manifest import (
-    ADDED,
-    Strict,
-    modules_in,
-    read_shipped,
-    shipped_names,
-    unknown_name,
-    with_added,
-)
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
 from kmip_data.models.parts import (
@@ -45,6 +36,8 @@ from kmip_data.models.tables import (
     node_encoders,
     positional,
 )
+from kmip_data.registry import ADDED, modules_in, with_added
+from kmip_data.shipped import Strict, read_shipped, shipped_names
 
 
 def _kinds(base: type[Part]) -> dict[str, type[Part]]:

@@ -17,7 +17,7 @@ from pydantic import Field
 from kmip_data.graphs.encoding import MAX_NUMBER, Encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.manifest import Strict
+from kmip_data.shipped import Strict
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.graphs.encoding import Encoding, encodings, parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.manifest import unknown_name, with_added
 from kmip_data.models.parts import (
     LapPEKeys,
     PositionKeys,
@@ -26,6 +25,7 @@ from kmip_data.models.parts import (
     SignNetKeys,
     StableKeys,
 )
+from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,7 +18,9 @@ from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.manifest import ADDED, Manifest, Strict, load_manifest, named
+from kmip_data.manifest import Manifest, load_manifest, named
+from kmip_data.registry import ADDED
+from kmip_data.shipped import Strict
 from kmip_data.wording import nearest
 
 

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
-from kmip_data.errors import (
-    DamagedInput,
-    OutOfResources,
-    UsageError,
-    left_in,
-    located,
-    occupied,
-    require_extra,
-)
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import (
     build_content,
     build_lock,
@@ -25,6 +17,7 @@ from kmip_data.files.changes import (
     refuse_taken,
     remove_empty,
 )
+from kmip_data.files.faults import left_in, located, occupied
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -50,6 +43,7 @@ from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.own import MAX_MEMORY
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
+from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
 
 _MAX_RECORDS = 2**28  #: most records of a split file that is read without its card

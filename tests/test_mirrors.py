@@ -17,9 +17,10 @@ from support.attacks.http_server import File, Server, page, running, status
 from kmip_data import manifest as manifests
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed
-from kmip_data.manifest import load_manifest, shipped_datasets
+from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime import http_client
+from kmip_data.shipped import shipped_datasets
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))

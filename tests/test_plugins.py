@@ -21,7 +21,7 @@ from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data import plugins
-from kmip_data.manifest import ADDED
+from kmip_data.registry import ADDED
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = "".join((DOCS / name).read_text() for name in ("bring-your-own.md", "own-parts.md"))

@@ -18,13 +18,15 @@ from pathlib import Path
 import click
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, human_bytes
-from kmip_data.manifest import Manifest, Mirror, Source, load_manifest, shipped_datasets
+from kmip_data.errors import CheckFailed
+from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
 from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed
+from kmip_data.shipped import shipped_datasets
+from kmip_data.wording import human_bytes
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests" / "datasets"
 SMALL = 8 * 2**20  #: bytes up to which a file is downloaded for its digest

@@ -17,7 +17,8 @@ import click
 from click.core import ParameterSource
 
 from kmip_data.cli.shared.output import WANTS_JSON
-from kmip_data.errors import UsageError, located
+from kmip_data.errors import UsageError
+from kmip_data.files.faults import located
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +105,7 @@ class Group(Command, click.Group):
         """Find the command, or raise an error that names the nearest one."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from kmip_data.manifest import unknown_name
+            from kmip_data.errors import unknown_name
 
             raise unknown_name("command", args[0], known, command=f"{ctx.command_path} --help")
         return super().resolve_command(ctx, args)
@@ -140,7 +141,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
     def _known(self, home: Home) -> list[str]:
         """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
         from kmip_data.files.reading import read_json
-        from kmip_data.manifest import dataset_names, shipped_names
+        from kmip_data.manifest import dataset_names
+        from kmip_data.shipped import shipped_names
 
         names = set()
         if "dataset" in self.kinds or "build" in self.kinds:
@@ -170,7 +172,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         Raises ``UsageError``, with the nearest name, if it means nothing.
         """
         from kmip_data.builds.home import Home, build_in, list_builds, own_command
-        from kmip_data.manifest import unknown_name
+        from kmip_data.errors import unknown_name
 
         text = str(value)
         home = Home.locate(None if ctx is None else ctx.params.get("home"))
@@ -261,7 +263,8 @@ plugin_option = click.option(
 
 def seek_names(dataset: str | None = None, model: str | None = None) -> None:
     """Import the installed plugins with these names, which the user typed and no built-in part has."""
-    from kmip_data.manifest import dataset_names, shipped_names
+    from kmip_data.manifest import dataset_names
+    from kmip_data.shipped import shipped_names
 
     for group, name, shipped in (
         ("datasets", dataset, dataset_names()),

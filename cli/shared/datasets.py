@@ -103,7 +103,8 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
     used.
     """
-    from kmip_data.manifest import load_manifest, unknown_name
+    from kmip_data.errors import unknown_name
+    from kmip_data.manifest import load_manifest
 
     # 1. Parameters of this dataset by name: their stores and types.
     known: dict[str, tuple[str, object]] = {}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kmip_data.errors import UsageError, located
+from kmip_data.errors import UsageError
+from kmip_data.files.faults import located
 from kmip_data.wording import without_controls, without_logins
 
 if TYPE_CHECKING:

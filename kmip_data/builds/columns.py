@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import COLUMNS, Build, added_names
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, unknown_name
 from kmip_data.files.reading import json_digest, read_model, read_small, sealed_json
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name, ShardMember
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.manifest import Strict, unknown_name
+from kmip_data.shipped import Strict
 
 #: Files that commands write into the folder of a build.
 _OWN = re.compile(

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from kmip_data.errors import DamagedInput, UsageError, located, require_extra
+from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
-from kmip_data.manifest import dataset_names, unknown_name
+from kmip_data.manifest import dataset_names
+from kmip_data.runtime.extras import require_extra
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:

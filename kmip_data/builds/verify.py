@@ -21,8 +21,8 @@ from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.graphs.encoding import Encoding, parse_encoding
-from kmip_data.manifest import read_shipped, shipped_datasets, shipped_names
 from kmip_data.runtime.threads import for_ranges
+from kmip_data.shipped import read_shipped, shipped_datasets, shipped_names
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
-from kmip_data.errors import UsageError, located
+from kmip_data.errors import UsageError, unknown_name
+from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
-from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.plugins import seek

@@ -10,9 +10,9 @@ from kmip_data.builds.home import Build
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, names_of
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.graphs.city_columns import Coordinates, input_names, is_city
-from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.manifest import dataset_names, load_manifest
 
 
 def _raw_is_kept(_: str, value: bool) -> dict[str, object]:

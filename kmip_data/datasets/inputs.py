@@ -13,13 +13,13 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
 from kmip_data.graphs.encodings.degree_profile import FIELDS, DegreeProfile, local_degree_profile
-from kmip_data.manifest import Standardisation, unknown_name
+from kmip_data.manifest import Standardisation
 
 
 class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped

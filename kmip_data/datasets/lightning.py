@@ -10,10 +10,11 @@ import torch
 from torch_geometric.data import Dataset
 
 from kmip_data.datasets.base import open as open_build
-from kmip_data.errors import UsageError, require_extra
+from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader, LoaderState
+from kmip_data.runtime.extras import require_extra
 
 require_extra("lightning", "GraphDataModule")
 from lightning.pytorch import LightningDataModule  # noqa: E402 -- without it, the error above

@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, RuleArguments, names_of
 from kmip_data.datasets.pyg_calls import pyg_order
-from kmip_data.manifest import unknown_name
+from kmip_data.errors import unknown_name
 
 
 class GeomGCN(BuiltDataset):

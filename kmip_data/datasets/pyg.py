@@ -8,7 +8,9 @@ import kmip_data
 from kmip_data.datasets.base import BuiltDataset, Folder
 from kmip_data.datasets.points import ShapeNetPart
 from kmip_data.datasets.pyg_calls import STEPS
-from kmip_data.manifest import load_manifest, shipped_datasets, unknown_name
+from kmip_data.errors import unknown_name
+from kmip_data.manifest import load_manifest
+from kmip_data.shipped import shipped_datasets
 
 
 def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name

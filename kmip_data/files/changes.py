@@ -34,7 +34,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from kmip_data.errors import OutOfResources, UsageError, occupied, writing
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.files.faults import occupied, writing
 from kmip_data.files.reading import read_small, readable_json
 from kmip_data.runtime.progress import say
 

@@ -15,7 +15,8 @@ from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput, check_resources, unreadable
+from kmip_data.errors import DamagedInput
+from kmip_data.files.faults import check_resources, unreadable
 
 try:
     from isal import igzip as gzip

@@ -21,7 +21,8 @@ from kmip_data.format.page import render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
 from kmip_data.format.writer import COUNTS
-from kmip_data.manifest import Responsible, dataset_names, load_manifest, read_shipped
+from kmip_data.manifest import Responsible, dataset_names, load_manifest
+from kmip_data.shipped import read_shipped
 
 PAGE_NAME = "README.md"
 CROISSANT_NAME = "croissant.json"

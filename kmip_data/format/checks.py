@@ -10,8 +10,9 @@ import os
 import platform
 from pathlib import Path
 
-from kmip_data.errors import KmipDataError, refuse
+from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import write_file
+from kmip_data.files.faults import refuse
 from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import ShardMember
 from kmip_data.runtime.progress import Progress

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from kmip_data.arrays import I64, Array, Bools
-from kmip_data.errors import UsageError, check_version, refuse
+from kmip_data.errors import UsageError
+from kmip_data.files.faults import check_version, refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
 from kmip_data.format import schema as names

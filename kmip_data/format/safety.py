@@ -26,7 +26,8 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
 from kmip_data.arrays import DType
-from kmip_data.errors import KmipDataError, refuse
+from kmip_data.errors import KmipDataError
+from kmip_data.files.faults import refuse
 from kmip_data.files.reading import open_regular
 
 MAX_OBJECTS = 1_000

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kmip_data.arrays import I64, U8, Array, Integers
-from kmip_data.errors import DamagedInput, check_version, refuse
+from kmip_data.errors import DamagedInput
+from kmip_data.files.faults import check_version, refuse
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kmip_data.arrays import I64, Array, Integers
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, unknown_name
 from kmip_data.format.schema import Column
-from kmip_data.manifest import modules_in, unknown_name, with_added
+from kmip_data.registry import modules_in, with_added
 
 MAX_NUMBER = 1024  #: eigenvectors or steps
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from kmip_data.arrays import I64, Array, DType
+from kmip_data.errors import unknown_name
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
-from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.store import ShardStore
 from kmip_data.runtime import memory

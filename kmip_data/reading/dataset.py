@@ -14,12 +14,12 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
-from kmip_data.errors import PartialBuildWarning, UsageError, located
+from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name
+from kmip_data.files.faults import located
 from kmip_data.format import targets
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import NODE_PARTS, TRAIN_AND_VAL, keys_digest, part_name
-from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data

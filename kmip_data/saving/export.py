@@ -15,8 +15,9 @@ from torch_geometric.data import InMemoryDataset
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
-from kmip_data.errors import KmipDataError, UsageError, human_bytes, require_extra, writing
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import changes as files
+from kmip_data.files.faults import writing
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant
 from kmip_data.format.splits import NODE_PARTS
@@ -25,8 +26,10 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, item_fields
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import open_store
+from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
+from kmip_data.wording import human_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

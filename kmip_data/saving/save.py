@@ -19,8 +19,9 @@ from torch_geometric.data import Data
 from kmip_data import __version__
 from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.builds.home import Build
-from kmip_data.errors import UsageError, located
+from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
+from kmip_data.files.faults import located
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name

@@ -15,15 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from kmip_data.builds.columns import read_columns, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, Home
-from kmip_data.errors import (
-    DamagedInput,
-    SourceUnavailable,
-    UsageError,
-    located,
-    occupied,
-    require_room,
-    writing,
-)
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name
 from kmip_data.files.changes import (
     PARTIAL,
     begin_folder,
@@ -33,10 +25,10 @@ from kmip_data.files.changes import (
     refuse_link,
     write_all,
 )
+from kmip_data.files.faults import located, occupied, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
-from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
 from kmip_data.sharing.share import BLOCK, RUN_FILES, Share, SharedFile, damaged, parse_pushed

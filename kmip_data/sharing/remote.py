@@ -19,10 +19,12 @@ from typing import Any
 
 import requests
 
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, install_command, writing
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import make_folder, remove_file, write_file
+from kmip_data.files.faults import writing
 from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime import http_client as http
+from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.sharing.share import (
     BLOCK,

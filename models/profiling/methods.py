@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.utils import to_dense_batch
 
-from kmip_data.manifest import unknown_name
+from kmip_data.errors import unknown_name
 from kmip_data.models.attention.operators import attend
 from kmip_data.models.search import topk
 from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
-from kmip_data.errors import NotReproduced, UsageError
+from kmip_data.errors import NotReproduced, UsageError, unknown_name
 from kmip_data.files.reading import json_digest, sha256_file
-from kmip_data.manifest import Digest, Strict, read_shipped, shipped_names, unknown_name
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import (
@@ -26,6 +25,7 @@ from kmip_data.models.training.run.folder import (
     value_text,
     with_unit,
 )
+from kmip_data.shipped import Digest, Strict, read_shipped, shipped_names
 
 #: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).
 LOSS = 0.01

@@ -16,10 +16,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
-from kmip_data.manifest import dataset_names, load_manifest, read_shipped, unknown_name
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.reports.ours import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -28,6 +28,7 @@ from kmip_data.models.training.config.presets import PaperResult, load_preset, r
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_edited, read_result
 from kmip_data.pipelines.find import record_parameters
+from kmip_data.shipped import read_shipped
 from kmip_data.wording import natural
 
 if TYPE_CHECKING:

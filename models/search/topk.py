@@ -25,8 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kmip_data.errors import UsageError
-from kmip_data.manifest import modules_in, unknown_name
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import (
     NotFinite,
@@ -35,6 +34,7 @@ from kmip_data.models.search.problem import (
     check_problem,
 )
 from kmip_data.models.search.problem import out_of_memory as memory_error
+from kmip_data.registry import modules_in
 from kmip_data.runtime.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)

@@ -16,23 +16,16 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.reading import first_fault, json_digest, read_small
-from kmip_data.manifest import (
-    Strict,
-    dataset_names,
-    load_manifest,
-    no_recipe,
-    read_shipped,
-    shipped_names,
-    unknown_name,
-)
+from kmip_data.manifest import dataset_names, load_manifest, no_recipe
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
 from kmip_data.models.training.config.presets import config_for, folder_of
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.folder import RESULT_NAME, read_result, refuse_edited
 from kmip_data.pipelines.find import find, record_parameters
+from kmip_data.shipped import Strict, read_shipped, shipped_names
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kmip_data.builds.home import BuildArguments, Home
-from kmip_data.errors import KmipDataError, UsageError, writing
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import (
     LOCKS,
     FolderInUse,
@@ -27,6 +27,7 @@ from kmip_data.files.changes import (
     refuse_link,
     write_file,
 )
+from kmip_data.files.faults import writing
 from kmip_data.files.reading import MAX_BYTES, canonical_json, open_regular, read_json, read_small
 from kmip_data.models.sweeps.cells import UNNAMED, Cell, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.folder import (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kmip_data.format.targets import Kind
-from kmip_data.manifest import with_added
 from kmip_data.models.training.tasks import APART, LINK
+from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
     from torch import Tensor

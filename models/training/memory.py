@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kmip_data.errors import OutOfResources, human_bytes
+from kmip_data.errors import OutOfResources
 from kmip_data.models.attention.bigbird import WINDOW
 from kmip_data.models.attention.transformer import TILED
 from kmip_data.models.layers.batch import BatchSize
@@ -22,6 +22,7 @@ from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.runtime.memory import free_host_memory
+from kmip_data.wording import human_bytes
 
 #: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
 COPIES = 5

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kmip_data.format.targets import Kind
-from kmip_data.manifest import with_added
 from kmip_data.models.training.tasks import Task
+from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.manifest import with_added
 from kmip_data.models.tables import late
+from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.manifest import with_added
+from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from kmip_data.builds.home import BuildOptions
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, install_command
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died
 from kmip_data.pipelines.engine.unfinished import RESUMES
+from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.progress import say
 
 CONNECT_SECONDS = 30

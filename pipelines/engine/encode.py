@@ -21,16 +21,10 @@ from kmip_data.builds.columns import (
 )
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import (
-    CheckFailed,
-    DamagedInput,
-    SourceUnavailable,
-    UsageError,
-    require_extra,
-    writing,
-)
+from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
+from kmip_data.files.faults import writing
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
@@ -52,6 +46,7 @@ from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.engine.unfinished import WORK, Steps, UnitResult, stored_key
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
+from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
 from kmip_data.wording import as_options

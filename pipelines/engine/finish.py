@@ -15,7 +15,8 @@ import numpy as np
 from kmip_data import __version__
 from kmip_data.arrays import Array
 from kmip_data.builds.home import BuildOptions, Home
-from kmip_data.errors import DamagedInput, located
+from kmip_data.errors import DamagedInput
+from kmip_data.files.faults import located
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card

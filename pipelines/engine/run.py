@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Self
 
 from kmip_data.builds.home import BuildOptions
-from kmip_data.errors import DamagedInput, KmipDataError, writing
+from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files import changes as files
+from kmip_data.files.faults import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
 from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, is_small

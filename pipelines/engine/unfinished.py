@@ -9,8 +9,9 @@ from typing import Any
 
 from kmip_data.builds.columns import files_of_build
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, occupied
+from kmip_data.errors import DamagedInput
 from kmip_data.files import changes as files
+from kmip_data.files.faults import occupied
 from kmip_data.files.reading import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard

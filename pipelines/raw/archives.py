@@ -22,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unreadable
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.files.faults import unreadable
 from kmip_data.files.reading import InflateError, open_gzip
 
 HEAD = 512  #: bytes that identify the kind of a file

@@ -17,25 +17,20 @@ from pathlib import Path
 
 from requests import Response
 
-from kmip_data.errors import (
-    DamagedInput,
-    SourceUnavailable,
-    UsageError,
-    human_bytes,
-    require_room,
-    writing,
-)
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import changes as files
+from kmip_data.files.faults import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Mirror, Source, Strict
+from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.wording import timestamp
+from kmip_data.shipped import Strict
+from kmip_data.wording import human_bytes, timestamp
 
 _ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
 _MAX_TRIES = 200  #: most requests to one mirror, even with progress

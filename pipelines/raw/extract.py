@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput, UsageError, require_room, writing
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_tree
+from kmip_data.files.faults import require_room, writing
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Member

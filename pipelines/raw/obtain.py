@@ -10,16 +10,9 @@ from pathlib import Path
 from typing import Unpack
 
 from kmip_data.builds.home import BuildArguments, BuildOptions, Home
-from kmip_data.errors import (
-    MODULES,
-    DamagedInput,
-    LicenseNotAccepted,
-    SourceUnavailable,
-    UsageError,
-    require_extra,
-    writing,
-)
+from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_json
+from kmip_data.files.faults import writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
@@ -38,6 +31,7 @@ from kmip_data.pipelines.raw.copies import (
     verified_receipt,
 )
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
+from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted, timestamp
 

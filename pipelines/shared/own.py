@@ -15,14 +15,15 @@ from pydantic import Field, model_validator
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError, located, require_room, writing
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.faults import located, require_room, writing
 from kmip_data.format.card import Receipt
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
-from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own
+from kmip_data.shipped import Strict
 
 
 class OwnParams(Params):

@@ -9,7 +9,7 @@ from support.cli import done, kmip
 from support.maps.osm_maps import hide_pyrosm
 
 from kmip_data.cli import demo
-from kmip_data.errors import install_command
+from kmip_data.runtime.extras import install_command
 
 
 def test_the_city_is_real_data(tmp_path, monkeypatch):

@@ -8,8 +8,8 @@ import pytest
 from support.cli import done, refused
 
 from kmip_data.cli import doctor
-from kmip_data.errors import GPU_EXTRAS
 from kmip_data.models.training import self_check
+from kmip_data.runtime.extras import GPU_EXTRAS
 
 
 @pytest.mark.slow

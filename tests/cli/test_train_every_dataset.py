@@ -14,10 +14,11 @@ from support.datasets import datasets, one_of_each
 
 from kmip_data.builds.home import added_names
 from kmip_data.format.targets import eval_metric
-from kmip_data.manifest import load_manifest, shipped_names
+from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.pipelines.base import load_pipeline
+from kmip_data.shipped import shipped_names
 
 pytestmark = pytest.mark.slow
 

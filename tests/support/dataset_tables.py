@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kmip_data.manifest import Manifest, digests_of, load_manifest, shipped_datasets
+from kmip_data.manifest import Manifest, digests_of, load_manifest
+from kmip_data.shipped import shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "<!-- datasets: written by `make docs-tables` -->\n"

@@ -8,9 +8,9 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from kmip_data.errors import GPU_EXTRAS, install_command
 from kmip_data.models.search.gpu.plan import MAX_DIM, MAX_K
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 
 NAME = "cuda"
 AUTO = f"chosen by auto up to d = {MAX_DIM}, k = {MAX_K}"

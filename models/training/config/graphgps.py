@@ -17,7 +17,7 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
-from kmip_data.manifest import load_manifest, read_shipped, shipped_datasets
+from kmip_data.manifest import load_manifest
 from kmip_data.models.config import USUAL_DIM, ModelConfig, kinds_of, merged
 from kmip_data.models.parts import GatedGCNPart, Part, StackPart
 from kmip_data.models.tables import all_heads
@@ -29,6 +29,7 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import METRICS
+from kmip_data.shipped import read_shipped, shipped_datasets
 from kmip_data.wording import counted
 
 #: Most keys of a file, whose number YAML aliases could multiply.

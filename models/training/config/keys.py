@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from kmip_data.graphs.city_columns import Coordinates
-from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.parts import Share
 from kmip_data.models.tables import Names
@@ -18,6 +17,8 @@ from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import all_schedules
+from kmip_data.registry import ADDED, Plugin
+from kmip_data.shipped import Strict
 
 
 class OptimiserConfig(Strict):

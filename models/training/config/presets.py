@@ -11,25 +11,19 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from kmip_data.builds.home import Home, build_in, list_builds
-from kmip_data.errors import DamagedInput, located
+from kmip_data.errors import DamagedInput, unknown_name
+from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
-from kmip_data.manifest import (
-    Strict,
-    dataset_names,
-    load_manifest,
-    read_shipped,
-    shipped_datasets,
-    shipped_names,
-    unknown_name,
-)
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import kinds_of, merged, models
 from kmip_data.models.tables import positional
 from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.pipelines.find import find, shipped_schema
+from kmip_data.shipped import Strict, read_shipped, shipped_datasets, shipped_names
 from kmip_data.wording import counted
 
 #: Model whose settings others use if upstream has none.

@@ -21,15 +21,17 @@ from pydantic import Field, model_validator
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError, located, writing
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import begin_folder, build_lock, refuse_link, refuse_links_below
+from kmip_data.files.faults import located, writing
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.splits import PARTS
-from kmip_data.manifest import Plugin, Strict
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.registry import Plugin
+from kmip_data.shipped import Strict
 from kmip_data.wording import nearest
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.format.targets import Kind
-from kmip_data.manifest import Strict
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
@@ -34,6 +33,7 @@ from kmip_data.models.training.run.module import of_part
 from kmip_data.models.training.tasks import KIND_OF_TASK, NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
+from kmip_data.shipped import Strict
 
 ARRAYS = ("logits", "pred", "key", "ptr")
 

@@ -19,15 +19,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import (
-    GPU_EXTRAS,
-    CheckFailed,
-    DamagedInput,
-    KmipDataError,
-    OutOfResources,
-    UsageError,
-    install_command,
-)
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
@@ -61,6 +53,7 @@ from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime import memory
+from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted

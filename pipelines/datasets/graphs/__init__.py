@@ -17,11 +17,10 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError, require_extra
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import RESERVED, Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
-from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, no_folds
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
@@ -55,6 +54,8 @@ from kmip_data.pipelines.shared.own import (
     random_name,
 )
 from kmip_data.pipelines.shared.records import units_of_rows
+from kmip_data.runtime.extras import require_extra
+from kmip_data.shipped import Strict
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)

@@ -17,12 +17,13 @@ import pandas as pd
 from pydantic import Field, PrivateAttr
 
 from kmip_data.arrays import F32, Array
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError, human_bytes
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS, PARTS, part_name
 from kmip_data.pipelines.shared.checks import in_range
 from kmip_data.pipelines.shared.own import OwnParams
 from kmip_data.pipelines.shared.records import codes_of_masks
+from kmip_data.wording import human_bytes
 
 PART = "split"  #: column of parts
 USUAL_LABELS = ("label", "y")

@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
-from kmip_data.errors import DamagedInput, UsageError, require_room
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.faults import require_room
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.datasets.openstreetmap.blocks import (
     Elements,

@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.manifest import Strict
 from kmip_data.pipelines.shared.cities import CityParams
+from kmip_data.shipped import Strict
 
 #: Raw members other than the map itself.
 POLYGON = "area.geojson"

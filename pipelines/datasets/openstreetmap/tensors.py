@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import F32, I8, Array, Integers
-from kmip_data.manifest import Strict
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, nearest_land_use
 from kmip_data.pipelines.datasets.openstreetmap.network import StreetGraph, count_streets
 from kmip_data.pipelines.datasets.openstreetmap.streets import street_speeds
@@ -22,6 +21,7 @@ from kmip_data.pipelines.shared.cities import (
     store_features,
 )
 from kmip_data.runtime.memory import require_memory
+from kmip_data.shipped import Strict
 
 OTHERS = "others"
 MISSING = "nan"  #: a street without the tag, as upstream's text of a missing value

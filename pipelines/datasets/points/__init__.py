@@ -14,11 +14,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from kmip_data.arrays import F32, F64, I64, Array
-from kmip_data.errors import DamagedInput, UsageError, require_extra
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
-from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.datasets.points.files import READERS, read_points
 from kmip_data.pipelines.shared.clouds import (
@@ -36,6 +35,8 @@ from kmip_data.pipelines.shared.own import (
     files_below,
 )
 from kmip_data.pipelines.shared.records import class_column, feature_column
+from kmip_data.runtime.extras import require_extra
+from kmip_data.shipped import Strict
 
 FOLDER = "points"
 LIDAR = (".las", ".laz")

@@ -19,8 +19,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput, require_extra
+from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.las_end import check_end
+from kmip_data.runtime.extras import require_extra
 
 MAX_COLUMNS = 1_000
 _TYPES = {

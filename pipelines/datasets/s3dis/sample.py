@@ -16,7 +16,6 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, U8
-from kmip_data.manifest import read_shipped
 from kmip_data.pipelines.shared.clouds import (
     BLOCK_POINTS,
     FEWEST,
@@ -26,6 +25,7 @@ from kmip_data.pipelines.shared.clouds import (
     windows,
 )
 from kmip_data.pipelines.shared.sample_files import write_lines
+from kmip_data.shipped import read_shipped
 
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 12

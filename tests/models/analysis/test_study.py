@@ -11,7 +11,6 @@ from support.cases import check_each
 from torch import nn
 
 from kmip_data.errors import UsageError
-from kmip_data.manifest import read_shipped
 from kmip_data.models import KMIPAttention, kmip_attention
 from kmip_data.models.analysis import study
 from kmip_data.models.analysis.drawing import draw_over_k
@@ -26,6 +25,7 @@ from kmip_data.models.analysis.study import (
     run_study,
 )
 from kmip_data.models.profiling.measuring import Measurement, draw_sweep
+from kmip_data.shipped import read_shipped
 
 
 def slow_curves(queries, keys, values, ks):

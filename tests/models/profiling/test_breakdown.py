@@ -8,11 +8,11 @@ import torch
 
 from kmip_data.cli import bench
 from kmip_data.drawing.style import chosen
-from kmip_data.manifest import read_shipped
 from kmip_data.models.profiling import breakdown
 from kmip_data.models.profiling.breakdown import StageClock, draw_breakdown, projections, stages_of
 from kmip_data.models.profiling.measuring import Measurement, Measurer, Protocol
 from kmip_data.models.profiling.methods import Shape, draw, get_method, pad
+from kmip_data.shipped import read_shipped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,10 +16,10 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
-from kmip_data.manifest import read_shipped
 from kmip_data.models.sweeps.cells import cells_of, digest, read_plan, sweep_names
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
+from kmip_data.shipped import read_shipped
 
 CHANGES = [
     {"name": "as-it-is"},

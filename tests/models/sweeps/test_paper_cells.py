@@ -11,7 +11,6 @@ from support.cases import check_each
 from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
-from kmip_data.manifest import read_shipped
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
 from kmip_data.models.sweeps.running import folders_of
@@ -23,6 +22,7 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.run.aim import aim_of
+from kmip_data.shipped import read_shipped
 
 TABLES = {table.plan: table for table in paper_tables()}
 OVER_K = read_shipped("results", "influence-of-k")

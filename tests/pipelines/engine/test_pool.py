@@ -20,8 +20,8 @@ from support.builds.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.manifest import ADDED
 from kmip_data.pipelines.base import PLUGIN_BYTES, is_small
+from kmip_data.registry import ADDED
 from kmip_data.runtime import signals
 
 GRAPHS = 6

@@ -18,13 +18,14 @@ from support.shared import ROOT
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.manifest import dataset_names, read_shipped
+from kmip_data.manifest import dataset_names
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.checkpoint import build_optimiser
 from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.shipped import read_shipped
 
 FILES = read_shipped("tables", "graphgps-files")
 REASONS = read_shipped("tables", "graphgps")["reasons"]

@@ -22,7 +22,7 @@ from support.builds.learnable import CLASSES, learnable_build, read_history, tin
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import GPU_EXTRAS, CheckFailed, OutOfResources, UsageError
+from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.files.changes import MARKER
 from kmip_data.format import targets
 from kmip_data.format.card import OF_SAMPLE
@@ -44,6 +44,7 @@ from kmip_data.models.training.schedules import Span, cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory
+from kmip_data.runtime.extras import GPU_EXTRAS
 
 
 @pytest.fixture(scope="module")

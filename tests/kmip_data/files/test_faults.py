@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kmip_data.errors import (
-    FULL,
-    OutOfResources,
-    UsageError,
-    human_bytes,
-    require_room,
-    writing,
-)
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.files.faults import FULL, require_room, writing
+from kmip_data.wording import human_bytes
 
 WRONG_PLACE = ("EROFS", "EACCES", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EEXIST")
 CASES = dict.fromkeys((*FULL, errno.EIO), OutOfResources)

@@ -1,0 +1,52 @@
+"""Names that loaded plugins add to tables, and modules that are discovered."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import defaultdict
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, TypeVar
+
+from kmip_data.errors import UsageError
+from kmip_data.shipped import Digest, Strict
+
+T = TypeVar("T")
+
+
+def modules_in(package: ModuleType) -> list[ModuleType]:
+    """Import every module that lies directly in ``package``, by name."""
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
+class Plugin(Strict):
+    """A plugin: code from outside the package (:mod:`kmip_data.plugins`)."""
+
+    source: str  #: path of a Python file, or name of an installed package
+    sha256: Digest  #: of the file; of a package with several, of their names and digests
+
+    @property
+    def name(self) -> str:
+        """Name of the file or package, without its folder."""
+        return self.source.replace("\\", "/").rpartition("/")[2]
+
+
+#: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
+ADDED: defaultdict[str, dict[str, tuple[Any, Plugin]]] = defaultdict(dict)
+
+
+def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
+    """Return ``ours`` and the names that loaded plugins have added to the group.
+
+    Raises ``UsageError`` where a plugin has taken one of our names.
+    """
+    if not (added := ADDED[group]):
+        return ours
+    for name, (_, plugin) in added.items():
+        if name in ours:
+            raise UsageError(
+                f"The plugin {plugin.name} names {name!r}, which kmip-data has itself."
+            )
+    return {**ours, **{name: value for name, (value, _) in added.items()}}

@@ -1,0 +1,35 @@
+"""Files of ``manifests/``, and the base of typed data."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Strict(BaseModel):
+    """Base of all typed data: a frozen model without unknown keys, with finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def shipped_datasets() -> list[str]:
+    """Return the names of the shipped datasets, sorted: the folders in ``manifests/datasets``."""
+    folders = (resources.files("kmip_data.manifests") / "datasets").iterdir()
+    return sorted(folder.name for folder in folders if (folder / "dataset.toml").is_file())
+
+
+def shipped_names(folder: str) -> list[str]:
+    """Return the names of the files in ``manifests/<folder>``, without ``.toml``, sorted."""
+    files = (resources.files("kmip_data.manifests") / folder).iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def read_shipped(folder: str, name: str) -> dict[str, Any]:
+    """Read ``manifests/<folder>/<name>.toml``."""
+    file = resources.files("kmip_data.manifests") / folder / f"{name}.toml"
+    return tomllib.loads(file.read_text("utf-8"))
