@@ -18,7 +18,7 @@ from kmip_data.wording import human_bytes
 def command(name: str, home: shared.Home, **options: Any) -> None:
     """Download the raw files of a dataset, verified.
 
-    A download that was cut is resumed. On a cluster, fetch on the login node and build on a compute
+    An interrupted download is resumed. On a cluster, fetch on the login node and build on a compute
     node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe

@@ -358,7 +358,7 @@ def build_own(
     pipeline.memory = int(chosen.memory or MAX_MEMORY)
     home = home or Home.locate()
     with signals.terminable():
-        raw, new = pipeline.bring(
+        raw, new = pipeline.import_files(
             given,
             params,
             home,

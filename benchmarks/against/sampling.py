@@ -97,7 +97,7 @@ def compared(
 
     def around(chosen: Any, hops: Sequence[int], generator: np.random.Generator) -> Data:
         sampled = graph.around(chosen, hops, generator)
-        batch = dataset.cut(0, sampled.nodes, sampled.edges)
+        batch = dataset.select_rows(0, sampled.nodes, sampled.edges)
         ends = np.stack([sampled.source, sampled.target])
         return Data(**batch.to_dict(), edge_index=torch.from_numpy(ends))
 

@@ -105,7 +105,7 @@ class Build:
             receipts = Home(folder.parent).cache / "checked"
         return Shard(self.path / file, entry=entry, receipts=receipts)
 
-    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+    def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch these rows (shard, key, first, end) in one go."""
 
     def read_again(self) -> Card:

@@ -291,10 +291,10 @@ def open(  # noqa: A001 -- its public name
         The build is damaged; an address does not answer.
     """
     if is_address(path_or_name):
-        from kmip_data.sharing.afar import open_afar
+        from kmip_data.sharing.remote_build import open_remote
 
         # Only the card is fetched here; rows come when they are read.
-        build: Build = open_afar(os.fspath(path_or_name), Home.locate(home))
+        build: Build = open_remote(os.fspath(path_or_name), Home.locate(home))
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
         if path_or_name not in dataset_names():

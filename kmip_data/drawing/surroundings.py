@@ -70,7 +70,7 @@ class Surroundings:
         seeds = np.array([self.records[position]])
         generator = np.random.Generator(np.random.PCG64(0))
         sampled = self._neighborhoods.around(seeds, FANOUTS, generator)
-        data = self._dataset.cut(0, sampled.nodes, sampled.edges)
+        data = self._dataset.select_rows(0, sampled.nodes, sampled.edges)
         data.edge_index = torch.from_numpy(np.stack([sampled.source, sampled.target]))
         if "y" in data:
             data.y = torch.where(data.y < 0, self.num_classes - 1, data.y)

@@ -217,7 +217,7 @@ class Assembler:
         # Gather by address. The Python around the kernels takes 21 µs for a batch of 8 graphs;
         # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010). 1. Look up the
         # address of each block of rows: one table lookup per field, no slicing in Python.
-        address, counts, unmapped = self.store.sources(self._rows, graphs)
+        address, counts, unmapped = self.store.addresses(self._rows, graphs)
         edges = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
         np.cumsum(counts, axis=1, out=pointers[:, 1:])
@@ -330,7 +330,7 @@ class Assembler:
     def mapped_edges(self, graph: int) -> Array | None:
         """Return the checked edge index (2, E) of a graph in the map.
 
-        Returns ``None`` where :meth:`cut` cannot read.
+        Returns ``None`` where :meth:`select_rows` cannot read.
 
         It needs mapped columns (not remote) of nodes and edges, and edges stored as
         pairs.
@@ -353,7 +353,7 @@ class Assembler:
         edges_of_graph: Array = view[:, first : first + count]
         return edges_of_graph
 
-    def cut(self, graph: int, nodes: I64, edges: I64) -> dict[str, torch.Tensor]:
+    def select_rows(self, graph: int, nodes: I64, edges: I64) -> dict[str, torch.Tensor]:
         """Copy the rows of some nodes and some edges of a graph that has :meth:`mapped_edges`."""
         table, _ = self.store.table(self._rows)
         totals = (1, len(nodes), len(edges))

@@ -331,17 +331,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def mapped_edges(self, idx: int) -> Array | None:
         """Return the edge index of a record as stored, (2, E), in the map.
 
-        Returns ``None`` if :meth:`cut` fails.
+        Returns ``None`` if :meth:`select_rows` fails.
         """
         return self._assembler.mapped_edges(int(self.records[idx]))
 
-    def cut(self, idx: int, nodes: I64, edges: I64) -> Data:
+    def select_rows(self, idx: int, nodes: I64, edges: I64) -> Data:
         """Return a record with only some of its nodes and edges, from the map.
 
         It has neither edge index nor masks. The transform is applied, which must be one that takes
         each row by itself.
         """
-        data = Data(**self._assembler.cut(int(self.records[idx]), nodes, edges))
+        data = Data(**self._assembler.select_rows(int(self.records[idx]), nodes, edges))
         return data if self.transform is None else self.transform(data)
 
     @property

@@ -23,7 +23,7 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
-from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_cut
+from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_from_a_loader
 from kmip_data.runtime.threads import ahead, closed_at_exit
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
@@ -150,7 +150,7 @@ class GraphLoader(DataLoader[Data]):
         if num_workers == 0:
             prefetch = 0
         # passed by Lightning when it makes a loader again, for predictions
-        if is_cut(batch_sampler):
+        if is_from_a_loader(batch_sampler):
             max_nodes = bucket = rank = world_size = None
             even = divide = False
         rule = BatchRule(

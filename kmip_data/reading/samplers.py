@@ -113,6 +113,6 @@ class EpochBatches(Sampler[list[int]]):
         return len(self.sampler.exposed(self.sampler.epoch))
 
 
-def is_cut(batch_sampler: object) -> bool:
+def is_from_a_loader(batch_sampler: object) -> bool:
     """True if a ``batch_sampler`` is that of another loader here, which has applied all its arguments."""
     return isinstance(getattr(batch_sampler, "sampler", None), EpochSampler)

@@ -193,7 +193,7 @@ class ShardStore:
             contents,
         )
 
-    def sources(
+    def addresses(
         self,
         wanted: tuple[Rows, ...],
         graphs: I64,
@@ -220,7 +220,7 @@ class ShardStore:
             stop = start + int(self.count[level, graph])
             files = self._added.get(key, self.shards)
             blocks.append((files[self.shard[graph]], key, start, stop))
-        self.build.bring(blocks)
+        self.build.fetch_rows(blocks)
 
         # 2. Read each into memory of its own, and give the address of that.
         unmapped = []

@@ -306,7 +306,7 @@ class Remote:
             if stop is None:
                 raise MirrorFailed("gives whole files only")
             raise UsageError(
-                f"{self.address} cannot be read from afar: its server gives whole files only.",
+                f"{self.address} cannot be read remotely: its server gives whole files only.",
                 next=pull_command(self.address),
             )
         sent = http.content_range(response)

@@ -81,7 +81,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
     memory: int | None = None  #: bytes that reading the files may take; ``None``: no limit
 
-    def bring(
+    def import_files(
         self,
         source: Any,
         params: P,

@@ -209,7 +209,7 @@ class OneGraph(RunData):
         columns = torch.from_numpy(sampled.edges)
         values: dict[str, Any]
         if self._mapped is not None and "graph" not in self.__dict__:
-            values = self._dataset.cut(0, sampled.nodes, sampled.edges).to_dict()
+            values = self._dataset.select_rows(0, sampled.nodes, sampled.edges).to_dict()
         else:
             values = self.graph.to_dict()  # with columns of encodings
             for name in self._dataset.masks:

@@ -112,7 +112,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Return the given class names, or the texts of labels."""
         return params.class_name or params._read[1]  # noqa: SLF001
 
-    def bring(
+    def import_files(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
     ) -> tuple[RawFolder, bool]:
         """Copy the files, possibly out of an archive, into the home folder."""

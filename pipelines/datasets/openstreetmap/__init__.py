@@ -30,7 +30,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     node_ids = True
     Source = CitySource
 
-    def bring(
+    def import_files(
         self,
         source: CitySource,
         params: OpenStreetMapParams,

@@ -319,11 +319,11 @@ def test_every_stored_type_as_numpy_presents_it(tmp_path):
         assert index.tolist() == record.edge_index.tolist()
         if number >= 2:
             chosen = {"node": rng.permutation(record.num_nodes)[:3], "edge": rng.permutation(7)[:5]}
-            cut = rows.cut(number, chosen["node"], chosen["edge"])
+            selected = rows.select_rows(number, chosen["node"], chosen["edge"])
             for column in of_rows:
                 wanted = record.columns[column.key].astype(column.presented)[chosen[column.level]]
-                assert cut[column.attribute].numpy().dtype == wanted.dtype
-                np.testing.assert_array_equal(cut[column.attribute].numpy(), wanted)
+                assert selected[column.attribute].numpy().dtype == wanted.dtype
+                np.testing.assert_array_equal(selected[column.attribute].numpy(), wanted)
     for wanted, *items in zip(records, dataset, batch, strict=True):
         for item in items:
             assert item.edge_index.tolist() == wanted.edge_index.tolist()

@@ -188,7 +188,7 @@ def test_an_epoch_asks_for_no_block_twice_and_the_next_for_none(pushed, server, 
         pass
     assert {file for file, _, _ in server.asked} == {SHARE_NAME, BLOCKS_NAME}
     # What is damaged in the cache is fetched again, whatever its size.
-    copies = [path for path in (tmp_path / "home/cache/afar").rglob("*") if path.is_file()]
+    copies = [path for path in (tmp_path / "home/cache/builds").rglob("*") if path.is_file()]
     for number, path in enumerate(copies):
         path.write_bytes(bytes(2**23) if number % 2 else b"other")
     assert_same(kmip_data.open(server.address)[40], pushed[0][40])
@@ -198,7 +198,7 @@ def test_rows_that_cannot_be_held_are_not_fetched(server):
     store = kmip_data.open(server.address)._store
     server.asked.clear()
     with pytest.raises(MemoryError):
-        store.build.bring([(store.shards[0], "node/x", 0, 2**55)])
+        store.build.fetch_rows([(store.shards[0], "node/x", 0, 2**55)])
     assert server.asked == []
 
 
@@ -209,7 +209,7 @@ def test_several_processes_share_a_cache(pushed, server, tmp_path):
             assert found == [pushed[0][g].x.numpy().tobytes() for g in graphs]
 
 
-def test_what_cannot_be_read_from_afar_is_refused(pushed, server, tmp_path):
+def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
     with pytest.raises(UsageError, match="another build"):
         kmip_data.open(server.address, k=5)
     with pytest.raises(UsageError, match="Nothing was pushed"):

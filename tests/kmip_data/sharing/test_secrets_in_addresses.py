@@ -93,7 +93,7 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
                         found = said_by(partial(call, address))
                         assert SECRET not in found
                         misread = "/y@" in address or "me:x" in address or "x.zip" in address
-                        assert call is not open_it or "BuildAfar" in found or misread
+                        assert call is not open_it or "RemoteBuild" in found or misread
 
 
 def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(small, tmp_path) -> None:

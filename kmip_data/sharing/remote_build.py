@@ -42,7 +42,7 @@ class _Work:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.blocks: dict[Key, Future[None]] = {}
-        self.pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="kmip-data-afar")
+        self.pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="kmip-data-remote")
 
 
 class Copies:
@@ -77,7 +77,7 @@ class Copies:
         Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was
         pushed.
         """
-        self.bring(blocks_between(file, start, stop))
+        self.fetch_blocks(blocks_between(file, start, stop))
         data = np.empty(0, np.uint8)
         path = self.folder / file
         with contextlib.suppress(OSError), open_regular(path) as copy:
@@ -89,7 +89,7 @@ class Copies:
             )
         return data
 
-    def bring(self, wanted: Iterable[Key]) -> None:
+    def fetch_blocks(self, wanted: Iterable[Key]) -> None:
         """Copy the blocks that are not there yet, neighbours together."""
         work = self._work()
         keys = set(wanted)
@@ -186,7 +186,7 @@ def _runs(keys: list[Key]) -> Iterator[list[Key]]:
 
 
 @dataclass(frozen=True)
-class BuildAfar(Build):
+class RemoteBuild(Build):
     """A build at an address; ``path`` is its folder in the cache."""
 
     address: str
@@ -211,8 +211,8 @@ class BuildAfar(Build):
                 "a file, as a card names it",
                 "none, or an empty one",
             )
-        self.copies.bring((name, 0) for name in self._heads.get(file, ()))
-        return ShardAfar(self, file)
+        self.copies.fetch_blocks((name, 0) for name in self._heads.get(file, ()))
+        return RemoteShard(self, file)
 
     @functools.cached_property
     def _heads(self) -> dict[str, list[str]]:
@@ -221,12 +221,12 @@ class BuildAfar(Build):
         groups = [files[start : start + _HEADS] for start in range(0, len(files), _HEADS)]
         return {group[0]: group for group in groups}
 
-    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+    def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch the blocks of these rows (shard, key, first, end) together."""
         ranges = []
         size = 0
         for shard, key, first, end in rows:
-            if not isinstance(shard, ShardAfar):
+            if not isinstance(shard, RemoteShard):
                 continue
             for start, stop in shard.byte_ranges(key, first, end):
                 ranges.append((shard.file, start, stop))
@@ -236,13 +236,13 @@ class BuildAfar(Build):
         blocks = []
         for file_range in ranges:
             blocks += blocks_between(*file_range)
-        self.copies.bring(blocks)
+        self.copies.fetch_blocks(blocks)
 
 
-class ShardAfar(Shard):
+class RemoteShard(Shard):
     """A remote shard: read by block instead of mapped, otherwise checked and read like any other."""
 
-    def __init__(self, build: BuildAfar, file: str) -> None:
+    def __init__(self, build: RemoteBuild, file: str) -> None:
         self.file = file
         self._copies = build.copies
         # HDF5 holds h5py's lock while it reads. A thread that fetches could collect garbage with
@@ -260,7 +260,7 @@ class ShardAfar(Shard):
                         found=error.parts["found"],
                         next=build.remedy,
                     ) from error
-            build.copies.bring(source.missing)
+            build.copies.fetch_blocks(source.missing)
 
     def mapped(self, key: str) -> Array | None:
         """Return None: a remote shard is never mapped."""
@@ -304,7 +304,7 @@ class _Opened(RandomAccess):
         return self._copies.read(self._file, start, stop).data
 
 
-def open_afar(address: str, home: Home) -> BuildAfar:
+def open_remote(address: str, home: Home) -> RemoteBuild:
     """Open a pushed build where it lies.
 
     Raises ``UsageError`` where no build was pushed there, or the server gives whole files only;
@@ -334,11 +334,11 @@ def open_afar(address: str, home: Home) -> BuildAfar:
             f"{CARD_NAME}, with splits at most {_MAX_SMALL:,} bytes",
             f"{size:,} bytes",
         )
-    folder = home.cache / "afar" / f"{share.name}-{share.digest[:32]}"
+    folder = home.cache / "builds" / f"{share.name}-{share.digest[:32]}"
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)
     copies = Copies(remote, share, digests, folder, home.root)
-    copies.bring(blocks)
+    copies.fetch_blocks(blocks)
 
     # 2. Compare the card with the manifest of the push.
     try:
@@ -353,7 +353,7 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     for entry in card.shards:
         if entry.members:
             raise UsageError(
-                f"{address} cannot be read from afar: "
+                f"{address} cannot be read remotely: "
                 f"{entry.file} is cut into {len(entry.members)} files.",
                 next=pull_command(address),
             )
@@ -363,4 +363,4 @@ def open_afar(address: str, home: Home) -> BuildAfar:
                 f"{entry.file} as {CARD_NAME} names it",
                 "another, or none",
             )
-    return BuildAfar(folder, card, address, copies)
+    return RemoteBuild(folder, card, address, copies)
