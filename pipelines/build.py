@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
+from kmip_data.builds.home import Build, Home, find_build
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import (
     build_content,
@@ -67,7 +68,7 @@ def build_dataset(
     ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split
     (``test_area`` …), which is added; others are the defaults. A ``sample`` is built from generated
     raw files of size ``limit``. ``options`` say how to build:
-    :class:`~kmip_data.builds.home.BuildOptions`.
+    :class:`~kmip_data.builds.options.BuildOptions`.
 
     Raises ``UsageError`` if a name or value is wrong, several builds match, or ``output`` holds
     something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` if the raw files are

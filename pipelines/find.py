@@ -9,15 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from kmip_data.builds.home import (
-    Build,
-    BuildArguments,
-    BuildOptions,
-    Home,
-    added_names,
-    build_in,
-    named_build,
-)
+from kmip_data.builds.home import Build, Home, added_names, build_in, named_build
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
@@ -72,7 +65,7 @@ def obtain(
 
     The name of a shipped dataset takes precedence over a folder; anything else is found by
     :func:`find`, which has the same arguments. A missing split is added even if ``build`` is false.
-    ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`. Raises
+    ``options`` say how to build: :class:`~kmip_data.builds.options.BuildOptions`. Raises
     ``UsageError`` where a name or value is wrong, several builds match, or none does and ``build``
     is false.
     """

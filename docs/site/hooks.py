@@ -34,7 +34,7 @@ STUBS = {
 }
 #: Modules that pages import from, besides the public names.
 MODULES = {
-    "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home"),
+    "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home", "kmip_data.builds.options"),
     "errors": ("kmip_data.errors",),
     "graphs": (
         "kmip_data.graphs.edges",

@@ -1,4 +1,4 @@
-"""The home folder, the finished builds in it and how to find one, and the options of a new build."""
+"""The home folder, the finished builds in it and how to find one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import contextlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
-
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, ClassVar
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
-from kmip_data.runtime.extras import require_extra
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
@@ -246,90 +243,3 @@ def find_build(
             next=f"one of these folders in place of {dataset}; kmip-data remove FOLDER removes one",
         )
     return matches[0] if matches else None
-
-
-EngineName = Literal["processes", "dask"]
-
-
-class BuildArguments(TypedDict, total=False):
-    """The fields of :class:`BuildOptions` as keyword arguments of a function."""
-
-    archives: Sequence[Path]
-    offline: bool
-    accept_license: bool | None
-    unpinned: bool
-    jobs: int | None
-    output: Path | None
-    engine: EngineName
-    scheduler: str | None
-    memory: int | str | None
-    quiet: bool
-
-
-LEAST_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """Options of a build that do not change its bytes."""
-
-    archives: Sequence[Path] = ()  #: local copies to take instead of a download
-    offline: bool = False  #: open no socket
-    #: agreement to a license that needs one before a download; ``None``:
-    #: ``KMIP_DATA_ACCEPT_LICENSE``
-    accept_license: bool | None = None
-    unpinned: bool = False  #: accept raw files that differ from the digests of the manifest
-    jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
-    output: Path | None = None  #: build into this folder instead of ``built/`` in the home
-    #: ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes
-    engine: EngineName = "processes"
-    #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with
-    #: ``jobs`` workers (a script then needs ``if __name__ == "__main__":``)
-    scheduler: str | None = None
-    #: bytes, or a size such as ``"4GiB"``, of a worker process beyond mapped files; ``None``: half
-    #: of the machine for the one worker of a city, no bound for others
-    memory: int | str | None = None
-    quiet: bool = False  #: no progress
-
-    @classmethod
-    def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
-        """Collect and check keyword arguments before anything is read or written.
-
-        Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is
-        wrong, or what the engine needs is not installed.
-        """
-        names = [field.name for field in fields(cls)]
-        for name in arguments:
-            if name not in names:
-                raise unknown_name(
-                    "option",
-                    name,
-                    names,
-                    command=f"kmip-data build {dataset} --help",
-                )
-        options = cls(**arguments)
-        if options.jobs is not None and options.jobs < 1:
-            raise UsageError(f"--jobs is {options.jobs}, which is not 1 or more.")
-        if options.engine not in get_args(EngineName):
-            raise UsageError(
-                f"There is no engine {options.engine!r}.", expected="processes or dask"
-            )
-        if options.engine == "dask":
-            require_extra("distributed", "The engine dask")
-            if options.memory is not None:
-                raise UsageError(
-                    "--memory does not reach Dask workers.", next="dask worker --memory-limit"
-                )
-        elif options.scheduler is not None:
-            raise UsageError(
-                f"A scheduler ({options.scheduler}) belongs to the engine dask.",
-                next=f"--dask {options.scheduler}",
-            )
-        if options.memory is None:
-            return options
-        with contextlib.suppress(ValidationError):
-            if (size := TypeAdapter(ByteSize).validate_python(options.memory)) >= LEAST_MEMORY:
-                return replace(options, memory=int(size))
-        raise UsageError(
-            f"--memory is {options.memory!r}.", expected="a size from 512MiB, such as 4GiB"
-        )

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Unpack
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME
@@ -110,7 +111,7 @@ class BuiltDataset(ShardedDataset):
     **arguments
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``engine``, ``scheduler``, ``quiet``: see
-        :class:`~kmip_data.builds.home.BuildOptions`.
+        :class:`~kmip_data.builds.options.BuildOptions`.
     """
 
     #: Name of the dataset; of a class with several, one whose parameters all of them have.

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kmip_data.builds.home import BuildArguments, Home
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import (
     LOCKS,

@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from kmip_data.builds.home import BuildOptions
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault

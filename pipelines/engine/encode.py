@@ -19,7 +19,8 @@ from kmip_data.builds.columns import (
     read_columns,
     shards_digest,
 )
-from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
+from kmip_data.builds.home import COLUMNS, Build, Home
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import changes as files

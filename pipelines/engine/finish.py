@@ -14,7 +14,8 @@ import numpy as np
 
 from kmip_data import __version__
 from kmip_data.arrays import Array
-from kmip_data.builds.home import BuildOptions, Home
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput
 from kmip_data.files.faults import located
 from kmip_data.files.reading import json_digest

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from kmip_data.builds.home import BuildOptions
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files import changes as files
 from kmip_data.files.faults import writing

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from kmip_data.builds.home import BuildArguments, BuildOptions, Home
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_json
 from kmip_data.files.faults import writing

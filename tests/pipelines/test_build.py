@@ -20,7 +20,8 @@ from support.builds.toy_pipeline import (
 )
 from support.cases import Cases, contents, damage, flip
 
-from kmip_data.builds.home import Build, BuildOptions, Home, list_builds
+from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.format.card import read_card

@@ -7,7 +7,7 @@ import pytest
 
 import kmip_data
 from kmip_data import manifest
-from kmip_data.builds.home import BuildArguments, BuildOptions
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 

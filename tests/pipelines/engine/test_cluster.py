@@ -17,7 +17,7 @@ import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
 from support.cases import until
 
-from kmip_data.builds.home import BuildOptions
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.cluster import SharedView, check_view, own_versions

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.shared import shared_data
 
-from kmip_data.builds.home import BuildOptions, Home
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, named

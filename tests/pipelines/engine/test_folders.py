@@ -14,7 +14,8 @@ from support.builds.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.builds.home import Build, BuildOptions, Home
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import MARKER

@@ -16,7 +16,7 @@ from support.attacks import crash_points
 from support.builds.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
 from support.cases import until
 
-from kmip_data.builds.home import BuildOptions
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
@@ -150,7 +150,7 @@ def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"memory": "much"}, "--memory is 'much'"),
+        ({"memory": "much"}, "memory must be a size from 512MiB, such as 4GiB, not 'much'"),
         ({"memory": "5MB"}, "a size from 512MiB"),
         ({"memory": 2**30, "engine": "dask"}, "does not reach Dask workers"),
     ],

@@ -18,7 +18,8 @@ from support.attacks.archives import ATTACKS, CONTENT, GOOD, WANTED, good_tar, g
 from support.attacks.http_server import File, page
 from support.builds.toy_pipeline import toy_manifest
 
-from kmip_data.builds.home import BuildOptions, Home
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import (

@@ -19,7 +19,8 @@ import numpy as np
 from pydantic import Field
 from support.builds.records import column_of
 
-from kmip_data.builds.home import Build, BuildOptions, Home
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
