@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ def build_dataset(
     *,
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
     **options: Unpack[BuildArguments],
 ) -> Build:
@@ -82,7 +83,7 @@ def build_dataset(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if sample and chosen.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
-    home = home or Home.locate()
+    home = Home.locate(home)
     with signals.terminable():
         build = None
         if not chosen.archives:
@@ -336,7 +337,7 @@ def build_own(
     *,
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
     """Return the finished build of your own dataset, building it by a recipe if it is missing.
@@ -357,7 +358,7 @@ def build_own(
     given = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
     pipeline.memory = int(chosen.memory or MAX_MEMORY)
-    home = home or Home.locate()
+    home = Home.locate(home)
     with signals.terminable():
         raw, new = pipeline.import_files(
             given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -300,7 +301,10 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
 
 def repair_build(
-    path: Path, *, home: Home | None = None, **options: Unpack[BuildArguments]
+    path: Path,
+    *,
+    home: str | os.PathLike[str] | Home | None = None,
+    **options: Unpack[BuildArguments],
 ) -> list[str]:
     """Rebuild what ``verify`` finds broken: the whole build for a card, shard or split, else the column.
 
@@ -317,7 +321,7 @@ def repair_build(
     broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
     if any(not file.startswith(f"{COLUMNS}/") for file in broken):
-        _build_again(path, home or Home.locate(), chosen)
+        _build_again(path, Home.locate(home), chosen)
     if columns:  # they need no raw files: they are computed from the shards, which are sound by now
         build = Build(path, read_card(path))
         encodings = [parse_encoding(name) for name in columns]

@@ -117,7 +117,7 @@ def evaluate(
     *,
     target: str | None = None,
     sample: bool = False,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Evaluation:
     """Evaluate the best weights of ``run`` on its own data, or on another build.
@@ -197,11 +197,11 @@ def open_run(
     *,
     target: str | None = None,
     sample: bool = False,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> OpenedRun:
     """Open a finished run with its own or other suitable data; see :func:`evaluate`."""
-    home = home or Home.locate()
+    home = Home.locate(home)
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = run_folder.read_result(folder)

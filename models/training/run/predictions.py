@@ -103,7 +103,7 @@ def predict(
     split: str = "test",
     target: str | None = None,
     sample: bool = False,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Predictions:
     """Predict a part of the split with the best weights of ``run``, in the batches of ``evaluate``.
@@ -222,7 +222,7 @@ def evaluate_predictions(
     *,
     split: str | None = None,
     sample: bool = False,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
 ) -> PredictionMetrics:
     """Measure predictions for a part, like ``evaluate`` those of a run, without the loss.
 
@@ -253,7 +253,7 @@ def evaluate_predictions(
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about = predictions.about
-    home = home or Home.locate()
+    home = Home.locate(home)
     config = config_for(target, home=home)
     config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:

@@ -77,7 +77,7 @@ class Prepared:
 def train(
     config: RunConfig,
     *,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     seeds: Sequence[int] | None = None,
     folds: Sequence[int] | None = None,
     name: str | None = None,
@@ -118,7 +118,7 @@ def train(
     if name is not None:
         run_folder.check_name(name)
     config = config.with_plugins()
-    home = home or Home.locate()
+    home = Home.locate(home)
     device = _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
     if config.training.init_from:
@@ -262,7 +262,7 @@ def try_encoders(config: RunConfig, data: RunData) -> None:
 def resume(
     run: str | Path,
     *,
-    home: Home | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
     devices: int | None = None,
     stop_after: int | None = None,
     quiet: bool = False,
@@ -285,7 +285,7 @@ def resume(
     CheckFailed
         The dataset differs from the one that the run began with.
     """
-    home = home or Home.locate()
+    home = Home.locate(home)
     log = partial(say, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)

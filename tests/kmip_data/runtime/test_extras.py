@@ -36,17 +36,17 @@ def test_which_datasets_need_an_extra() -> None:
 
 
 def build_molecules(folder: Path, *, sample: bool = False) -> None:
-    build_dataset("peptides-func", home=Home(folder / "home"), sample=sample, jobs=1, quiet=True)
+    build_dataset("peptides-func", home=folder / "home", sample=sample, jobs=1, quiet=True)
 
 
 def build_pictures(folder: Path) -> None:
-    build_own("superpixels", "photos", {"images": folder}, home=Home(folder / "home"))
+    build_own("superpixels", "photos", {"images": folder}, home=folder / "home")
 
 
 def build_on_a_cluster(folder: Path, recipe: str = "points", source: str = "path") -> None:
     file = folder / "scan.npy"
     np.save(file, np.zeros((9, 3)))
-    build_own(recipe, "mine", {source: file}, home=Home(folder / "home"), engine="dask")
+    build_own(recipe, "mine", {source: file}, home=folder / "home", engine="dask")
 
 
 def load_lightning(_: Path) -> None:

@@ -93,11 +93,11 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     columns = 3 if kind == "single-label" else targets.shape[1]
     assert (data.task.kind, data.task.outputs) == (kind, columns)
 
-    summary = train(config, home=Home(tmp_path), quiet=True)
+    summary = train(config, home=tmp_path, quiet=True)
     assert summary.results[0].metric == metric
-    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
-    predictions = predict(summary.runs[0], split="test", home=Home(tmp_path))
-    scored = evaluate_predictions(predictions, str(data.build.path), home=Home(tmp_path))
+    assert evaluate(summary.runs[0], home=tmp_path).same
+    predictions = predict(summary.runs[0], split="test", home=tmp_path)
+    scored = evaluate_predictions(predictions, str(data.build.path), home=tmp_path)
     assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
     with pytest.raises(UsageError, match=f"learned its targets as {chosen}"):
         ask(summary.runs[0], home=Home(tmp_path))

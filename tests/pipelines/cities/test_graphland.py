@@ -104,7 +104,7 @@ def test_a_finished_build_is_found_repaired_and_dealt_anew(
     shard = build.path / build.card.shards[0].file
     before = shard.read_bytes()
     shard.write_bytes(before[:-1])
-    assert repair_build(build.path, home=Home(home), quiet=True) == ["shards/00000.h5"]
+    assert repair_build(build.path, home=home, quiet=True) == ["shards/00000.h5"]
     assert shard.read_bytes() == before
     dealt = GraphLandDataset("city-roads-m", split_rule="stratified", split_seed=3, home=home)[0]
     item = GraphLandDataset("CITY-ROADS-M", home=home)[0]

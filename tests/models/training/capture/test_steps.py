@@ -192,7 +192,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             train(config, home=Home(tmp_path / "parts"), quiet=True)
     run = next((tmp_path / "parts").glob("runs/*/*/*"))
-    resume(run, home=Home(tmp_path / "parts"), quiet=True)
+    resume(run, home=tmp_path / "parts", quiet=True)
     assert [graphs.replayed for graphs in made] == [20, 12, 8]
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     rows = [
