@@ -28,6 +28,9 @@ class GeomGCN(BuiltDataset):
         Seed of the rule, where it draws.
     fold
         Number of the published split, from 0.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's classes: root, name,
+        transform, pre_transform, …
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -35,11 +38,12 @@ class GeomGCN(BuiltDataset):
     dataset_name = "actor"
     has_parts = False
 
+    @pyg_order("root", "name", "transform", "pre_transform", "force_reload")
     def __init__(
         self,
         name: str,
+        *pyg: object,
         root: Folder | None = None,
-        *,
         split_rule: Literal["upstream", "stratified"] = "upstream",
         split_seed: int = 0,
         fold: int = 0,

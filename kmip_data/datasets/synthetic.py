@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
+from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, names_of
 from kmip_data.datasets.inputs import LocalDegreeProfile
 from kmip_data.datasets.pyg_calls import STEPS, pyg_order
+from kmip_data.errors import unknown_name
 from kmip_data.graphs.encodings.degree_profile import DegreeProfile
 
 
@@ -94,18 +95,26 @@ class ECHO(BuiltDataset):
     ----------
     task
         ``"sssp"``, ``"ecc"``, ``"diam"``, ``"charge"`` or ``"energy"``.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's classes: root, task,
+        transform, pre_transform, …
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
     dataset_name = "echo-sssp"
 
+    @pyg_order("root", "task", *STEPS)
     def __init__(
         self,
         task: Literal["sssp", "ecc", "diam", "charge", "energy"],
+        *pyg: object,
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
+        known = [name.removeprefix("echo-") for name in names_of(ECHO)]
+        if task not in known:
+            raise unknown_name("task of ECHO", task, known, command="help(kmip_data.ECHO)")
         self._open(root, arguments, name=f"echo-{task}")
 
 

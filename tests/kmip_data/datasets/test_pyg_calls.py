@@ -108,6 +108,14 @@ SAME = {
         lambda: kmip_data.PCQM4Mv2(ROOT, "val", TRANSFORM),
         lambda: kmip_data.PCQM4Mv2(root=ROOT, split="val", transform=TRANSFORM),
     ),
+    "GeomGCN: in order, as PyTorch Geometric's WebKB": (
+        lambda: kmip_data.GeomGCN(ROOT, "cornell", TRANSFORM),
+        lambda: kmip_data.GeomGCN(name="cornell", root=ROOT, transform=TRANSFORM),
+    ),
+    "ECHO: in order": (
+        lambda: kmip_data.ECHO(ROOT, "sssp", TRANSFORM),
+        lambda: kmip_data.ECHO("sssp", root=ROOT, transform=TRANSFORM),
+    ),
     "LRGBDataset: in order": (
         lambda: LRGBDataset(ROOT, "Peptides-func", "val", TRANSFORM),
         lambda: kmip_data.PeptidesFunc(root=ROOT, split="val", transform=TRANSFORM),
@@ -198,6 +206,7 @@ WRONG = {
         lambda: GNNBenchmarkDataset(ROOT, "TSP"),
         "no dataset of Benchmarking GNNs",
     ),
+    "another task": (lambda: kmip_data.ECHO("ssp"), "'ssp'. Did you mean 'sssp'"),
     "a part": (lambda: MalNetTiny(ROOT, "training"), "no part of the split"),
 }
 
