@@ -101,8 +101,8 @@ def obtain(
 
 
 def split_name(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
-    """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.build`."""
-    from kmip_data.pipelines.build import ensure_split
+    """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.splits`."""
+    from kmip_data.pipelines.splits import ensure_split
 
     return ensure_split(build, split_parameters)
 

@@ -1,29 +1,25 @@
 """Datasets in the short form: columns and splits in the manifest, and a class that reads the files.
 
 ``read`` returns the arrays of a graph as stored in the files: ``x``, ``y``, ``edge_index`` and
-further ``[layout.columns]``. It checks nothing that the manifest states: :func:`fitted` validates
+further ``[layout.columns]``. It checks nothing that the manifest states: :mod:`.shared.fitted` validates
 values before casting them, and adds reverse edges afterwards.
 """
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import I64, Array
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.arrays import Array
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import ColumnForm, Layout, Manifest
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -37,236 +33,21 @@ from kmip_data.pipelines.base import (
     no_folds,
     raw_lists,
 )
-from kmip_data.pipelines.formats.npz import NpzFile
-from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.checks import in_range
-from kmip_data.pipelines.shared.edges import undirected
+from kmip_data.pipelines.shared.fitted import (
+    Graph,
+    Raw,
+    fitted,
+    fitted_batches,
+    record_of,
+    schema_of,
+)
 from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import (
     OneGraphParams,
     OneGraphPipeline,
-    class_column,
     codes_of_masks,
     units_of_parts,
 )
-
-BATCH = 256  #: graphs checked at a time
-_NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
-
-Graph = Mapping[str, Any]
-T = TypeVar("T")
-
-
-class Raw:
-    """Raw files of a dataset for its reader, tracking the current file, line or record."""
-
-    def __init__(self, folder: Path, dataset: str) -> None:
-        self.folder = folder
-        self.place = dataset  #: prefix of errors
-
-    def path(self, pattern: str) -> Path:
-        """Return the one file whose name matches ``pattern``."""
-        found = sorted(self.folder.glob(pattern))
-        if len(found) != 1:
-            raise DamagedInput(f"{len(found)} files are called {pattern}, not one.")
-        self.place = found[0].name
-        return found[0]
-
-    def arrays(self, pattern: str) -> NpzFile:
-        """Open an ``.npz`` file."""
-        return NpzFile(self.path(pattern))
-
-    def lines(self, pattern: str, *, header: int = 0) -> Iterator[str]:
-        """Yield the lines of a text file behind its header."""
-        lines = read_lines(self.path(pattern))[header:]
-        return self.each("line", lines, header + 1)
-
-    def each(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
-        """Yield the items of the current file; errors name the item."""
-        file = self.place
-        for number, item in enumerate(items, first):
-            self.place = f"{file}, {name} {number}"
-            yield item
-        self.place = file
-
-    def numbers(self, text: str, below: int, count: int | None = None) -> I64:
-        """Return whole numbers from 0, separated by commas, ``count`` of them if it is given."""
-        if _NUMBERS.fullmatch(text):
-            numbers = np.fromstring(text, np.int64, sep=",")
-            if in_range(numbers, below) and count in {None, len(numbers)}:
-                return numbers
-        many = "" if count is None else f"{count} "
-        raise DamagedInput(
-            f"{self.place}: {text[:40]!r}, not {many}whole numbers from 0 to {below - 1:,}."
-        )
-
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Add the current item to Python's errors, which do not name a file."""
-        try:
-            yield
-        except KmipDataError:
-            raise
-        except (
-            ArithmeticError,
-            AttributeError,
-            EOFError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:
-            fault = "is not laid out as published"
-            if isinstance(error, KeyError) and isinstance(error.args[0], str):
-                fault = f"has no {error.args[0][:80]!r}"
-            raise DamagedInput(f"{self.place} {fault}.") from error
-
-
-# --- Checks --------------------------------------------------------------------------------------
-
-
-def schema_of(manifest: Manifest, key_length: int = 64) -> Schema:
-    """Return the schema of the manifest's layout."""
-    layout = manifest.layout
-    views = [
-        View(attribute=name, source=source, start=start, stop=stop)
-        for name, (source, start, stop) in layout.views.items()
-    ]
-    return Schema(
-        columns=columns_of(manifest),
-        views=tuple(views),
-        edges="index",
-        max_nodes=manifest.max_nodes,
-        directed=not (layout.undirected or layout.both_ways),
-        key_length=key_length,
-    )
-
-
-def columns_of(manifest: Manifest) -> tuple[Column, ...]:
-    """Return the columns of the manifest's layout."""
-    return tuple(column_of(key, form) for key, form in manifest.layout.columns.items())
-
-
-def column_of(key: str, form: ColumnForm) -> Column:
-    """Return the column of a key of the layout; one with classes is the label."""
-    if form.classes is not None:
-        return class_column(key, form.classes, form.doc)
-    name = key.partition("/")[2]
-    attribute = form.attribute or ("edge_attr" if name == "attr" else name)
-    values = form.model_dump(exclude={"classes", "attribute"})
-    return Column(key=key, attribute=attribute, **values)
-
-
-def fitted(
-    graphs: Sequence[Graph],
-    schema: Schema,
-    layout: Layout,
-    where: str,
-) -> tuple[dict[str, Array], I64]:
-    """Return the arrays of graphs, one behind the other, in the dtypes that are stored.
-
-    Returned with them: how many rows of each array a graph has, (graphs, arrays). Raises
-    ``DamagedInput``, which begins with ``where``, where a column has another shape, values beyond
-    its bounds, not finite or none of its dtype, and where an edge leads out of its graph or does
-    not lead back as the layout says.
-    """
-    # 1. Edges, inside their graph.
-    nodes = [len(graph["x"]) for graph in graphs]
-    pairs = []
-    for graph, count in zip(graphs, nodes, strict=True):
-        ends = np.asarray(graph["edge_index"])
-        if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
-            raise DamagedInput(f"{where}: edges are {ends.dtype} {ends.shape}, not numbers (2, E).")
-        if not 0 < count <= schema.max_nodes:
-            raise DamagedInput(f"{where}: {count:,} nodes, not 1 to {schema.max_nodes:,}.")
-        pairs.append(ends)
-    rows = {"node": nodes, "edge": [ends.shape[1] for ends in pairs], "graph": [1] * len(graphs)}
-    edges = np.concatenate(pairs, axis=1)
-    inside = edges < (nodes[0] if len(nodes) == 1 else np.repeat(nodes, rows["edge"]))
-    if edges.size and (edges.min() < 0 or not inside.all()):
-        raise DamagedInput(
-            f"{where}: edges of nodes {edges.min():,} to {edges.max():,}, of {nodes[-1]:,}."
-        )
-
-    # 2. Columns.
-    arrays = {}
-    counts = []
-    for column in schema.columns:
-        values = [np.asarray(graph[column.attribute]) for graph in graphs]
-        arrays[column.attribute] = fitted_column(values, column, rows[column.level], where)
-        counts.append(rows[column.level])
-
-    # 3. The other direction of each edge. Nodes are numbered over all graphs, so that one sort serves the batch.
-    last = np.cumsum(nodes)
-    first = last - nodes
-    if layout.both_ways == "checked":
-        every = edges + np.repeat(first, rows["edge"])
-        _check_both_ways(every, sum(nodes), arrays.get("edge_attr"), where)
-    if layout.undirected:
-        every = undirected((edges + np.repeat(first, rows["edge"])).T, sum(nodes))
-        ends = np.searchsorted(every[0], last)  # they are sorted by source: graph after graph
-        rows["edge"] = np.diff(ends, prepend=0).tolist()
-        edges = every - np.repeat(first, rows["edge"])
-    arrays["edge_index"] = edges.T.astype(schema.index_dtype)
-    return arrays, np.array([*counts, rows["edge"]], np.int64).T
-
-
-def fitted_column(
-    values: Sequence[Array], column: Column, rows: Sequence[int], where: str
-) -> Array:
-    """Return the values of a column of graphs in the dtype that is stored; errors as of :func:`fitted`."""
-    name = f"{where}: {column.attribute}"
-    of_graph = column.level == "graph"
-    for array, count in zip(values, rows, strict=True):
-        shape = column.shape if of_graph else (count, *column.shape)
-        if array.shape != shape or array.dtype.kind not in "biuf":
-            raise DamagedInput(
-                f"{name} is {array.dtype} {array.shape}, not numbers {shape}.",
-                expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
-            )
-    every = np.stack(values) if of_graph else np.concatenate(values)
-    if fault := column.fault(every):
-        raise DamagedInput(f"{name} {fault}.")
-    if every.dtype == column.stored:
-        return every
-
-    with np.errstate(all="ignore"):
-        stored = every.astype(column.stored)
-    if not np.array_equal(stored, every, equal_nan=every.dtype.kind == "f"):
-        raise DamagedInput(
-            f"{name} has values that {column.stored} does not hold, up to {every.max()}."
-        )
-    return stored
-
-
-def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:
-    """Refuse an edge without its reverse, or with other attributes there and back."""
-    # An edge as one number; sorted, edges and their reverses must be the same numbers.
-    forward = edges[0] * nodes + edges[1]
-    reverse = edges[1] * nodes + edges[0]
-    by_forward = np.argsort(forward, kind="stable")
-    by_reverse = np.argsort(reverse, kind="stable")
-    same = np.array_equal(forward[by_forward], reverse[by_reverse])
-    if not same or (attr is not None and not np.array_equal(attr[by_forward], attr[by_reverse])):
-        raise DamagedInput(f"{where}: an edge there, but not back.")
-
-
-def fitted_batches(
-    graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
-) -> Iterator[tuple[dict[str, Array], I64]]:
-    """Check graphs in batches, and one by one to name a fault."""
-    placed = ((raw.place, graph) for graph in graphs)
-    while batch := list(islice(placed, BATCH)):
-        try:
-            arrays = fitted([graph for _, graph in batch], schema, layout, raw.place)
-        except Exception:
-            for raw.place, graph in batch:
-                fitted([graph], schema, layout, raw.place)
-            raise
-        yield arrays
-
-
-# --- Pipelines -----------------------------------------------------------------------------------
-
 
 FP = TypeVar("FP", bound="FoldParams")
 
@@ -409,17 +190,3 @@ class GraphsPipeline(PiecesPipeline):
                 sizes[part] = write_pieces(workdir / part, batches)
                 numbers[part] = self.numbers(files, part)
         return Prepared(workdir, {"sizes": sizes, "numbers": numbers})
-
-
-def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
-    """Return the record of arrays that :func:`fitted` returned."""
-    columns = {}
-    for column in schema.columns:
-        rows = graph[column.attribute]
-        columns[column.key] = rows[0] if column.level == "graph" else rows
-    return GraphRecord(
-        key=key,
-        num_nodes=len(graph["x"]),
-        columns=columns,
-        edge_index=np.ascontiguousarray(graph["edge_index"].T),
-    )

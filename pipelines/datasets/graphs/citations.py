@@ -13,7 +13,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.short import Raw
+from kmip_data.pipelines.shared.fitted import Raw
 
 WANTS = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
 _ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from kmip_data.arrays import Array
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
+from kmip_data.pipelines.shared.fitted import Raw
+from kmip_data.pipelines.short import FoldParams, ShortPipeline
 
 
 class HeterophilousPipeline(ShortPipeline[FoldParams]):

@@ -28,6 +28,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.numbers import Table
 from kmip_data.pipelines.shared.edges import undirected
+from kmip_data.pipelines.shared.fitted import record_of, schema_of
 from kmip_data.pipelines.shared.molecules import (
     ATOM_SIZES,
     BOND_SIZES,
@@ -36,7 +37,7 @@ from kmip_data.pipelines.shared.molecules import (
 )
 from kmip_data.pipelines.shared.pieces import Pieces, finish_pieces
 from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, split_by_lists
-from kmip_data.pipelines.short import PiecesPipeline, record_of, schema_of
+from kmip_data.pipelines.short import PiecesPipeline
 
 MAX_BYTES = 20_000_000_000  #: of a decompressed table
 MAX_ROWS = 2**31

@@ -20,7 +20,8 @@ from kmip_data.format.splits import NO_PART
 from kmip_data.pipelines.base import Records, Split, no_folds
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
-from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
+from kmip_data.pipelines.shared.fitted import Raw
+from kmip_data.pipelines.short import FoldParams, ShortPipeline
 
 VAL, TEST = 500, 1_000  #: nodes
 A_CLASS = 20  #: train nodes per class of a drawn split

@@ -34,8 +34,8 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
+from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.records import rows_inside
-from kmip_data.pipelines.short import columns_of
 
 if TYPE_CHECKING:
     import h5py

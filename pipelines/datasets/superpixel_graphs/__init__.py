@@ -30,8 +30,9 @@ from kmip_data.pipelines.formats.tensors import (
     mapped,
     read_torch_file,
 )
+from kmip_data.pipelines.shared.fitted import Graph, Raw
 from kmip_data.pipelines.shared.records import in_order
-from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
+from kmip_data.pipelines.short import GraphsPipeline
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))

@@ -21,9 +21,9 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.raw.copies import list_copies
+from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
-from kmip_data.pipelines.short import columns_of
 from kmip_data.shipped import Strict
 
 IMAGES = "images"

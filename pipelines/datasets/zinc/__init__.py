@@ -20,7 +20,8 @@ from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
+from kmip_data.pipelines.shared.fitted import Graph, Raw
+from kmip_data.pipelines.short import GraphsPipeline
 from kmip_data.runtime.extras import require_extra
 
 ATOMS = "atom_type"

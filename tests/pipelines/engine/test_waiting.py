@@ -18,9 +18,10 @@ from kmip_data.files.changes import build_lock
 from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import build as build_module
-from kmip_data.pipelines.build import ensure_split
+from kmip_data.pipelines import splits as splits_module
 from kmip_data.pipelines.engine import encode as encode_module
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
+from kmip_data.pipelines.splits import ensure_split
 
 
 def _wait_for(
@@ -66,7 +67,7 @@ def test_a_build_that_waited_is_not_the_build_of_another(
 
 
 ADD: dict[ModuleType, Callable[[Build], object]] = {
-    build_module: lambda build: ensure_split(build, {"fold": 3}, quiet=True),
+    splits_module: lambda build: ensure_split(build, {"fold": 3}, quiet=True),
     encode_module: lambda build: encode_build(build, [parse_encoding("rwse3")], jobs=1, quiet=True),
 }
 
@@ -75,7 +76,7 @@ ADD: dict[ModuleType, Callable[[Build], object]] = {
 def test_nothing_is_added_to_the_build_of_another(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
 ) -> None:
-    monkeypatch.setattr(build_module, "pipeline_of", lambda _: toy_pipeline())
+    monkeypatch.setattr(splits_module, "pipeline_of", lambda _: toy_pipeline())
     _wait_for(monkeypatch, module, _replace(tmp_path))
     with pytest.raises(UsageError, match="another build than"):
         ADD[module](build)

@@ -1,0 +1,126 @@
+"""Splits of a build: those on disk, and the ones that are added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kmip_data.builds.home import Build
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import (
+    build_content,
+    build_lock,
+    refuse_links,
+    refuse_taken,
+)
+from kmip_data.format.build_files import write_card
+from kmip_data.format.card import Card, read_card
+from kmip_data.format.splits import read_split
+from kmip_data.pipelines.base import (
+    AnyPipeline,
+    SplitParams,
+    check_params,
+    no_folds,
+    pipeline_of,
+    recorded_split,
+)
+from kmip_data.pipelines.engine.finish import read_records, write_split
+from kmip_data.pipelines.shared.records import apply_split
+from kmip_data.runtime.progress import say
+
+_MAX_RECORDS = 2**28  #: most records of a split file that is read without its card
+
+
+def splits_on_disk(folder: Path, pipeline: AnyPipeline) -> dict[str, SplitParams]:
+    """Return the parameters of the split files in a folder without a card, by name.
+
+    They are drawn again from these: other bytes are in the way.
+    """
+    splits = {}
+    for path in sorted((folder / "splits").glob("*.h5")):
+        try:
+            recorded = read_split(path, records=_MAX_RECORDS).parameters
+            splits[path.stem] = recorded_split(pipeline, recorded, path.name)
+        except (DamagedInput, UsageError):
+            say(f"{path} is not a split of this dataset: it stays, and is not part of the build.")
+    return splits
+
+
+def ensure_split(
+    build: Build,
+    split_parameters: Mapping[str, object] | None = None,
+    *,
+    quiet: bool = False,
+) -> str:
+    """Return the name of the split with these parameters, adding it next to the shards if it is missing.
+
+    For a dataset of your own the rule of its default split is the default. The card of ``build`` in
+    memory gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs
+    raw files.
+    """
+    card = build.card
+    given = dict(split_parameters or {})
+    pipeline = pipeline_of(card)
+    of_user = pipeline is None or pipeline.manifest.recipe
+    if of_user and not given:
+        return card.default_split
+    if pipeline is None:
+        if name := _find_split(card, given):
+            return name
+        if "fold" in given and not any(
+            "fold" in entry.parameters for entry in card.splits.values()
+        ):
+            raise no_folds(card.dataset)
+        saved = ", ".join(card.splits)
+        raise UsageError(
+            f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
+        )
+    if of_user and card.default_split:
+        given.setdefault("split", card.splits[card.default_split].parameters["split"])
+    params = check_params(pipeline.SplitParams, given, card.dataset)
+    return add_split(build, pipeline, params, None, quiet=quiet)
+
+
+def add_split(
+    build: Build,
+    pipeline: AnyPipeline,
+    params: SplitParams,
+    raw: Path | None,
+    *,
+    quiet: bool,
+) -> str:
+    """Return the name of the split with these parameters, drawing and writing it if it is missing."""
+    asked = params.asked()
+    name = _find_split(build.card, asked)
+    if name is not None:
+        return name
+    with build_lock(build.path, quiet=quiet):
+        refuse_links(build.path)
+        card = build.read_again()
+        name = _find_split(card, asked)
+        if name is None:
+            refuse_taken(build.path, build_content(card.key))
+            records = read_records(
+                build.path,
+                [shard.file for shard in card.shards],
+                card.schema_,
+            )
+            split = apply_split(pipeline, records, params, raw)
+            name = split.name
+            if name not in card.splits:
+                entry, classes = write_split(build.path, split, records, asked)
+                card.splits[name] = entry
+                card.statistics.setdefault("classes", {}).setdefault("splits", {})[name] = classes
+                write_card(build.path, card)
+    build.card.splits.update(card.splits)
+    build.card.statistics.update(card.statistics)
+    build.card.digest = read_card(build.path).digest
+    return name
+
+
+def _find_split(card: Card, asked: Mapping[str, object]) -> str | None:
+    """Return the split with the given parameters."""
+    for name, entry in card.splits.items():
+        if asked.items() <= entry.parameters.items():
+            return name
+    return None
