@@ -39,27 +39,27 @@ _WORDS = re.compile(
 
 
 T = TypeVar("T")
-_kept: list[object] | None = None  # objects of the CUDA graph that is being captured
+_alive: list[object] | None = None  # objects of the CUDA graph that is being captured
 
 
 @contextmanager
-def keeping(objects: list[object]) -> Iterator[None]:
-    """Append what :func:`kept` is called with to ``objects`` inside the block, in every thread.
+def keeping_alive(objects: list[object]) -> Iterator[None]:
+    """Append what :func:`keep_alive` is called with to ``objects`` inside the block, in every thread.
 
     A captured CUDA graph knows addresses alone: tensors of caches must live as long as it does.
     """
-    global _kept
-    _kept = objects
+    global _alive
+    _alive = objects
     try:
         yield
     finally:
-        _kept = None
+        _alive = None
 
 
-def kept(plan: T) -> T:
+def keep_alive(plan: T) -> T:
     """Return ``plan``, which a cache may drop, and keep it alive for a CUDA graph being captured."""
-    if _kept is not None:
-        _kept.append(plan)
+    if _alive is not None:
+        _alive.append(plan)
     return plan
 
 

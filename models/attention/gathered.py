@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.attention.overflow import check_weights, is_recorded
+from kmip_data.models.attention.overflow import check_weights, is_capturing
 from kmip_data.models.search.problem import check_best
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
@@ -21,7 +21,7 @@ def forward(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
-    if not is_recorded(scores):
+    if not is_capturing(scores):
         check_best(scores, indices)
     missing = indices < 0
     scaled = (scores * scale).masked_fill_(missing, -torch.inf)

@@ -12,8 +12,8 @@ from kmip_data.models.search.problem import check_finite, overflowing
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_weights(weights: Tensor) -> None:
-    """Raise on NaN from overflowing products; waits for the GPU, and is skipped in recorded steps."""
-    if is_recorded(weights):
+    """Raise on NaN from overflowing products; waits for the GPU, and is skipped during capture."""
+    if is_capturing(weights):
         return
     if bool(weights.detach().sum().isnan()):
         raise overflowing(weights.dtype)
@@ -23,9 +23,9 @@ def check_weights(weights: Tensor) -> None:
 def check_lengths(queries: Tensor, keys: Tensor) -> None:
     """Raise on rows (…, d) that are not finite, or so long that an inner product may overflow.
 
-    Waits for the GPU, and is skipped in recorded steps.
+    Waits for the GPU, and is skipped during capture.
     """
-    if is_recorded(queries):
+    if is_capturing(queries):
         return
     queries = queries.detach()
     keys = keys.detach()
@@ -40,6 +40,6 @@ def check_lengths(queries: Tensor, keys: Tensor) -> None:
         raise overflowing(precise)
 
 
-def is_recorded(values: Tensor) -> bool:
-    """True while a CUDA graph is recorded, when the host cannot wait."""
+def is_capturing(values: Tensor) -> bool:
+    """True while a CUDA graph is captured, when the host cannot wait."""
     return values.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -158,7 +158,7 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
 
 
 def _is_lost(device: torch.device) -> bool:
-    """True if the device accepts no more work, as after an illegal address, or is recording a CUDA graph."""
+    """True if the device accepts no more work, as after an illegal address, or is capturing a CUDA graph."""
     if device.type != "cuda":
         return False
     # Errors of earlier kernels surface here, in the first call that waits.

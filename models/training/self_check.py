@@ -195,7 +195,7 @@ def capture(device: torch.device, sizes: dict[str, int]) -> None:
     # Any search but the CUDA one waits for the GPU.
     search = "auto" if cuda.unusable(device.type) is None else None
     captured = steps.CapturedSteps(graphs.CudaGraphs(device), sys.exit)
-    # Two warm up, one is recorded and replayed, three are replayed.
+    # Two warm up, one is captured and replayed, three are replayed.
     six = functools.partial(train, device, sizes, steps=6, search=search)
     near(six(captured=captured), six(), 1e-3)
 

@@ -51,7 +51,7 @@ WARMED = (*CASES[:4], *CASES[5:])  #: whose programs section 0 compiles: 10⁷ n
 TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
 ATTENTION = (10**3, 10**4, 10**5)  #: nodes; beyond that FlashAttention takes seconds
 PEERS = {"naive": "matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
-REPLAYS = 10  #: of a recorded search, timed together
+REPLAYS = 10  #: of a captured search, timed together
 Search = Callable[[], tuple[Tensor, Tensor]]
 
 
@@ -95,7 +95,7 @@ def _replayed(search: Search, device: torch.device) -> float:
     """Milliseconds of a replayed search: no Python, no launch of each kernel and no waiting."""
     graphs = CudaGraphs(device)
     graphs.run(lambda _: search())
-    replay, _found = graphs.record(lambda _: search())  # kept, for replays write to it
+    replay, _found = graphs.capture(lambda _: search())  # kept, for replays write to it
     return milliseconds(lambda: [replay() for _ in range(REPLAYS)], device) / REPLAYS
 
 

@@ -1,4 +1,4 @@
-"""Sections 6 and 7: training steps of the presets, recorded and replayed, and of one generated city."""
+"""Sections 6 and 7: training steps of the presets, captured and replayed, and of one generated city."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(record: Recorder) -> None:
 
 
 def city(record: Recorder) -> None:
-    """Measure a step on one city: two plain ones, a recording, three replays."""
+    """Measure a step on one city: two plain ones, a capture, three replays."""
     with record.attempt("step of one city"), tempfile.TemporaryDirectory() as folder:
         _measure(record, CITY, Path(folder))
 
@@ -135,7 +135,7 @@ def _measure(record: Recorder, work: Work, folder: Path) -> None:
             loop.epoch, loop.batch, epoch = epoch, 0, epoch + 1
             seconds += [each for each, _ in timed_epoch(loop)]
             loop.module.metrics.reset()
-        found = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and record
+        found = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
         peak = round(torch.cuda.max_memory_allocated() / 2**30, 2) if cuda else None
         target = None if record.dry else work.target
         note = "; ".join([*told, f"{peak} GiB"] if peak else told)

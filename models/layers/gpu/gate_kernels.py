@@ -67,7 +67,7 @@ def constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def kept(seed, number, channel, dropped):
+def keep_mask(seed, number, channel, dropped):
     """Mask of the elements that dropout keeps: for one seed that of ``cpu.gate_kernels.where_drawn``.
 
     ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges
@@ -90,7 +90,7 @@ def kept(seed, number, channel, dropped):
 def dropped_out(y, seed, number, channel, dropped, kept_scale):
     """dropout(y) of the elements ``number``; without a seed y."""
     if seed is not None:
-        mask = kept(seed, number, channel[None, :], dropped)
+        mask = keep_mask(seed, number, channel[None, :], dropped)
         y = tl.where(mask, y * kept_scale, 0.0)
     return y
 

@@ -184,7 +184,7 @@ def plan_of(problem: SearchProblem, processors: int) -> Plan:
 def _on(device: torch.device, numbers: I64) -> Tensor:
     if device.type != "cuda":
         return torch.from_numpy(numbers)
-    # The plan would be cached, although a recorded copy has not been made yet.
+    # The plan would be cached, although a captured copy has not been made yet.
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a search of these sizes has no plan yet")
     # Pinned, so that the host need not wait for the copy; the allocator keeps the pages until then.

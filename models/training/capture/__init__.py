@@ -1,1 +1,1 @@
-"""Training steps recorded once and replayed: CUDA graphs."""
+"""CUDA graphs of training steps: captured once and replayed."""

@@ -1,4 +1,4 @@
-"""CUDA graphs: record the work on a batch and replay it."""
+"""CUDA graphs: capture the work on a batch and replay it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from kmip_data.runtime.memory import keeping
+from kmip_data.runtime.memory import keeping_alive
 
 
 class Learned(NamedTuple):
@@ -31,7 +31,7 @@ Results = TypeVar("Results", bound=tuple[Tensor, ...])
 
 
 class CudaGraphs:
-    """CUDA graphs of a device, warmed up and recorded on one stream, in one memory pool.
+    """CUDA graphs of a device, warmed up and captured on one stream, in one memory pool.
 
     They share the pool because they are replayed one after another, and results are copied in
     between.
@@ -60,8 +60,8 @@ class CudaGraphs:
             tensor.record_stream(caller)
         return results
 
-    def record(self, work: Callable[[bool], Results]) -> tuple[Callable[[], None], Results]:
-        """Record the work without running it.
+    def capture(self, work: Callable[[bool], Results]) -> tuple[Callable[[], None], Results]:
+        """Capture the work without running it.
 
         Return a function that replays it, and its future results.
 
@@ -76,16 +76,16 @@ class CudaGraphs:
         before = generator.clone_state()
         failed = []
         # Loader threads may allocate meanwhile, so do not capture all threads.
-        recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
+        capturing = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
-            with torch.cuda.stream(self._stream), recording, keeping(objects):
+            with torch.cuda.stream(self._stream), capturing, keeping_alive(objects):
                 try:
                     results = work(True)
                 except BaseException as error:
                     failed.append(error)
                     raise
         except BaseException as error:  # noqa: BLE001 -- raised again
-            # An unfinished recording blocks its generator, and the allocator, which no longer frees
+            # An unfinished capture blocks its generator, and the allocator, which no longer frees
             # batches from other streams.
             generator.graphsafe_set_state(before)
             with contextlib.suppress(RuntimeError):  # if it has ended

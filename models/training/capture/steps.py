@@ -121,7 +121,7 @@ class CapturedSteps:
         if self._seen[key] <= WARM_UP:
             return False
         try:
-            self._steps[key] = batch, *self._graphs.record(work)
+            self._steps[key] = batch, *self._graphs.capture(work)
         except Exception as error:  # noqa: BLE001 -- the plain step raises any that is not the capture's
             self._give_up(first_fault(error))
         return key in self._steps

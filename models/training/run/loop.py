@@ -144,7 +144,7 @@ class Loop:
                 self.end_epoch()
         finally:
             self.progress.close()
-            # Free the memory of recorded steps.
+            # Free the memory of captured steps.
             self.captured = None
             self.learn = self.plain_step
 
@@ -156,7 +156,7 @@ class Loop:
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
-            self.captured.under(k)  # recorded steps contain this number
+            self.captured.under(k)  # captured steps contain this number
         self._begun = time.perf_counter()
         meter.begin(self.step - self.batch // accumulate, self.count, self.device)
         # Include the batches before the resumption.

@@ -392,7 +392,7 @@ def _fit(run: Prepared) -> RunResult:
             data,
             device,
             folder=folder,
-            # The loop owns the memory of recorded steps, and frees it after training.
+            # The loop owns the memory of captured steps, and frees it after training.
             captured=CapturedSteps(CudaGraphs(device), run.log) if plain is None else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),

@@ -24,7 +24,7 @@ from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
-from kmip_data.models.layers.gpu.gate_kernels import channels_of_a_tile, kept
+from kmip_data.models.layers.gpu.gate_kernels import channels_of_a_tile, keep_mask
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import recomputed
 
@@ -196,7 +196,7 @@ def test_the_same_as_the_kernels_of_the_cpu() -> None:
 def keeps(out, seed, first, dropped, SIZE: tl.constexpr):
     within = tl.arange(0, SIZE)
     number = tl.load(first) + within.to(tl.int64)
-    tl.store(out + within, kept(seed, number, within, dropped).to(tl.int32))
+    tl.store(out + within, keep_mask(seed, number, within, dropped).to(tl.int32))
 
 
 def test_dropout_draws_what_the_cpu_draws() -> None:

@@ -52,7 +52,7 @@ def emulated_search(folder: Path) -> None:
 
 
 def on_the_cpu(part: str) -> None:
-    """Send tensors of the CPU to the kernels; recorded steps are of operators alone."""
+    """Send tensors of the CPU to the kernels; captured steps are of operators alone."""
     from kmip_data.models.layers.gpu import gated_edges
 
     graphs.CudaGraphs = _Graphs  # type: ignore[misc]

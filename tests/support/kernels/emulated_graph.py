@@ -87,7 +87,7 @@ class EmulatedGraphs:
     """In the place of :class:`~kmip_data.models.training.capture.graphs.CudaGraphs`."""
 
     def __init__(self) -> None:
-        self.recorded = self.replayed = 0
+        self.captured = self.replayed = 0
         self.free, self.peak = 2, 1  #: bytes
 
     def memory(self) -> tuple[int, int]:
@@ -97,8 +97,8 @@ class EmulatedGraphs:
         """Do the work."""
         return work(False)
 
-    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
-        """Record, and undo what recording did to memory and random numbers."""
+    def capture(self, work: Work) -> tuple[Callable[[], None], Learned]:
+        """Capture, and undo what that did to memory and random numbers."""
         chances, recording = torch.get_rng_state(), _Recording()
         try:
             with recording:
@@ -107,7 +107,7 @@ class EmulatedGraphs:
             for whole, before in recording.before.values():
                 whole.copy_(before)
             torch.set_rng_state(chances)
-        self.recorded += 1
+        self.captured += 1
 
         def replay() -> None:
             self.replayed += 1

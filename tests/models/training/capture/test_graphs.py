@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned
-from kmip_data.runtime.memory import kept
+from kmip_data.runtime.memory import keep_alive
 
 
 class _Stream:
@@ -35,8 +35,8 @@ def log(monkeypatch):
     generator = SimpleNamespace(clone_state=lambda: "as before", graphsafe_set_state=log.append)
 
     @contextlib.contextmanager
-    def recording(graph, pool, stream, capture_error_mode):
-        log.append(f"recorded on the {stream.name} in {pool}, {capture_error_mode}")
+    def capturing(graph, pool, stream, capture_error_mode):
+        log.append(f"captured on the {stream.name} in {pool}, {capture_error_mode}")
         try:
             yield
         except RuntimeError:
@@ -49,7 +49,7 @@ def log(monkeypatch):
         "current_device": lambda: 0,
         "CUDAGraph": _Graph,
         "default_generators": [generator],
-        "graph": recording,
+        "graph": capturing,
         "graph_pool_handle": lambda: "a new pool",
     }
     for name, value in stand_in.items():
@@ -70,7 +70,7 @@ def _work(_=None):
     return Learned(*(torch.zeros(1),) * 4)
 
 
-def test_plain_work_is_where_it_will_be_recorded(log):
+def test_plain_work_is_where_it_will_be_captured(log):
     CudaGraphs(torch.device("cuda")).run(_work)
     assert log == ["side waits for loop", "loop waits for side", *["kept for loop"] * 4]
 
@@ -81,21 +81,21 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
             log.append("plan dropped")
 
     def work(_):
-        kept(Plan())
+        keep_alive(Plan())
         return _work()
 
     graphs = CudaGraphs(torch.device("cuda"))
-    replay, found = graphs.record(work)
+    replay, found = graphs.capture(work)
     replay()
     assert isinstance(found, Learned)
-    second = graphs.record(_work)
+    second = graphs.capture(_work)
     assert log == [
-        f"recorded on the side in {pool}, thread_local" for pool in ("a new pool", "its")
+        f"captured on the side in {pool}, thread_local" for pool in ("a new pool", "its")
     ]
     del replay, second
     assert log.pop() == "plan dropped"
-    graphs.record(_work)
-    assert log[-1] == "recorded on the side in a new pool, thread_local"
+    graphs.capture(_work)
+    assert log[-1] == "captured on the side in a new pool, thread_local"
 
 
 def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(log, monkeypatch):
@@ -105,15 +105,15 @@ def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(lo
     error = RuntimeError("operation not permitted")
     graphs = CudaGraphs(torch.device("cuda", 0))
     with pytest.raises(RuntimeError, match="operation not permitted"):
-        graphs.record(work)
+        graphs.capture(work)
     assert log[-3:] == ["as before", ("end", 0, "a new pool"), ("release", 0, "a new pool")]
 
     def refused(device, pool):
         raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
 
-    # A recording that ended by itself is not ended again: the graph gives its memory back.
+    # A capture that ended by itself is not ended again: the graph gives its memory back.
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", refused)
     error = LookupError("of Python alone")
     with pytest.raises(LookupError, match="of Python alone"):
-        graphs.record(work)
+        graphs.capture(work)
     assert log[-1] == "as before"

@@ -1,4 +1,4 @@
-"""CUDA graphs of training steps: equal to the same work never recorded, with few launches and no waiting."""
+"""CUDA graphs of training steps: equal to the same work never captured, with few launches and no waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 LAUNCHED = 70  #: launches of a replayed step
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")  #: and their variants
-RECORDING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
+CAPTURING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 #: Of a step. What is an operator on a CPU is one kernel here, none (views), one of dozens (fused
 #: ones), or several (sorts, sums in a fixed order): so many leave room, and thousands would not
@@ -45,9 +45,9 @@ def _as_before():
 
 
 class _Plain(CudaGraphs):
-    """Does the work where it would be recorded."""
+    """Does the work where it would be captured."""
 
-    def record(self, work):
+    def capture(self, work):
         raise RuntimeError("not wanted")
 
 
@@ -118,7 +118,7 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
     for watch, kind in ((plain, _Plain), (replayed, CudaGraphs)):
         learn(build, tmp_path, _graphs(kind), watch=watch, **options)
     assert replayed.host["cudaGraphLaunch"]
-    assert not any(name.startswith(RECORDING) for name in replayed.host)
+    assert not any(name.startswith(CAPTURING) for name in replayed.host)
     assert (
         sum(count for name, count in replayed.host.items() if name.startswith(LAUNCHES)) <= LAUNCHED
     )

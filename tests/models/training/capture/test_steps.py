@@ -1,4 +1,4 @@
-"""Steps recorded and replayed by an emulated graph learn what plain ones do, and say where they cannot."""
+"""Steps captured and replayed by an emulated graph learn what plain ones do, and say where they cannot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
-from kmip_data.runtime.memory import keeping
+from kmip_data.runtime.memory import keeping_alive
 
 GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(ragged=False, unit="graphs")
 
@@ -60,9 +60,9 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
     torch.testing.assert_close(*averages, rtol=0, atol=0)
     assert not replayed.told
     assert (
-        graphs.recorded == 1 + accumulate
+        graphs.captured == 1 + accumulate
     )  # whole batches, first ones of a step and others; the last
-    assert graphs.replayed == 32 - steps.WARM_UP * graphs.recorded
+    assert graphs.replayed == 32 - steps.WARM_UP * graphs.captured
 
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
@@ -71,7 +71,7 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     changes = {"training": {"epochs": 8, "accumulate": 1}}
     graphs = EmulatedGraphs()
     assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
-    assert (graphs.recorded, graphs.replayed) == (1, 8 - steps.WARM_UP)
+    assert (graphs.captured, graphs.replayed) == (1, 8 - steps.WARM_UP)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_whatever_moves_is_followed(changes, clouds, tmp_path):
     assert graphs.replayed > 5
 
 
-def test_a_recorded_step_keeps_what_its_graph_reads(clouds, tmp_path):
+def test_a_captured_step_keeps_what_its_graph_reads(clouds, tmp_path):
     class Keeping(EmulatedGraphs):
-        def record(self, work):
+        def capture(self, work):
             self.objects = []
-            with keeping(self.objects):
-                return super().record(work)
+            with keeping_alive(self.objects):
+                return super().capture(work)
 
     model = {**dict.fromkeys(("heads", "k", "key_dim")), "attention": {"kind": "performer"}}
     changes = {"optimiser": {"name": "sgd"}, "model": {**model, "local": {"kind": "gcn"}}}
@@ -118,11 +118,11 @@ def test_graphs_of_several_sizes_are_not_confused(tmp_path):
     changes = {"training": {"epochs": 8, "batch_size": 2, "accumulate": 1}}
     graphs = EmulatedGraphs()
     assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
-    assert graphs.recorded > 2  # such as 24 and 25 nodes, and 25 and 24
+    assert graphs.captured > 2  # such as 24 and 25 nodes, and 25 and 24
 
 
-def test_recorded_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
-    """Where less is free than a step takes, or an evaluation runs out: they are recorded again."""
+def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
+    """Where less is free than a step takes, or an evaluation runs out: they are captured again."""
     graphs = EmulatedGraphs()
     captured = learn(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
     assert len(captured._steps) == 2
@@ -147,12 +147,12 @@ def test_recorded_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
 
 
 def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
-    """The second shape: what was recorded before is not replayed any more either."""
+    """The second shape: what was captured before is not replayed any more either."""
 
     class Failing(EmulatedGraphs):
-        def record(self, work):
-            found = super().record(work)
-            if self.recorded > 1:
+        def capture(self, work):
+            found = super().capture(work)
+            if self.captured > 1:
                 raise RuntimeError("operation not permitted\nwhen stream is capturing")
             return found
 
@@ -252,7 +252,7 @@ def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_pat
     assert why_plain(config, data, GPU, recompute=False) == "batches differ in size"
     graphs = EmulatedGraphs()
     assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
-    assert not graphs.recorded
+    assert not graphs.captured
 
 
 def test_where_graphs_begin_must_be_known_on_the_host(clouds, tmp_path, monkeypatch):
@@ -265,4 +265,4 @@ def test_where_graphs_begin_must_be_known_on_the_host(clouds, tmp_path, monkeypa
     run = learn(clouds, tmp_path, graphs := EmulatedGraphs(), training={"epochs": 2})
     (told,) = run.told
     assert "where the graphs of a batch begin" in told
-    assert not graphs.recorded
+    assert not graphs.captured
