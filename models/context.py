@@ -39,7 +39,7 @@ def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[No
 
 #: Parts of the GPU code that failed this device's self-check, with reasons: ``search``,
 #: ``attention``, ``edges`` and ``capture``. Slower code replaces them.
-LEFT_OUT: dict[str, str] = {}
+DISABLED: dict[str, str] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -55,8 +55,8 @@ def triton_runs(device: torch.device) -> bool:
     )
 
 
-def takes_passes(*tensors: Tensor) -> bool:
-    """True if functions of compiled passes take the tensors: float32 on a CPU.
+def takes_cpu_kernels(*tensors: Tensor) -> bool:
+    """True if the CPU kernels take the tensors: float32 on a CPU.
 
     torch.compile cannot trace them, and torch.func not differentiate them.
     """
@@ -67,4 +67,4 @@ def takes_passes(*tensors: Tensor) -> bool:
 
 def kernels_run(part: str, device: torch.device) -> bool:
     """True if a part's Triton kernels compile for the device and passed its self-check."""
-    return part not in LEFT_OUT and triton_runs(device)
+    return part not in DISABLED and triton_runs(device)

@@ -1,8 +1,8 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
-The obvious form is :meth:`GatedGCN._by_operators`. :func:`_fused` chooses another where it pays:
-compiled passes on a CPU (numba), fused ones on a GPU (Triton). These two drop the same elements for
-the same seed; torch operations drop others.
+The reference is :meth:`GatedGCN._by_operators`. :func:`_kernel` replaces it where a kernel is faster:
+numba on a CPU, Triton on a GPU. These two drop the same elements for the same seed; torch operations
+drop others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
 
-#: Function of compiled or fused passes: see :func:`.cpu.gated_edges.gated_edges`.
-Passes = Callable[..., tuple[Tensor, Tensor | None]]
+#: Function as :func:`.cpu.gated_edges.gated_edges`.
+Kernel = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 class GatedGCN(nn.Module):
@@ -77,7 +77,7 @@ class GatedGCN(nn.Module):
         self.activation = activation
         self.edge_residual = edge_residual
         usual_edges = edge_residual or not update_edges
-        self.has_fast_form = usual_edges and activation == "relu" and not by_distance
+        self.has_kernel = usual_edges and activation == "relu" and not by_distance
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
@@ -86,11 +86,11 @@ class GatedGCN(nn.Module):
         edges, and with ``by_distance`` the distance of their ends.
         """
         dropout = self.dropout if self.training else 0.0
-        fast = _fused(batch, x, e, self)
-        if fast is None:
+        kernel = _kernel(batch, x, e, self)
+        if kernel is None:
             gathered, new = self._by_operators(batch, x, e)
         else:
-            gathered, new = self._by_passes(fast, batch, x, e, dropout)
+            gathered, new = self._by_kernel(kernel, batch, x, e, dropout)
         new_x = normed(
             self.norm_x,
             self.A(x),
@@ -102,19 +102,19 @@ class GatedGCN(nn.Module):
         )
         return new_x, new
 
-    def _by_passes(
+    def _by_kernel(
         self,
-        fast: Passes,
+        kernel: Kernel,
         batch: GraphBatch,
         x: Tensor,
         e: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """As :meth:`_by_operators`, in compiled or fused passes."""
+        """As :meth:`_by_operators`, by a kernel."""
         # The product of one vector for all edges is added to that of the targets.
         shared = _is_shared(e, batch.edges)
         shift = self.C(e) if shared else self.C.bias
-        gathered, new = fast(
+        gathered, new = kernel(
             batch,
             self.D(x) + shift,
             self.E(x),
@@ -148,13 +148,13 @@ class GatedGCN(nn.Module):
         return quotient, new
 
 
-def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Passes | None:
-    """Return the fast form of this device where it computes the layer; None: torch operations.
+def _kernel(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Kernel | None:
+    """Return the kernel of this device where it computes the layer; None: torch operations.
 
     On a CPU it takes neighbour tables in float32, whose training steps take 1.35 × the time without
     it (lists: 1.03 to 1.24); on a GPU tables and lists, in float32 or under bfloat16 autocast.
     """
-    if not layer.has_fast_form or layer.norm_e.together or not _count(batch.edges):
+    if not layer.has_kernel or layer.norm_e.together or not _count(batch.edges):
         return None
     weight = layer.C.weight
     in_float32 = all(tensor.dtype == torch.float32 for tensor in (x, weight, old))

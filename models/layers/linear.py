@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import takes_passes
+from kmip_data.models.context import takes_cpu_kernels
 
 #: Fewest multiplications for oneDNN: 0.1 milliseconds of MKL.
 LARGE = 2**22
@@ -51,7 +51,7 @@ def is_large(x: Tensor, weight: Tensor) -> bool:
 
 def suits_onednn(*operands: Tensor) -> bool:
     """True if :func:`product` can take the operands: float32 on a CPU, and not under autocast."""
-    if not takes_passes(*operands) or torch.is_autocast_enabled("cpu"):
+    if not takes_cpu_kernels(*operands) or torch.is_autocast_enabled("cpu"):
         return False
     return bool(torch.backends.mkldnn.enabled) and _has_onednn()
 

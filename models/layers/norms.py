@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import takes_passes
+from kmip_data.models.context import takes_cpu_kernels
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import GraphBatch
 
@@ -216,7 +216,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
     On a CPU, many elements are dropped by a hash, as PyTorch draws each random number on one core.
     """
-    if x.numel() < MANY or not 0 < p < 1 or not takes_passes(x):
+    if x.numel() < MANY or not 0 < p < 1 or not takes_cpu_kernels(x):
         return nn.functional.dropout(x, p)
     from kmip_data.models.layers.cpu.dropout import (
         dropout as hashed,

@@ -154,7 +154,7 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
                 # end it.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
                 found = f"{type(error).__name__}: {error}".splitlines()[0]
-                _left_out[module.NAME, kind] = f"it failed, please report this: {found}"
+                _disabled[module.NAME, kind] = f"it failed, please report this: {found}"
 
 
 def _is_lost(device: torch.device) -> bool:
@@ -181,12 +181,12 @@ class BackendStatus(NamedTuple):
 
 
 #: Reasons to skip failed backends for the rest of the process, by name and device type.
-_left_out: dict[tuple[str, str], str] = {}
+_disabled: dict[tuple[str, str], str] = {}
 
 
 def _why_not(module: ModuleType, device_type: str) -> str | None:
     """Return why ``auto`` skips a backend on such devices, if it does."""
-    return _left_out.get((module.NAME, device_type)) or module.unusable(device_type)
+    return _disabled.get((module.NAME, device_type)) or module.unusable(device_type)
 
 
 @functools.cache
@@ -255,7 +255,7 @@ def choose(problem: SearchProblem, name: str = "auto") -> ModuleType:
         if reason is None:
             chosen = f"{module.NAME} on {device}"
             log.debug("search backend %s%s", chosen, "".join(reasons))
-            if reasons and (device == "cuda" or _left_out):
+            if reasons and (device == "cuda" or _disabled):
                 _warn(chosen, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {reason}")

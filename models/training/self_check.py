@@ -1,7 +1,7 @@
 """Self-check of GPU kernels, and trial of search backends, in processes that may crash or hang.
 
 A child process is ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``; all begin
-at once, which compiles in parallel. A run avoids failed parts (``LEFT_OUT`` of
+at once, which compiles in parallel. A run avoids failed parts (``DISABLED`` of
 ``models/context.py``, which loads PyTorch's compiler: a trial of a backend does without).
 """
 
@@ -61,15 +61,15 @@ def before_run(model: ModelConfig, device_name: str) -> None:
     """
     if os.environ.get("KMIP_DATA_SELF_CHECK") == "off":
         return
-    from kmip_data.models.context import LEFT_OUT
+    from kmip_data.models.context import DISABLED
 
     results = found_on(sizes_of(model))
     failed = {part: reason for part, reason in results.items() if not re.search(EXCUSED, reason)}
-    if failed.items() <= LEFT_OUT.items():
+    if failed.items() <= DISABLED.items():
         return
-    LEFT_OUT.update(failed)
+    DISABLED.update(failed)
     log.warning(
-        "the self-check of %s leaves out: %s. The run continues, slower. Please report it with the "
+        "the self-check of %s disables: %s. The run continues, but slower. Please report it with the "
         "output of `kmip-data doctor --json`.",
         device_name,
         "; ".join(map(": ".join, failed.items())),
@@ -174,13 +174,13 @@ def search(
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
     """Check gradients of attention or edges: close to float64, and reproducible."""
-    from kmip_data.models.context import LEFT_OUT
+    from kmip_data.models.context import DISABLED
 
     if part == "capture":
         capture(device, sizes)
         return
-    LEFT_OUT.update(dict.fromkeys(PARTS, "another part"))
-    del LEFT_OUT[part]
+    DISABLED.update(dict.fromkeys(PARTS, "another part"))
+    del DISABLED[part]
     for (dtype, tolerance), table in itertools.product(PRECISIONS.items(), (True, False)):
         step = functools.partial(train, device, sizes, table=table)
         near(step(dtype), step(torch.float64), tolerance)

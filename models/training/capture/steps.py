@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch_geometric.data import Data
 
 from kmip_data.files.reading import first_fault
-from kmip_data.models.context import LEFT_OUT
+from kmip_data.models.context import DISABLED
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
 from kmip_data.models.training.config.keys import RunConfig
@@ -208,7 +208,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
         "no GPU": device.kind != "cuda",
         "batches differ in size": data.ragged,
         "system.capture = off": system.capture == "off",
-        "the self-check of this GPU failed": "capture" in LEFT_OUT,
+        "the self-check of this GPU failed": "capture" in DISABLED,
         "several processes exchange gradients": config.processes > 1,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,

@@ -65,7 +65,7 @@ def chosen(
             table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
         )
         batch = GraphBatch(None, edges, None, torch.empty(3), None)
-        found = layers._fused(
+        found = layers._kernel(
             batch, *(torch.empty(rows, 5, dtype=dtype) for rows in (4, 12)), layer
         )
     return "torch" if found is None else found.__module__.split(".")[-2]

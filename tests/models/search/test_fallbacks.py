@@ -91,7 +91,7 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
     monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
     monkeypatch.setattr(cuda, "unusable", lambda _: None)
-    monkeypatch.setattr(topk, "_left_out", {})
+    monkeypatch.setattr(topk, "_disabled", {})
     caches = (topk._warn, launch.device_of, launch.nvrtc_version, plan.plan_for)
     for each in caches:
         each.cache_clear()
@@ -139,7 +139,7 @@ def test_a_fault_that_is_not_the_backends_is_raised(fake, monkeypatch) -> None:
     monkeypatch.setattr(topk, "_is_lost", lambda _: True)
     with pytest.raises(RuntimeError, match="illegal"):
         search()
-    assert not topk._left_out
+    assert not topk._disabled
     monkeypatch.setattr(topk, "all_backends", lambda: {"cuda": cuda})
     monkeypatch.setattr(topk, "_is_lost", lambda _: False)
     with pytest.raises(UsageError, match="illegal memory access"):  # there is no other backend

@@ -15,7 +15,7 @@ from support.kernels.interpreted import needs_interpreter
 from kmip_data.models import context
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.context import LEFT_OUT
+from kmip_data.models.context import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
@@ -30,7 +30,7 @@ GPU = SimpleNamespace(kind="cuda", name="a GPU")
 @pytest.fixture(autouse=True)
 def _whole_again():
     yield
-    LEFT_OUT.clear()
+    DISABLED.clear()
 
 
 @needs_interpreter
@@ -100,7 +100,7 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     assert sizes_of(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
     for _ in range(2):
         self_check.before_run(model, "a GPU")
-    assert (checked.times, LEFT_OUT) == (1, {})
+    assert (checked.times, DISABLED) == (1, {})
     self_check.before_run(ModelConfig(hidden_dim=60), "a GPU")
     assert checked.times == 2
     checked.name = "another GPU"
@@ -113,22 +113,22 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
         self_check.before_run(model, "a GPU")
     assert checked.times == 4
     checked.found["edges"] = "CUDA out of memory. Tried to allocate 2.00 GiB."  # of another process
-    LEFT_OUT.clear()
+    DISABLED.clear()
     self_check.before_run(model, "a GPU")
-    assert (checked.times, LEFT_OUT) == (5, {})
+    assert (checked.times, DISABLED) == (5, {})
 
 
-def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch) -> None:
+def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch) -> None:
     checked.found = {part: f"{part} is broken" for part in self_check.PARTS}
     with caplog.at_level(logging.WARNING, self_check.__name__):
         for _ in range(2):
             self_check.before_run(ModelConfig(), "a GPU")
     (line,) = [
-        record.getMessage() for record in caplog.records if "leaves out" in record.getMessage()
+        record.getMessage() for record in caplog.records if "disables" in record.getMessage()
     ]
     assert all(part in line for part in self_check.PARTS)
     assert "kmip-data doctor --json" in line
-    assert checked.found == LEFT_OUT
+    assert checked.found == DISABLED
     # Search: the next backend.
     assert "search is broken" in str(cuda.unusable("cuda"))
     problem = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, dim=5, k=3)
@@ -142,9 +142,9 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     )
     x = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
     layer = gated_gcn.GatedGCN(4, dropout=0.0, residual=False)
-    assert gated_gcn._fused(batch, x, torch.ones(5, 4), layer) is None
-    LEFT_OUT.pop("edges")
-    assert gated_gcn._fused(batch, x, torch.ones(5, 4), layer) is not None
+    assert gated_gcn._kernel(batch, x, torch.ones(5, 4), layer) is None
+    DISABLED.pop("edges")
+    assert gated_gcn._kernel(batch, x, torch.ones(5, 4), layer) is not None
     # Recorded steps: plain ones.
     training = SimpleNamespace(precision="32", neighbors=None, k_schedule=None)
     system = SimpleNamespace(capture="auto", compile=False)

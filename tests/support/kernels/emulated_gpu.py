@@ -18,7 +18,7 @@ from support.kernels.emulated_graph import EmulatedGraphs
 
 from kmip_data.models import context
 from kmip_data.models.attention import operators
-from kmip_data.models.context import LEFT_OUT
+from kmip_data.models.context import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import plan
@@ -57,13 +57,13 @@ def on_the_cpu(part: str) -> None:
 
     graphs.CudaGraphs = _Graphs  # type: ignore[misc]
     if part == "capture":
-        gated_gcn._fused = lambda *_: None
+        gated_gcn._kernel = lambda *_: None
         return
     operators._compiled = lambda _: False
     context.triton_runs = lambda _: True
-    gated_gcn._fused = lambda *given: (
+    gated_gcn._kernel = lambda *given: (
         gated_edges.gated_edges
-        if given[-1].C.weight.dtype == torch.float32 and "edges" not in LEFT_OUT
+        if given[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED
         else None
     )
 

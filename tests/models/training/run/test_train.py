@@ -26,7 +26,7 @@ from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.files.changes import MARKER
 from kmip_data.format import targets
 from kmip_data.format.card import OF_SAMPLE
-from kmip_data.models.layers.gated_gcn import _fused
+from kmip_data.models.layers.gated_gcn import _kernel
 from kmip_data.models.network import build_model
 from kmip_data.models.reports.sheets import sheet_of
 from kmip_data.models.reports.tables import read_runs, tables_of
@@ -318,9 +318,9 @@ def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
 
     def noted(*given):
         seen.add((torch.get_float32_matmul_precision(), torch.is_grad_enabled()))
-        return _fused(*given)
+        return _kernel(*given)
 
-    monkeypatch.setattr("kmip_data.models.layers.gated_gcn._fused", noted)
+    monkeypatch.setattr("kmip_data.models.layers.gated_gcn._kernel", noted)
     config = tiny_config(build, training={"precision": "tf32", "epochs": 1})
     train(config, home=Home(tmp_path), quiet=True)
     assert seen == {("high", True), ("high", False)}
