@@ -27,8 +27,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = "".join((DOCS / name).read_text() for name in ("bring-your-own.md", "own-parts.md"))
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGES, re.MULTILINE | re.DOTALL)
 EXAMPLE, ENCODING, TRAINING, NETWORK = (block for block in BLOCKS if "PLUGIN" in block)
-#: One file that adds a dataset, an attention, a model, an encoding and a metric: the four trials
-#: from outside.
+#: One file that adds a dataset, an attention, a model, an encoding and a metric from outside.
 FOUR = EXAMPLE + ENCODING.replace("PLUGIN = {", "PLUGIN |= {")
 SMALL = (
     "--epochs",

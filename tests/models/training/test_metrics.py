@@ -28,7 +28,7 @@ from kmip_data.models.training import accumulators
 from kmip_data.models.training.accumulators import SplitMetrics, gathered, link_ranks
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
-from kmip_data.models.training.metrics import HITS, LINK_TITLES
+from kmip_data.models.training.metrics import HITS, LINK_TITLES, METRICS
 from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task, link_targets
 
 
@@ -427,3 +427,9 @@ def test_counts_follow_their_batches_and_keep_their_type() -> None:
     metrics.update(*batch)
     assert {rows.device.type for rows in [*metrics.rows.scores, metrics.loss.sums]} == {"meta"}
     assert not metrics.state_dict()
+
+
+def test_every_metric_states_its_unit():
+    """A metric that is read in percent is a share of something, so it is none of numbers."""
+    for name, metric in METRICS.items():
+        assert (metric.unit == "number") == (metric.kind == "regression"), name

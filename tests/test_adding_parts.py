@@ -1,7 +1,7 @@
-"""Four trials: a dataset, an attention, a metric and an encoding are the files that architecture.md names.
+"""Parts added in the files that architecture.md names: a dataset, an attention, a metric and others.
 
 They are added to a copy of the tree, which is then linted, tested where tests enumerate parts, and
-trained. From outside one plugin file adds the same four: ``tests/test_plugins.py``.
+trained. From outside one plugin file adds such parts: ``tests/test_plugins.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from support.cli import python
 from support.shared import ROOT
 
+from kmip_data.models.training.run.folder import metrics_columns
 from tools import structure
 
 FOLDERS = ("kmip_data", "pipelines", "models", "cli", "manifests", "tests", "docs")
@@ -24,53 +25,34 @@ PIPELINE = '''"""QM9: small molecules, each a line of one file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, SplitParams, Unit
-from kmip_data.pipelines.shared.records import feature_column, units_of_rows
+from kmip_data.format.splits import PARTS
+from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
 
-class QM9(Pipeline[Params, SplitParams]):
+class QM9(GraphsPipeline):
     """Charges of the atoms of a chain and its energy, after the part that it belongs to."""
 
-    version = 1
-    Params = Params
-    SplitParams = SplitParams
+    records_per_unit = 50
 
-    def schema(self, params: Params) -> Schema:
-        """Return the columns."""
-        energy = Column(
-            key="graph/y",
-            attribute="y",
-            shape=(1,),
-            stored="float32",
-            presented="float32",
-            doc="energy",
-        )
-        return Schema(columns=(feature_column("node/x", ("charge",), "nuclear charge"), energy))
+    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+        """Yield the molecules of each part, in the order of the file."""
+        for part in PARTS:
+            yield part, self._molecules(raw, part)
 
-    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
-        """Deal molecules to units of fifty."""
-        lines = (prepared.path / "qm9.txt").read_text("ascii").splitlines()
-        return units_of_rows(params.choose(len(lines)), 50)
-
-    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
-        """Yield a molecule a line."""
-        lines = (prepared.path / "qm9.txt").read_text("ascii").splitlines()
-        for row in unit.items["rows"]:
-            part, energy, *charges = lines[row].split()
-            x = np.array(charges, dtype=np.float32)[:, None]
-            bonds = np.stack([np.arange(len(x) - 1), np.arange(1, len(x))])
-            yield GraphRecord(
-                key=f"{part}/{row}",
-                num_nodes=len(x),
-                columns={"node/x": x, "graph/y": np.array([energy], dtype=np.float32)},
-                edge_index=np.concatenate([bonds, bonds[::-1]], axis=1),
-            )
+    def _molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
+        for line in raw.lines("qm9.txt"):
+            name, energy, *charges = line.split()
+            if name == part:
+                bonds = np.stack([np.arange(len(charges) - 1), np.arange(1, len(charges))])
+                yield {
+                    "x": np.array(charges, dtype=np.float32)[:, None],
+                    "y": np.float32(energy),
+                    "edge_index": np.concatenate([bonds, bonds[::-1]], axis=1),
+                }
 
 
 PIPELINE = QM9
@@ -137,6 +119,14 @@ max_total_bytes = 1_000_000
 [[content.members]]
 pattern = "qm9.txt"
 max_bytes = 1_000_000
+
+[layout]
+both_ways = "checked"
+split_note = "as the first word of each line"
+
+[layout.columns]
+"node/x" = { shape = [1], fields = ["charge"], doc = "nuclear charge" }
+"graph/y" = { doc = "energy" }
 """
 PRESET = """
 source = "ours, the trial"
@@ -185,6 +175,15 @@ def worst(sums: Tensor) -> Tensor:
 
 METRICS["worst"] = Metric(worst, "lower", "worst MAE", "regression")
 '''
+LOSS = """
+LOSSES["five"] = Loss(lambda logits, target: 5 + 0 * (logits - target).mean(), "regression")
+"""
+SCHEDULE = """
+SCHEDULES["half"] = Schedule(by_factor(lambda moment, span: 0.5))
+"""
+OPTIMISER = """
+OPTIMISERS["adagrad"] = Optimiser(late("torch.optim:Adagrad"))
+"""
 ENCODING = '''"""Sines of the numbers of nodes."""
 
 from __future__ import annotations
@@ -233,7 +232,20 @@ TRIALS: dict[str, dict[str, str]] = {
     },
     "an attention": {"models/attention/kinds/hub.py": ATTENTION},
     "a metric": {"models/training/metrics.py": METRIC},
+    "a loss": {"models/training/losses.py": LOSS},
+    "a schedule, an optimiser": {
+        "models/training/schedules.py": SCHEDULE,
+        "models/training/optimisers.py": OPTIMISER,
+    },
     "an encoding": {"kmip_data/graphs/encodings/waves.py": ENCODING},
+}
+#: Key of a configuration -> its choice that a trial adds.
+CHOICES = {
+    "model.attention.kind": "hub",
+    "training.metric": "worst",
+    "training.loss": "five",
+    "schedule.kind": "half",
+    "optimiser.name": "adagrad",
 }
 #: Tests that write keys and tables with ``make docs-tables``.
 WRITE = (
@@ -246,7 +258,7 @@ ENUMERATE = (
     "tests/models/training/config/test_keys.py::test_every_key_is_documented",
     "tests/models/training/config/test_presets.py::test_every_variant_loads",
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
-    "tests/models/training/test_one_file_a_part.py::test_every_metric_states_its_unit",
+    "tests/models/training/test_metrics.py::test_every_metric_states_its_unit",
     "tests/kmip_data/datasets/test_shipped.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_a_dataset_has_the_task_that_its_manifest_states",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_metrics_of_tasks",
@@ -266,8 +278,9 @@ sys.exit(pytest.main(["-q", "-x", *write, *enumerate]))
 """
 TRAIN = (
     *("-m", "kmip_data", "train", "--dataset", "qm9", "--sample", "--limit", 12, "--epochs", 1),
-    *("--device", "cpu", "--quiet", "--json", "--set", "model.attention.kind=hub"),
-    *("--set", "model.positional=waves4", "--set", "training.metric=worst"),
+    *("--device", "cpu", "--quiet", "--json"),
+    *("--set", "model.positional=waves4", "--set", "optimiser.lr=0.25"),
+    *(word for key, choice in CHOICES.items() for word in ("--set", f"{key}={choice}")),
 )
 
 
@@ -300,8 +313,8 @@ def test_the_page_names_the_files_of_each_trial():
 
 
 @pytest.mark.slow
-def test_four_parts_inside(tmp_path, monkeypatch):
-    """Lint, the tests that enumerate parts, and an epoch with all four."""
+def test_all_parts_inside(tmp_path, monkeypatch):
+    """Lint, the tests that enumerate parts, and an epoch with all of them."""
     tree = tmp_path / "tree"
     tree.mkdir()
     files = {name: text for trial in TRIALS.values() for name, text in trial.items()}
@@ -312,8 +325,10 @@ def test_four_parts_inside(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     python("-c", TESTS, tree, WRITE, ENUMERATE, cwd=tree)
     page = (tree / "docs" / "keys.md").read_text("utf-8")
-    assert re.search(r"`model.attention.kind` \| .*hub", page)
-    assert re.search(r"`training.metric` \| .*worst", page)
+    for key, choice in CHOICES.items():
+        assert re.search(rf"`{key}` \| .*{choice}", page)
 
     result = python(*TRAIN, "--home", tmp_path / "home", cwd=tree).json
     assert result["metrics"]["val"].keys() >= {"worst", "mae"}
+    assert result["metrics"]["val"]["loss"] == 5
+    assert metrics_columns(Path(result["run"]))["lr"] == [(1, 0.5 * 0.25)]
