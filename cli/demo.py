@@ -27,7 +27,7 @@ PICTURE = "long-range.png"
 #: minute.
 CITY_MODELS = ("gps-kmip", "gcn", "mlp")
 SEEDS = 3
-SETTINGS = "--as small-city --epochs 60"
+SETTINGS = "--variant small-city --epochs 60"
 
 
 @click.command(cls=shared.Command)

@@ -28,7 +28,7 @@ GROUPS = {
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
         "--neighbor-sampling",
     ),
-    "Model": ("--model", "--as", "--preset", "--set", "--config", "--init-from"),
+    "Model": ("--model", "--variant", "--preset", "--set", "--config", "--init-from"),
     "Run": ("--epochs", "--stop-after", "--seeds", "--folds", "--name", "--resume", "--reproduce"),
     "Machine": (
         "--device", "--devices", "--plugin", "--home", "--json", "--quiet", "-h",
@@ -49,8 +49,7 @@ GROUPS = {
     help="Model name.",
 )
 @click.option(
-    "--as",
-    "variant",
+    "--variant",
     metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
     "[default: the one behind the published result]",
@@ -247,7 +246,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
 def _refuse_second_model(file: Path | None, preset: str | None) -> None:
     """Refuse options that name a model where a configuration or a preset does."""
-    ignored = sorted({"--model", "--as"} & shared.on_line())
+    ignored = sorted({"--model", "--variant"} & shared.on_line())
     if file is not None and ignored:
         raise UsageError(
             f"A configuration names its model itself, so {ignored[-1]} has no effect.",

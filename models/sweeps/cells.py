@@ -270,7 +270,7 @@ def _cells(
     # make another run.
     parent = home.runs / _label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
-    options = ["--as", config.variant]
+    options = ["--variant", config.variant]
     if plan.epochs is not None:
         options += ["--epochs", str(plan.epochs)]
     for item in settings:

@@ -14,7 +14,7 @@ from kmip_data.runtime.extras import install_command
 
 def test_the_city_is_real_data(tmp_path, monkeypatch):
     keys = "model.parameter_budget=none model.layers=1 model.hidden_dim=8 training.batch_size=1"
-    small = " ".join(["--as small-city --epochs 1", *(f"--set {key}" for key in keys.split())])
+    small = " ".join(["--variant small-city --epochs 1", *(f"--set {key}" for key in keys.split())])
     monkeypatch.setattr(demo, "SETTINGS", small)
     monkeypatch.setattr(demo, "SEEDS", 2)
     outcome = done("demo", "--full", "--home", tmp_path / "d", "--json")

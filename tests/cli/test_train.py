@@ -69,9 +69,9 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
     )
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
     assert longer["metrics"] == found["metrics"]
-    message = refused("train", "--dataset", build.path, "--model", "gcn", "--as", "nonsense")
+    message = refused("train", "--dataset", build.path, "--model", "gcn", "--variant", "nonsense")
     assert "no variant of s3dis/gcn called 'nonsense'" in message
-    assert "--as has no effect" in refused("train", "--config", config, "--as", "text")
+    assert "--variant has no effect" in refused("train", "--config", config, "--variant", "text")
     (run / "result.json").unlink()
     assert f"next: kmip-data train --resume {run}\n" in refused("report", run)
 

@@ -165,6 +165,12 @@ def to_toml(config: RunConfig) -> str:
 
 
 def _assign(values: dict[str, Any], path: str, text: str) -> None:
+    if path in {"preset", "variant"}:
+        raise UsageError(
+            f"{path} says where a configuration comes from; --set changes single keys.",
+            next=f"--{path}",
+        )
+
     # 1. The section, and the keys of its kind.
     section, _, name = path.rpartition(".")
     target: Any = values

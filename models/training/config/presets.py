@@ -171,7 +171,8 @@ class Preset(Strict):
         description="keys of ``text``, topics of ``note`` and variants that the base alone has",
     )
     default: str = Field(
-        default="code", description="variant of the published result, which runs without ``--as``"
+        default="code",
+        description="variant of the published result, which runs without ``--variant``",
     )
     size: tuple[int, int, int] | None = Field(
         default=None, description="layers, channels and parameters of the published network"
@@ -195,7 +196,7 @@ class Preset(Strict):
 
     @property
     def variants(self) -> list[str]:
-        """Values of ``--as``."""
+        """Values of ``--variant``."""
         return ["code", "text", *self.variant]
 
     def changes(self, variant: str) -> dict[str, Any]:
@@ -208,7 +209,7 @@ class Preset(Strict):
                 f"variant of {self.name}",
                 variant,
                 self.variants,
-                command="kmip-data train --as code …",
+                command="kmip-data train --variant code …",
             )
         if variant == "text":
             return {difference.key: difference.value for difference in self.text}
@@ -374,13 +375,13 @@ def _ours(base: Preset, model: str) -> Preset:
 
 
 def load_preset(
-    dataset: str, model: str = "gps-kmip", as_: str | None = None, *, target: str | None = None
+    dataset: str, model: str = "gps-kmip", variant: str | None = None, *, target: str | None = None
 ) -> RunConfig:
     """Return the configuration of a preset.
 
     Parameters
     ----------
-    as_
+    variant
         Default: the variant of the published result, ``code`` except for two presets of London.
         ``code``: upstream's file. ``text``: the same with the keys in which the paper's text
         differs; where the text is silent, both follow the code. Or another variant of the preset.
@@ -393,7 +394,7 @@ def load_preset(
         There is no such preset or variant.
     """
     preset = read_preset(dataset, model)
-    variant = as_ or preset.default
+    variant = variant or preset.default
     of_run = {
         "preset": preset.name,
         "variant": variant,
@@ -418,7 +419,7 @@ def folder_of(target: str) -> Path | None:
 def config_for(
     target: str,
     model: str = "gps-kmip",
-    as_: str | None = None,
+    variant: str | None = None,
     *,
     home: Home | None = None,
 ) -> RunConfig:
@@ -459,29 +460,36 @@ def config_for(
     # 3. The preset of the dataset or of its family, that of one graph, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
-        config = load_preset(preset, model, as_, target=dataset)
+        config = load_preset(preset, model, variant, target=dataset)
     else:
         if model not in models():
             raise unknown_name("model", model, list(models()), command="--plugin FILE of your own")
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
-            config = load_preset(ONE_GRAPH, model, as_, target=dataset)
+            config = load_preset(ONE_GRAPH, model, variant, target=dataset)
             config, _ = fitted(config, card.schema_, dataset)
             # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
                 config = config.updated("training", metric=None)
             return config.updated("data", **changes)
-        if as_ not in {None, "code"}:
+        if variant not in {None, "code"}:
             raise unknown_name(
-                f"variant of {dataset}", str(as_), ["code"], command="kmip-data train without --as"
+                f"variant of {dataset}",
+                str(variant),
+                ["code"],
+                command="kmip-data train without --variant",
             )
-        values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_ or "code"}
+        values = {
+            "data": {"dataset": target},
+            "model": {"name": model},
+            "variant": variant or "code",
+        }
         config = config_from_mapping(values, "the defaults")
     return config.updated("data", **changes)
 
 
 def preset_on(
-    target: str, name: str, as_: str | None = None, *, home: Home | None = None
+    target: str, name: str, variant: str | None = None, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
     """Return the preset ``name``, ``dataset/model``, for other data; see :func:`on_data`."""
     dataset, _, model = name.partition("/")
@@ -490,7 +498,7 @@ def preset_on(
         raise unknown_name(
             "preset", name, known or preset_names(), command="kmip-data info DATASET"
         )
-    return on_data(load_preset(dataset, model, as_), target, home=home)
+    return on_data(load_preset(dataset, model, variant), target, home=home)
 
 
 def on_data(

@@ -136,9 +136,9 @@ def test_toml_round_trip(tmp_path):
     keys = {key.name for key in documented_keys()}
 
     def check(case):
-        preset, as_ = case
+        preset, variant = case
         changes = ["data.parameters.limit=3", "training.precision=bf16-mixed"]
-        whole = apply_overrides(load_preset(*preset.split("/"), as_), changes)
+        whole = apply_overrides(load_preset(*preset.split("/"), variant), changes)
         path = tmp_path / "config.toml"
         path.write_text(to_toml(whole), encoding="utf-8")
         assert read_config(path) == whole

@@ -62,15 +62,15 @@ def test_a_run_says_which_preset_it_is_of():
         " (kmip-data info s3dis --model gps-kmip)"
     )
     assert origin(load_preset("s3dis")) == first.format("code", "text")
-    assert origin(load_preset("s3dis", as_="text")) == first.format("text", "code")
+    assert origin(load_preset("s3dis", variant="text")) == first.format("text", "code")
     assert origin(config_for("mine")) == ""
 
 
 def test_sizes_keep_the_budget_of_the_paper():
     for dataset in UPSTREAM:
-        for as_ in ("code", "text"):
-            used = {**shape(dataset), **({"in_channels": 6} if as_ == "text" else {})}
-            model = load_preset(dataset, as_=as_).model
+        for variant in ("code", "text"):
+            used = {**shape(dataset), **({"in_channels": 6} if variant == "text" else {})}
+            model = load_preset(dataset, variant=variant).model
             assert fit_hidden_dim(model, **used, budget=300_000).hidden_dim == model.hidden_dim
             assert 250_000 < count_parameters(build_model(model, **used)) <= 300_000
 
@@ -118,7 +118,7 @@ def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
     assert (config.preset, config.data.dataset) == ("city/gps-kmip", "helsinki")
     assert read_preset("city", "gps-kmip").paper is None
     assert origin(config).startswith("preset city/gps-kmip as the paper's code")
-    assert config_for("helsinki", as_="text").data.coordinates == "append"
+    assert config_for("helsinki", variant="text").data.coordinates == "append"
 
 
 def test_a_preset_that_is_not_the_papers_names_its_source():
@@ -126,11 +126,11 @@ def test_a_preset_that_is_not_the_papers_names_its_source():
     assert (config.model.head, config.training.metric) == ("link", "mrr")
     assert read_preset("pcqm-contact", "gps-kmip").paper is None
     assert "not the paper's" in origin(config)
-    assert load_preset("pcqm-contact", as_="text").model == config.model
+    assert load_preset("pcqm-contact", variant="text").model == config.model
 
 
 def test_a_variant_of_ours_says_so():
-    config = config_for("helsinki", as_="small-city")
+    config = config_for("helsinki", variant="small-city")
     assert origin(config).startswith(
         "preset city/gps-kmip, variant small-city, ours and not the paper's; its text differs"
     )
@@ -145,14 +145,14 @@ def test_named_variants():
     assert read_preset("london", "gps-kmip").variants == variants
     config = load_preset("london")
     assert (config.variant, config.model.layers) == ("paper-depth", 7)
-    assert load_preset("london", as_="paper-depth") == config
-    assert load_preset("london", as_="text").model.layers == 7
-    assert load_preset("london", as_="code").model.layers == 12  # upstream's file
+    assert load_preset("london", variant="paper-depth") == config
+    assert load_preset("london", variant="text").model.layers == 7
+    assert load_preset("london", variant="code").model.layers == 12  # upstream's file
     assert "which produced the published result" in origin(config)
     with pytest.raises(UsageError, match="Did you mean 'paper-depth'"):
-        load_preset("london", as_="paper-deph")
+        load_preset("london", variant="paper-deph")
     with pytest.raises(UsageError, match="no variant of paris/gps-kmip called 'paper-depth'"):
-        load_preset("paris", as_="paper-depth")
+        load_preset("paris", variant="paper-depth")
 
 
 def test_a_dataset_the_paper_did_not_have_gets_the_defaults():

@@ -116,7 +116,7 @@ SMALL += ["model.hidden_dim=8", "training.epochs=1", "training.batch_size=4", "s
 
 
 def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
-    config = apply_overrides(load_preset("s3dis", as_="text"), SMALL)
+    config = apply_overrides(load_preset("s3dis", variant="text"), SMALL)
     summary = train(config, home=sample, seeds=[0, 1], quiet=True)
     for run, result in zip(summary.runs, summary.results, strict=True):
         assert run.parent == sample.runs / "s3dis-sample" / "gps-kmip"

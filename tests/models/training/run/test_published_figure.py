@@ -46,15 +46,15 @@ def test_a_run_without_a_figure_says_nothing():
 
 
 def test_what_differs_from_the_figure_is_named():
-    def other(*items, as_=None):
-        return aim_of(apply_overrides(config_for("london", as_=as_), items))
+    def other(*items, variant=None):
+        return aim_of(apply_overrides(config_for("london", variant=variant), items))
 
     assert other("training.seed=3").other_keys == []
     line = other("training.epochs=3", "data.sample=true").line
     ending = "; of the complete data, not of a sample; this run has other values of training.epochs"
     assert line.endswith(ending)
-    assert other(as_="code").other_keys == ["model.layers"]
-    assert " and " in other(as_="small-city").line.rpartition("other values of ")[2]
+    assert other(variant="code").other_keys == ["model.layers"]
+    assert " and " in other(variant="small-city").line.rpartition("other values of ")[2]
 
 
 def test_another_k_aims_at_the_figure_of_that_k():
