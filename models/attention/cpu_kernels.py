@@ -158,12 +158,12 @@ def _backward_queries(
         grad_queries[head, row] = 0
         for slot in range(k):
             # A missing key has no weight, hence no gradient.
-            slope = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
-            grad_scores[head, row, slot] = slope
+            grad_score = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
+            grad_scores[head, row, slot] = grad_score
             key = indices[head, row, slot]
             if key >= 0:
                 for channel in range(keys.shape[2]):
-                    grad_queries[head, row, channel] += slope * keys[head, key, channel]
+                    grad_queries[head, row, channel] += grad_score * keys[head, key, channel]
 
 
 @_compiled
@@ -191,9 +191,9 @@ def _backward_keys(
                 key = indices[head, row, slot]
                 if key < first or key >= last:  # also where there is none: −1
                     continue
-                slope = grad_scores[head, row, slot]
+                grad_score = grad_scores[head, row, slot]
                 for channel in range(queries.shape[2]):
-                    grad_keys[head, key, channel] += slope * queries[head, row, channel]
+                    grad_keys[head, key, channel] += grad_score * queries[head, row, channel]
                 if keep.shape[0] > 0 and not keep[head, row, slot]:
                     continue
                 for channel in range(grad.shape[2]):

@@ -71,7 +71,7 @@ def backward(
         mean = (grad_weight * weight).sum(-1, keepdim=True)
         grad_score = weight * (grad_weight - mean) * scale
 
-        # 3. Queries and keys: each weighted by the slopes of the other.
+        # 3. Queries and keys: each weighted by the gradients of the scores.
         grad_queries[:, part] = _weighted_sum(grad_score, keys, chosen)
         of_keys = grad_score[..., None] * queries[:, part, None]
         grad_keys.index_add_(0, row, of_keys.flatten(0, 2))

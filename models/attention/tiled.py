@@ -58,9 +58,9 @@ class _Attended(torch.autograd.Function):
             weights = product(query, keys).softmax(1)
             grad_values.addmm_(_dropped(ctx, number, weights).t(), grad_out)
             grad_weights = _dropped(ctx, number, product(grad_out, values))
-            slopes = torch._softmax_backward_data(grad_weights, weights, 1, torch.float32)  # noqa: SLF001
-            grad_keys.addmm_(slopes.t(), query)
-            grad_queries.append(product(slopes, keys.t()))
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, 1, torch.float32)  # noqa: SLF001
+            grad_keys.addmm_(grad_scores.t(), query)
+            grad_queries.append(product(grad_scores, keys.t()))
         return torch.cat(grad_queries), grad_keys, grad_values, None
 
 

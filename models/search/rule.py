@@ -131,7 +131,7 @@ def settle(
     error: Tensor,
     *,
     pairs: int,
-    again: Filter | None = None,
+    fallback: Filter | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return scores and rows (B, R, k) of the k best keys by the rule, from a filter's best c > k.
 
@@ -141,7 +141,7 @@ def settle(
 
     Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys,
     the error (B, R) float64; at most ``pairs`` pairs are scored at a time. Rows without a proof go
-    through the more precise filter ``again``.
+    through the more precise filter ``fallback``.
     """
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
@@ -163,11 +163,11 @@ def settle(
         all_keys = keys[b : b + 1]
         for part in torch.split(queries_left, step):
             few = queries[b : b + 1, part]
-            if again is None:
+            if fallback is None:
                 best, best_rows = largest(score_block(few, all_keys), k)
             else:
-                narrower = again.find(few, all_keys, candidates.shape[2])
-                bound = again.error(few, all_keys)
+                narrower = fallback.find(few, all_keys, candidates.shape[2])
+                bound = fallback.error(few, all_keys)
                 best, best_rows = settle(few, all_keys, narrower, k, bound, pairs=pairs)
             scores[b, part] = best[0]
             rows[b, part] = best_rows[0]
@@ -180,13 +180,13 @@ def search_by_graph(
     graphs: Iterable[int],
     result: tuple[Tensor, Tensor],
     *,
-    again: Filter | None = None,
+    fallback: Filter | None = None,
     ranked: int | None = None,
     pairs: int = PAIRS,
 ) -> None:
     """Search graphs one after another behind a filter; float64 problems without it.
 
-    Rows of which it proves nothing go through the filter ``again``, if there is one. ``ranked``
+    Rows of which it proves nothing go through the filter ``fallback``, if there is one. ``ranked``
     pairs are ranked at a time (None: all of a graph), ``pairs`` are scored whole. Fills in the
     ``result``, scores (H, N, k) and indices (H, N, k).
     """
@@ -221,7 +221,7 @@ def search_by_graph(
                 candidates[lost] = torch.arange(wanted, device=problem.device)
                 bound[lost] = torch.inf
                 best, positions = settle(
-                    queries, keys, candidates, k, bound, pairs=pairs, again=again
+                    queries, keys, candidates, k, bound, pairs=pairs, fallback=fallback
                 )
             else:
                 all_scores = score_block(queries, keys)

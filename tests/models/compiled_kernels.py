@@ -64,9 +64,7 @@ def compile_for(
     return {"registers": found["REG"], "spilled": spilled, "shared": compiled.metadata.shared}
 
 
-_OF_PAIRS = (
-    "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
-)
+_OF_PAIRS = "scores values weights out grad keys grad_scores grad_queries queries grad_keys grad_values sums"
 _PAIRS = {
     **dict.fromkeys(_OF_PAIRS.split(), "*fp32"),
     **dict.fromkeys(("indices", "cuts", "not_finite"), "*i32"),
@@ -85,7 +83,7 @@ def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     ):
         sizes = launch._tile(k, width) | ({} if drop else {"keep": None})
         if drop or not brief:
-            for kernel in (attention.attend_rows, attention.slope_rows):
+            for kernel in (attention.attend_rows, attention.attend_rows_backward):
                 name = f"{kernel.__name__}, k = {k}, {width}, dropout {drop}"
                 found[name] = compile_for(kernel, capability, sizes, _PAIRS)
         if brief:

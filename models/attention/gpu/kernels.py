@@ -101,7 +101,7 @@ def attend_rows(
 
 
 @triton.jit(do_not_specialize=["rows"])
-def slope_rows(
+def attend_rows_backward(
     grad,
     grad_head,
     grad_row,
@@ -114,7 +114,7 @@ def slope_rows(
     indices,
     weights,
     keep,
-    slopes,
+    grad_scores,
     grad_queries,
     rows,
     k,
@@ -128,7 +128,7 @@ def slope_rows(
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
     ``grad`` (H, rows, width) is that of the output, ``keys`` are (H, M, dim), the others as in
-    :func:`attend_rows`. Writes ``slopes`` (H, rows, k), the gradient of query · key of each pair, 0
+    :func:`attend_rows`. Writes ``grad_scores`` (H, rows, k), the gradient of query · key of each pair, 0
     where there is no key, and ``grad_queries`` (H, rows, dim).
     """
     head = tl.program_id(1).to(tl.int64)
@@ -152,15 +152,15 @@ def slope_rows(
     # 2. Through the softmax: weight · (gradient − its mean under the weights).
     weight = tl.load(weights + pair, inside, 0.0)
     mean = tl.sum(of_weight * weight, 1)
-    slope = weight * (of_weight - mean[:, None]) * scale
-    tl.store(slopes + pair, slope, inside)
+    grad_score = weight * (of_weight - mean[:, None]) * scale
+    tl.store(grad_scores + pair, grad_score, inside)
 
-    # 3. Gradient of the queries: the keys weighted by the slopes.
+    # 3. Gradient of the queries: the keys weighted by the gradients of the scores.
     of_head = keys + head * key_head
     for first in range(0, dim, BC):
         channel = first + tl.arange(0, BC)
         chosen = _gather(of_head, key, key_row, has_key, channel, dim)
-        result = tl.sum(slope[:, :, None] * chosen, 1)
+        result = tl.sum(grad_score[:, :, None] * chosen, 1)
         address = grad_queries + (head * rows + row)[:, None] * dim + channel[None, :]
         written = (row < rows)[:, None] & (channel < dim)[None, :]
         tl.store(address, result, written)
@@ -179,7 +179,7 @@ def sum_segments(
     order,
     cuts,
     start,
-    slopes,
+    grad_scores,
     queries,
     query_head,
     query_row,
@@ -200,10 +200,10 @@ def sum_segments(
     BP: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Σ slope · query and Σ weight · gradient of a segment's pairs; program (segment, channels).
+    """Σ grad_score · query and Σ weight · gradient of a segment's pairs; program (segment, channels).
 
     ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as in
-    :func:`slope_rows`. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width);
+    :func:`attend_rows_backward`. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width);
     those of segments after the keys' that begin a list, or have no key, are not read.
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut
@@ -230,14 +230,14 @@ def sum_segments(
         position = begin + tl.arange(0, BP)
         live = position < last
         pair = tl.load(order + position, live, 0)
-        slope = tl.load(slopes + pair, live, 0.0)
+        grad_score = tl.load(grad_scores + pair, live, 0.0)
         weight = tl.load(weights + pair, live, 0.0)
         if keep is not None:
             survives = tl.load(keep + pair, live, 0) != 0
             weight = tl.where(survives, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
         query = _rows(head_queries, row, query_row, live, channel, dim)
-        of_key += slope[:, None] * query
+        of_key += grad_score[:, None] * query
         gradient = _rows(head_grad, row, grad_row, live, channel, width)
         of_value += weight[:, None] * gradient
     tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)

@@ -13,7 +13,7 @@ from torch import Tensor
 from kmip_data.models.attention.gpu.kernels import (
     add_segments,
     attend_rows,
-    slope_rows,
+    attend_rows_backward,
     sum_segments,
 )
 from kmip_data.models.search.gpu.launch import flag_of
@@ -85,19 +85,19 @@ def backward(
         )
 
     indices = indices.contiguous()
-    slopes = torch.empty_like(weights)
+    grad_scores = torch.empty_like(weights)
     grad_queries = queries.new_empty(heads, rows, dim)
     sizes = _tile(k, max(dim, width))
     grid = (triton.cdiv(rows, sizes["BQ"]), heads)
     with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
-        slope_rows[grid](
+        attend_rows_backward[grid](
             *_rows(grad),
             *_rows(keys),
             *_rows(values),
             indices,
             weights,
             _bytes(keep),
-            slopes,
+            grad_scores,
             grad_queries,
             rows,
             k,
@@ -107,7 +107,7 @@ def backward(
             **sizes,
         )
         pairs = transpose(indices, many, SEGMENT)
-        grad_keys, grad_values = _by_key(pairs, many, slopes, queries, weights, keep, grad)
+        grad_keys, grad_values = _by_key(pairs, many, grad_scores, queries, weights, keep, grad)
     return grad_queries, grad_keys, grad_values
 
 
@@ -131,18 +131,18 @@ def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor,
 def _by_key(
     pairs: tuple[Tensor, Tensor, Tensor],
     keys: int,
-    slopes: Tensor,
+    grad_scores: Tensor,
     queries: Tensor,
     weights: Tensor,
     keep: Tensor | None,
     grad: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return Σ slope · query and Σ weight · gradient of each key's pairs: (H, M, d) and (H, M, v)."""
-    heads, rows, k = slopes.shape
+    """Return Σ grad_score · query and Σ weight · gradient of each key's pairs: (H, M, d) and (H, M, v)."""
+    heads, rows, k = grad_scores.shape
     dim = queries.shape[2]
     width = grad.shape[2]
     all_keys = heads * keys
-    later = (slopes.numel() - 1) // SEGMENT
+    later = (grad_scores.numel() - 1) // SEGMENT
     of_keys = queries.new_empty(all_keys + later, dim)
     of_values = grad.new_empty(all_keys + later, width)
 
@@ -151,7 +151,7 @@ def _by_key(
     blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](
         *pairs,
-        slopes,
+        grad_scores,
         *_rows(queries),
         weights,
         _bytes(keep),

@@ -66,7 +66,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
         Filter(_by_float32),
         large,
         result,
-        again=Filter(_by_float64, float64_sum_error),
+        fallback=Filter(_by_float64, float64_sum_error),
         ranked=limit,
         pairs=limit,
     )
@@ -89,8 +89,8 @@ def _by_float32(queries: Tensor, keys: Tensor, count: int) -> Tensor:
 
 def _by_float64(queries: Tensor, keys: Tensor, count: int) -> Tensor:
     products = queries.double() @ keys.double().mT
-    near = products.float()
-    return near.topk(count, dim=-1, sorted=False).indices
+    rounded = products.float()
+    return rounded.topk(count, dim=-1, sorted=False).indices
 
 
 def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:

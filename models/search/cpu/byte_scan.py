@@ -236,13 +236,13 @@ def _set_gate(coded: _Coded, i: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def _settle(coded: _Coded, i: int, spare: int) -> None:
+def _score_and_prune(coded: _Coded, i: int, spare: int) -> None:
     """Score new candidates, raise the floor to the k-th best score and drop candidates below."""
     block = coded.block
     query = coded.first + i
     start = coded.scored[i]
     candidates.score(block, i, start, coded.number, coded.queries, query, coded.keys, coded.dim)
-    candidates.cut(block, i, spare)
+    candidates.prune(block, i, spare)
     coded.scored[i] = block.filled[i]
     _open_gate(coded, i)
 
@@ -252,11 +252,11 @@ def _add(coded: _Coded, query: int, key: int) -> None:
     """Add a key to the candidates of a query."""
     block = coded.block
     filled = block.filled[query]
-    block.place[query * block.space + filled] = key
+    block.position[query * block.space + filled] = key
     filled += coded.number[key] >= 0
     block.filled[query] = filled
     if filled >= block.due[query]:
-        _settle(coded, query, block.k // 8)
+        _score_and_prune(coded, query, block.k // 8)
 
 
 @njit_nogil(error_model="numpy")
@@ -397,19 +397,19 @@ def _warm_up(
         for leaf in range(2 * group, leaves, 2 * groups):
             sums = _multiply_pair(coded, points, quads, leaf, i)
             to = leaf * 16
-            near = (leaf >> codes.shift) * 8
-            top_0 = _keep(early, to, top_0, sums[0], sums[4], margins, near)
+            margin = (leaf >> codes.shift) * 8
+            top_0 = _keep(early, to, top_0, sums[0], sums[4], margins, margin)
             to += room
-            top_1 = _keep(early, to, top_1, sums[1], sums[5], margins, near + 1)
+            top_1 = _keep(early, to, top_1, sums[1], sums[5], margins, margin + 1)
             to += room
-            top_2 = _keep(early, to, top_2, sums[2], sums[6], margins, near + 2)
+            top_2 = _keep(early, to, top_2, sums[2], sums[6], margins, margin + 2)
             to += room
-            top_3 = _keep(early, to, top_3, sums[3], sums[7], margins, near + 3)
+            top_3 = _keep(early, to, top_3, sums[3], sums[7], margins, margin + 3)
         to = i * block.space + group * 16
-        store(block.near, to, top_0)
-        store(block.near, to + block.space, top_1)
-        store(block.near, to + 2 * block.space, top_2)
-        store(block.near, to + 3 * block.space, top_3)
+        store(block.product, to, top_0)
+        store(block.product, to + block.space, top_1)
+        store(block.product, to + 2 * block.space, top_2)
+        store(block.product, to + 3 * block.space, top_3)
 
     scored = 0
     for query in range(i, i + 4):
@@ -417,7 +417,7 @@ def _warm_up(
             continue
         # 3. At least k keys reach the k-th of those maxima, as groups are disjoint.
         base = query * block.space
-        kth = candidates.kth_largest(block.near, base, base + groups * 16, block.k, 0)[0]
+        kth = candidates.kth_largest(block.product, base, base + groups * 16, block.k, 0)[0]
         block.limit[query] = kth - coded.slack[query]
         due = 3 * block.k + 32
         block.due[query] = due
@@ -428,18 +428,20 @@ def _warm_up(
             least = splat(np.float32(block.limit[query] + 2 * error))
             for leaf in range(band << codes.shift, min((band + 1) << codes.shift, leaves)):
                 products = load(early, ((query - i) * leaves + leaf) * 16)
-                count = lanes.store_passing(block.place, base + filled, leaf * 16, products, least)
+                count = lanes.store_passing(
+                    block.position, base + filled, leaf * 16, products, least
+                )
                 filled += count
                 if filled >= due:
                     block.filled[query] = filled
                     scored += filled
-                    _settle(coded, query, block.k // 8)
+                    _score_and_prune(coded, query, block.k // 8)
                     filled = block.filled[query]
                     scored -= filled
                     due = block.due[query]
         scored += filled
         block.filled[query] = filled
-        _settle(coded, query, 0)
+        _score_and_prune(coded, query, 0)
     return scored
 
 
@@ -553,7 +555,7 @@ def search_bytes(
 
         for i in range(count):
             if block.floor[i] != OUT:
-                _settle(coded, i, 0)
+                _score_and_prune(coded, i, 0)
             failed[first + i] = block.floor[i] == OUT
             if block.floor[i] != OUT:
                 to = (first + i) * k

@@ -86,9 +86,9 @@ def kth_largest(
         if halvings < _HALVINGS:
             halvings += 1
             half = np.float32(0.5)
-            near = ordered(half * unordered(low) + half * unordered(high))
-            if low < near < high:
-                middle = near
+            mean = ordered(half * unordered(low) + half * unordered(high))
+            if low < mean < high:
+                middle = mean
         # 3. Count how many reach the middle: a comparison for 16 numbers, and no branch.
         reach = 0
         limit = splat(unordered(middle))
@@ -112,8 +112,8 @@ class Block(NamedTuple):
     """Pointers to the state of B queries."""
 
     unit: Pointer  #: (B, d) float32, queries of length 1
-    near: Pointer  #: (B, space) float32, products of the candidates
-    place: Pointer  #: (B, space) int32, their positions by length
+    product: Pointer  #: (B, space) float32, products of the candidates
+    position: Pointer  #: (B, space) int32, their positions by length
     filled: Pointer  #: (B,) int64, number of candidates
     due: Pointer  #: (B,) int64, number of candidates at which to prune
     floor: Pointer  #: (B,) float32, least product that passes
@@ -133,13 +133,13 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     # Zeros: rows without a query reach nothing.
     reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)
     wholes = np.empty(rows * 2, np.int64)
-    places = np.empty(rows * space, np.int32)
+    positions = np.empty(rows * space, np.int32)
     packed = np.empty(space + 8, np.int64)
     state = reals[rows * space + 16 :]
     block = Block(
         unit=pointer(state[rows * 3 + 16 :]),
-        near=pointer(reals),
-        place=pointer(places),
+        product=pointer(reals),
+        position=pointer(positions),
         filled=pointer(wholes),
         due=pointer(wholes[rows:]),
         floor=pointer(state),
@@ -151,7 +151,7 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
         space=space,
         margin=np.float32(8 * (dim + 8) * UNIT),
     )
-    return block, (reals, wholes, places, packed)
+    return block, (reals, wholes, positions, packed)
 
 
 @njit_nogil(error_model="numpy")
@@ -225,7 +225,7 @@ def begin(
 
 
 @njit_nogil(error_model="numpy")
-def cut(block: Block, i: int, spare: int) -> None:
+def prune(block: Block, i: int, spare: int) -> None:
     """Raise a query's floor to below its k-th best product, and drop the candidates under it.
 
     With ``spare`` the k-th best may be one of as many that follow it. Where too many candidates are
@@ -238,18 +238,18 @@ def cut(block: Block, i: int, spare: int) -> None:
 
     # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
     if n > k:
-        kth = kth_largest(block.near, base, base + n, k, spare)[0]
+        kth = kth_largest(block.product, base, base + n, k, spare)[0]
         floor = max(floor, kth - block.slack[i])
 
     # 2. Compact the candidates in place without branches: copy each, and count it if it stays.
     to = base
     for j in range(base, base + n):
-        product = block.near[j]
-        block.near[to] = product
-        block.place[to] = block.place[j]
+        product = block.product[j]
+        block.product[to] = product
+        block.position[to] = block.position[j]
         to += product >= floor
 
-    # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than
+    # 3. Prune again after 16 + k/2 further candidates (or half as many as there are). Less room than
     #    that, of 3 k + 192 places, means that the filter cannot separate the rest: the query is
     #    searched exactly. It drops its candidates, because leaves that are under way still add to
     #    them, beyond the room of the query and into the next one's.
@@ -275,12 +275,12 @@ def offer(block: Block, i: int, products: Register, position: int) -> None:
     while hits:
         lane = lanes.lowest_bit(hits)
         hits &= hits - 1
-        block.near[to] = block.line[lane]
-        block.place[to] = position + lane
+        block.product[to] = block.line[lane]
+        block.position[to] = position + lane
         to += 1
     block.filled[i] = to - i * block.space
     if block.filled[i] >= block.due[i]:
-        cut(block, i, block.k // 8)
+        prune(block, i, block.k // 8)
 
 
 @njit_nogil(error_model="numpy")
@@ -304,12 +304,12 @@ def score(
     # the lanes of a register.
     for j in range(base + start, last + 1, 8):
         for lane in range(8):
-            block.packed[lane] = number[block.place[min(j + lane, last)]] * dim
+            block.packed[lane] = number[block.position[min(j + lane, last)]] * dim
         sums = splat(0.0)
         for c in range(0, dim, 8):
             at = query * dim + c
             sums = lanes.add_products(sums, keys, block.packed, c, queries, at, dim - c)
-        store(block.near, j, lanes.as_scores(sums))
+        store(block.product, j, lanes.as_scores(sums))
 
 
 @njit_nogil(error_model="numpy")
@@ -327,8 +327,8 @@ def write_best(
     count = block.filled[i]
     packed = block.packed
     for j in range(count):
-        row = np.int64(number[block.place[base + j]])
-        packed[j] = (ordered(block.near[base + j]) << 32) | (LAST - row)
+        row = np.int64(number[block.position[base + j]])
+        packed[j] = (ordered(block.product[base + j]) << 32) | (LAST - row)
     if count > _LONG:
         carray(packed, (count,)).sort()
         for j in range(block.k):

@@ -123,14 +123,14 @@ def search_flat(
                 if reach[leaf] < candidates.least_limit(block, i):
                     continue
                 visited += min(4, count - i) * (last - leaf)
-                for near in range(leaf, last):
-                    _multiply_leaf(points, near, dim, block, i)
+                for j in range(leaf, last):
+                    _multiply_leaf(points, j, dim, block, i)
 
         # Drop candidates under the last floor, then score and rank the rest by the rule.
         for i in range(count):
             query = first + i
             if block.floor[i] != OUT:
-                candidates.cut(block, i, 0)
+                candidates.prune(block, i, 0)
             failed[query] = block.floor[i] == OUT
             if block.floor[i] != OUT:
                 candidates.score(block, i, 0, number, query_rows, query, key_rows, dim)

@@ -62,8 +62,8 @@ def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> No
     tolerance = dict(rtol=1e-5, atol=2e-6)
     torch.testing.assert_close(out.double(), expected.detach(), **tolerance)
     found = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
-    slopes = torch.autograd.grad(expected, exact, grad.double())
-    for mine, theirs in zip(found, slopes, strict=True):
+    gradients = torch.autograd.grad(expected, exact, grad.double())
+    for mine, theirs in zip(found, gradients, strict=True):
         size = max([1.0, *theirs.abs().flatten().tolist()])
         torch.testing.assert_close(mine.double() / size, theirs / size, **tolerance)
     again = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
@@ -123,11 +123,11 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     monkeypatch.setattr(launch, "_PAIRS", 2)
     indices = torch.randint(-1, 3, (2, 8, 2))
     indices[torch.rand(indices.shape) < 0.3] = 1
-    slopes, weights = torch.randn(2, *indices.shape)
+    grad_scores, weights = torch.randn(2, *indices.shape)
     queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
     pairs = launch.transpose(indices, 3, segment)
-    found = launch._by_key(pairs, 3, slopes, queries, weights, None, grad)
-    for sums, coefficients, source in ((found[0], slopes, queries), (found[1], weights, grad)):
+    found = launch._by_key(pairs, 3, grad_scores, queries, weights, None, grad)
+    for sums, coefficients, source in ((found[0], grad_scores, queries), (found[1], weights, grad)):
         expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
         for head, row, slot in itertools.product(range(2), range(8), range(2)):
             expected[head, indices[head, row, slot]] += (
