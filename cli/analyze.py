@@ -32,7 +32,7 @@ save_option = shared.several(
 
 
 def _pair(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """Read two whole numbers in the form of the option's metavar: ``2500x16``, or ``1..9``."""
+    """Read two integers in the form of the option's metavar: ``2500x16``, or ``1..9``."""
     if value is None:
         return None
     form = str(param.metavar)

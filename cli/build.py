@@ -97,7 +97,10 @@ def command(
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, **options)
     elif given(SOURCES):
-        raise UsageError(f"{name} has sources of its own.", next=f"kmip-data info {name}")
+        raise UsageError(
+            f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
+            next=f"kmip-data info {name}",
+        )
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, given(SPLITS))
@@ -145,7 +148,7 @@ def _build_recipe(
         if sample:
             given_instead = "--sample"
         raise UsageError(
-            f"{recipe!r} makes a dataset from your own files, under a name of your own.",
+            f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
             found=given_instead,
             next=f"kmip-data info {recipe}",
@@ -163,14 +166,14 @@ def _build_class(
 
     if others := shared.on_line() - _OF_PYG:
         raise UsageError(
-            f"{min(others)} does not go with {PYG}.", next="--set KEY=VALUE, for the class"
+            f"build {PYG} does not take {min(others)}.", next="--set KEY=VALUE, for the class"
         )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
     name = given(SOURCES).get("name")
     if address is None or name is None or len(texts) + 1 != len(settings) or "root" in texts:
         raise UsageError(
-            f"{PYG!r} makes a dataset from the items of a class, under a name of your own.",
+            f"{PYG!r} builds a dataset from a class, and needs its address and a name.",
             expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument"
             " but root, and --name NAME",
             found=" ".join(settings) or "no --set",

@@ -67,7 +67,9 @@ def command(home: Home) -> None:
     show({"ok": not wrong, "findings": findings}, *text)
     if wrong:
         raise CheckFailed(
-            f"{counted(len(wrong), 'check')} failed.", found="; ".join(wrong), next="repair these"
+            f"{counted(len(wrong), 'check')} failed.",
+            found="; ".join(wrong),
+            next="fix these, then run kmip-data doctor again",
         )
 
 

@@ -68,7 +68,7 @@ def command(
     if output is not None:
         check_output(output, force=force)
     if not targets:
-        raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
+        raise UsageError("A TARGET or RUN is missing.", next="kmip-data list, or kmip-data runs")
 
     # The first target says whose data are shown: those of a build, or those of a run, whose
     # predictions are shown with them. Curves of further runs are drawn next to its own.
@@ -92,7 +92,7 @@ def command(
         folder = build.path
         if len(targets) > 1:
             raise UsageError(
-                f"A run names its own data, without {targets[0]}.",
+                f"A run is shown on its own data: leave out {targets[0]}.",
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
 
@@ -104,7 +104,10 @@ def command(
     dataset = None
     if is_city(build.card):
         if given := {"--record", "--split"} & shared.on_line():
-            raise UsageError("A city is one graph, shown whole.", next=f"leave out {min(given)}")
+            raise UsageError(
+                "A city is a single graph and is shown completely.",
+                next=f"leave out {min(given)}",
+            )
         if answer is None:
             graph = city_graph(build, None, None, "")
         else:

@@ -202,7 +202,7 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
     of_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     if of_torch or isinstance(error, MemoryError):
         return errors.OutOfResources(
-            "The memory ran out.",
+            "Out of memory.",
             found=str(error).partition("\n")[0] or None,
             next="--jobs 1, or smaller batches",
         )

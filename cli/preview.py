@@ -121,7 +121,8 @@ def view_of(
     if is_city(card):
         if records is not None or part is not None:
             raise UsageError(
-                "A city is one graph, drawn whole.", next="leave out --records and --split"
+                "A city is a single graph and is drawn completely.",
+                next="leave out --records and --split",
             )
         nodes = card.counts["nodes"]
         need = nodes * NODE_BYTES + min(nodes, MAX_POINTS) * DRAWN_BYTES

@@ -252,7 +252,7 @@ def load_manifest(name: str) -> Manifest:
         raise DamagedInput(
             f"The manifest of {name!r} is not valid.",
             found="; ".join(faults),
-            next=f"mend manifests/datasets/{name}/dataset.toml",
+            next=f"correct manifests/datasets/{name}/dataset.toml",
         ) from error
 
 

@@ -38,7 +38,7 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
         if piece.shape[-1:] != (len(sizes),) or piece.is_floating_point():
             raise UsageError(
                 f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
-                f" {len(sizes)} of whole numbers.",
+                f" {len(sizes)} of integers.",
                 next=integers.instead,
             )
         if piece.numel():

@@ -83,7 +83,7 @@ class GPSLayer(nn.Module):
     ) -> None:
         super().__init__()
         if conv is None and attention is None:
-            raise UsageError("a GPS layer has neither conv nor attention")
+            raise UsageError("A GPS layer has neither conv nor attention.")
         self.local = conv
         self.attention = attention
         new_norm = all_norms()[norm]

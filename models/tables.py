@@ -113,7 +113,7 @@ def all_heads() -> Mapping[str, Head]:
 
 @dataclass(frozen=True)
 class Integers:
-    """Whole numbers that an encoder embeds, such as those of OGB's molecules (ogb 1.3.6)."""
+    """Integers that an encoder embeds, such as those of OGB's molecules (ogb 1.3.6)."""
 
     features: str  #: in errors
     instead: str  #: option for other numbers

@@ -227,7 +227,7 @@ def _values(annotation: object) -> str:
     if isinstance(annotation, types.UnionType) or get_origin(annotation) is not None:
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
         return ", ".join(map(_values, kinds))
-    words = {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}
+    words = {str: "text", int: "integer", float: "number", bool: "`true`, `false`"}
     return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
@@ -250,7 +250,7 @@ def keys() -> str:
                 values = _values(field.annotation)
                 row = f"`{name}` | {values} | {default} | {meaning}"
                 recipes.setdefault(row, []).append(recipe)
-    rows = ["| of | `--set` | values | default | meaning |", "|---|---|---|---|---|"]
+    rows = ["| recipe | `--set` | values | default | meaning |", "|---|---|---|---|---|"]
     for row, names in sorted(recipes.items(), key=lambda item: -len(item[1])):
         rows.append(f"| {', '.join(names)} | {row} |")
     return "\n".join([*rows, ""])

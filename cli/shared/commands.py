@@ -121,7 +121,7 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home
     home = Home.locate(value)
     if home.root.exists() and not home.root.is_dir():
         raise UsageError(
-            f"The home {home.root} is no folder.", next="--home DIR, or KMIP_DATA_HOME"
+            f"The home {home.root} is not a folder.", next="--home DIR, or KMIP_DATA_HOME"
         )
     return home
 
@@ -355,7 +355,7 @@ def path_option(
 
 
 class Integer(click.IntRange):
-    """A whole number within bounds, under a name that reads well in an error."""
+    """An integer within bounds, under a name that reads well in an error."""
 
     name = "integer"  # click's own name would make "'1.5' is not a valid integer range"
 

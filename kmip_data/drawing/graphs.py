@@ -85,7 +85,7 @@ class Packer:
 
         A column of few distinct values becomes codes into a table of them.
         """
-        # Identifiers are whole numbers below 2**53, which float64 holds exactly.
+        # Identifiers are integers below 2**53, which float64 holds exactly.
         if values.dtype != np.float32:
             values = values.astype(np.float64)
         distinct, codes = np.unique(values, return_inverse=True)

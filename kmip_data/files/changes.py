@@ -305,7 +305,8 @@ def remove_files(
                 raise OutOfResources(
                     f"{root / name} cannot be removed: {error.strerror or error}.",
                     left=f"this file, and {MARKER}",
-                    next="mend its permissions or its folder's (chmod, chattr); then the same command again",
+                    next="fix the permissions of the file or its folder (chmod, chattr); then the same"
+                    " command again",
                 ) from error
         emptied.update(name.parents[:-1])
     for folder in sorted(emptied, key=lambda folder: -len(folder.parts)):

@@ -274,7 +274,7 @@ def open_untrusted(
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
-    """Return an attribute of the root that is one whole number or fixed-length ASCII text, or ``None``.
+    """Return an attribute of the root that is one integer or fixed-length ASCII text, or ``None``.
 
     Another type is a ``ValueError``: variable-length data could refer to one large object many
     times.

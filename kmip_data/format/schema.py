@@ -294,7 +294,7 @@ def _check(schema: Schema) -> None:
     attributes = [column.attribute for column in schema.columns]
     attributes += [view.attribute for view in schema.views]
     for names in (keys, attributes):
-        _require(len(set(names)) == len(names), f"one name stands twice in {names}")
+        _require(len(set(names)) == len(names), f"a name occurs twice in {names}")
     # A view is a slice of the first axis of a stored column.
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}
     for view in schema.views:

@@ -65,7 +65,7 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
 
 
 def is_whole(column: Column) -> bool:
-    """True if targets are whole numbers."""
+    """True if targets are integers."""
     return column.stored.startswith(("int", "uint", "bool"))
 
 

@@ -87,7 +87,7 @@ def knn_graph(
         A coordinate is NaN, or larger.
     """
     if not isinstance(k, (int, np.integer)) or k < 1:
-        raise UsageError(f"k must be a whole number of at least 1, not {k!r}.")
+        raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
     k = int(k)
     points, ptr = _checked(x, batch, flow, batch_size)
     if cosine:
@@ -214,7 +214,7 @@ def _checked(
         graph = graph.astype(np.int64)  # differences of unsigned numbers are never negative
     if not whole or (len(graph) and graph[0] < 0) or (np.diff(graph) < 0).any():
         raise UsageError(
-            f"batch must be {len(points)} whole numbers from 0, ascending, one for each point."
+            f"batch must be {len(points)} integers from 0, ascending, one for each point."
         )
     if batch_size is not None and len(graph) and graph[-1] >= batch_size:
         raise UsageError(f"batch names graph {graph[-1]}, and batch_size is {batch_size}.")

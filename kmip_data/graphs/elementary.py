@@ -16,7 +16,7 @@ import numpy as np
 
 from kmip_data.arrays import F64
 
-#: π / 2 in three numbers; products of the first two, of 33 bits, with whole numbers below 2²⁰ are
+#: π / 2 in three numbers; products of the first two, of 33 bits, with integers below 2²⁰ are
 #: exact.
 _HALF_PI = (
     1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624879595063154e-21,

@@ -86,7 +86,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
             )
         if seed is not None:
             if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**64:
-                raise UsageError(f"seed must be a whole number of 64 bits, not {seed!r}.")
+                raise UsageError(f"seed must be an integer of 64 bits, not {seed!r}.")
             options["generator"] = torch.Generator().manual_seed(int(seed))
         sampler = _Sampler(
             data,

@@ -30,7 +30,7 @@ class Sampled(NamedTuple):
 class Neighborhoods:
     """Incoming edges of every node, to draw from.
 
-    ``edge_index`` (2, E), of whole numbers, are sources and targets among ``num_nodes``. The
+    ``edge_index`` (2, E), of integers, are sources and targets among ``num_nodes``. The
     sources are not copied, so those of a mapped shard stay in the map; where the edges are sorted
     by target, no array of their length is allocated. Several threads may draw at a time.
     """

@@ -485,7 +485,7 @@ def empty(
 
 
 def _bounds(field: Field) -> tuple[str, float, float] | None:
-    """Return name and bounds of a field of whole numbers, if its stored dtype can exceed them."""
+    """Return name and bounds of a field of integers, if its stored dtype can exceed them."""
     if field.stored.kind not in "iu" or field.presented.kind == "f":
         return None
     stored = np.iinfo(field.stored.name)

@@ -439,10 +439,10 @@ def _can_pin(wanted: bool) -> bool:
 
 
 def _check_numbers(least: int, **arguments: object) -> None:
-    """Refuse anything but whole numbers of at least ``least``."""
+    """Refuse anything but integers of at least ``least``."""
     for name, value in arguments.items():
         if not isinstance(value, int | np.integer) or value < least:
-            raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+            raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}.")
 
 
 def _refuse_contradictions(

@@ -134,8 +134,8 @@ def push(
        it is. While any is written there is no ``share.json``, so that nobody pulls half of it.
     3. ``blocks.sha256`` and ``share.json`` end it.
 
-    So the same call resumes a push that was killed, and mends one that was damaged. ``source`` is
-    the folder that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known``
+    So the same call resumes a push that was killed, and repairs a damaged one. ``source`` is the
+    folder that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known``
     maps a file to the SHA-256 (hex) that it must have. ``page`` replaces a page that exists.
 
     Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest;

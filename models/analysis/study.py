@@ -374,7 +374,7 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     ks = tuple(ks)
     rises = all(low < high for low, high in pairwise(ks))
     if not ks or ks[0] < 1 or not rises:
-        raise UsageError(f"The values of k are wrong: {ks}.", next="whole numbers ≥ 1 that rise")
+        raise UsageError(f"The values of k must be ascending integers of at least 1, not {ks}.")
     return ks
 
 

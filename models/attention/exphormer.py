@@ -89,7 +89,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:
         raise UsageError(
-            "the network reads an expander (N, D), an added column that the data do not have",
+            "The network reads an expander (N, D), an added column that the data do not have.",
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
     device = targets.device
@@ -104,7 +104,8 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     outside = (targets < -1) | (targets >= size)
     if bool(outside.any()):
         raise DamagedInput(
-            f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which its graph has not.",
+            f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which do not exist"
+            " in its graph.",
             next="kmip-data verify TARGET --repair",
         )
 

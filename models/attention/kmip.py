@@ -108,7 +108,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     if backend != "auto":
         get_backend(backend)  # operators take strings alone
     if not isinstance(k, int):
-        raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
+        raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
 
     # 1. Search.
     scores, indices = search(
@@ -148,7 +148,7 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
         heads, rows = keys.shape[:2]
         raise UsageError(
             f"values are {values.dtype} of shape {tuple(values.shape)} on {values.device},"
-            f" not floats ({heads}, {rows}, v) on {queries.device}"
+            f" not floats ({heads}, {rows}, v) on {queries.device}."
         )
     return queries, keys, values
 
@@ -231,7 +231,7 @@ class KMIPAttention(nn.Module):
         if not output_projection and heads * value_dim != dim:
             raise UsageError(
                 f"heads · value_dim is {heads} · {value_dim} = {heads * value_dim}, not dim = {dim};"
-                " that takes output_projection=True"
+                " that needs output_projection=True."
             )
         self.heads = heads
         self.k = k
@@ -281,7 +281,7 @@ class KMIPAttention(nn.Module):
         padded = isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested
         if batch is not None and (padded or ptr is not None):
             raise UsageError(
-                "batch came with ptr, or with padded graphs", next="pass (N, dim) and one of them"
+                "batch came with ptr, or with padded graphs.", next="pass (N, dim) and one of them"
             )
         if padded:
             return self._padded(x, ptr)
@@ -325,7 +325,7 @@ class KMIPAttention(nn.Module):
         expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
         mask = problem.strided("mask", mask, expected, meta=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
-            raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}")
+            raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}.")
         rows: Tensor = self(x[mask], pointers_of_mask(mask))
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 

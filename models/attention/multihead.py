@@ -49,7 +49,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     ) -> None:
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise UsageError(
-                f"embed_dim = {embed_dim} cannot be split among num_heads = {num_heads}, both at least 1"
+                f"embed_dim = {embed_dim} cannot be split among num_heads = {num_heads}, both at least 1."
             )
         check_k(k)
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
@@ -116,7 +116,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         """
         if attn_mask is not None or is_causal:
             raise UsageError(
-                "k-MIP attention takes key_padding_mask, but no attn_mask and no is_causal=True"
+                "k-MIP attention takes key_padding_mask, but no attn_mask and no is_causal=True."
             )
 
         # 1. Batch first, one sequence as a batch of one.
@@ -195,7 +195,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             expected = ", ".join(f"({shape}, {width})" for width in widths)
             shapes = [f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given]
             raise UsageError(
-                f"query, key and value do not go together: they are {', '.join(shapes)}",
+                f"query, key and value do not match: they are {', '.join(shapes)}.",
                 expected=f"{expected} of {weight.dtype} on {weight.device}, or without batch",
             )
 
@@ -247,7 +247,7 @@ def _present(mask: Tensor, key: Tensor) -> Tensor:
     if mask.shape != key.shape[:2] or others:
         raise UsageError(
             f"key_padding_mask is {mask.dtype} of shape {tuple(mask.shape)}, not"
-            f" bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf"
+            f" bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf."
         )
     return ~padding
 

@@ -144,14 +144,14 @@ attend.register_autograd(_differentiate, setup_context=_save)
 
 def _refuse_second_derivative(*_: object) -> NoReturn:
     raise UsageError(
-        "k-MIP attention has no second derivative by a backward pass (create_graph=True)",
+        "k-MIP attention has no second derivative by a backward pass (create_graph=True).",
         next="use torch.func.grad, vjp or jvp, or differentiate the softmax over topk_inner_product's pairs",
     )
 
 
 def _refuse_vmap(*_: object) -> NoReturn:
     raise UsageError(
-        "torch.func.vmap cannot run k-MIP attention",
+        "torch.func.vmap cannot run k-MIP attention.",
         next="put the batch into the rows of one tensor (heads, rows, d) and pass ptr, or into the heads",
     )
 

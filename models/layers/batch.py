@@ -106,7 +106,7 @@ class NeighborTable:
         high = max(part.high for part in parts)
         if low < 0 or high > nodes:
             raise UsageError(
-                f"the neighbour table names sources {low} to {high - 1} of the nodes 0 to {nodes - 1}"
+                f"The neighbour table names sources {low} to {high - 1} of the nodes 0 to {nodes - 1}."
             )
         return parts
 
@@ -221,7 +221,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         meta=True,
     )
     if x.ndim != 2:
-        raise UsageError(f"the batch's x has shape {tuple(x.shape)}, not (N, channels)")
+        raise UsageError(f"The batch's x has shape {tuple(x.shape)}, not (N, channels).")
     edge_attr = getattr(batch, "edge_attr", None)
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
@@ -238,7 +238,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
     elif getattr(batch, "edge_index", None) is None:
-        raise UsageError("the batch has no edges: no neighbor (N, k) or edge_index (2, E)")
+        raise UsageError("The batch has no edges: no neighbor (N, k) or edge_index (2, E).")
     else:
         source, target = _whole_numbers(batch.edge_index, "edge_index", 2)
         sampled = hops is not None
@@ -275,7 +275,7 @@ def _whole_numbers(
         names = " or ".join(map(str, dtypes))
         raise UsageError(
             f"{name} of the batch is {index.dtype} of shape {tuple(index.shape)}, "
-            f"not {names} of shape ({rows}, …)"
+            f"not {names} of shape ({rows}, …)."
         )
     return index
 
@@ -316,7 +316,7 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     expected = numbers.repeat_interleave(sizes, output_size=count)
     if graph is not None and not torch.equal(graph.to(expected), expected):
         raise UsageError(
-            "batch and ptr contradict each other: nodes ptr[g] to ptr[g + 1] are graph g's"
+            "batch and ptr contradict each other: nodes ptr[g] to ptr[g + 1] are graph g's."
         )
     return ptr, expected
 

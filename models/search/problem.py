@@ -105,7 +105,7 @@ def rows_of(ptr: Sequence[int] | I64) -> I64:
 def check_k(k: int) -> None:
     """Raise ``UsageError`` unless ``k`` is a number of keys."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
+        raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
 
 
 def check_problem(
@@ -128,7 +128,7 @@ def check_problem(
     if not same_type or not same_shape:
         raise UsageError(
             "queries and keys differ in dtype, device, heads or row length:"
-            f" {_kind(queries)} and {_kind(keys)}"
+            f" {_kind(queries)} and {_kind(keys)}."
         )
     check_k(k)
 
@@ -143,7 +143,7 @@ def check_problem(
     if len(starts) != len(key_starts):
         raise UsageError(
             "query_ptr and key_ptr split into different numbers of graphs:"
-            f" they have length {len(starts)} and length {len(key_starts)}"
+            f" they have length {len(starts)} and length {len(key_starts)}."
         )
 
     # 2. Values, and one dtype in which half precision is exact.
@@ -163,14 +163,14 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
         ends = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
         raise UsageError(
-            f"{name} does not cover the rows: {ends}, not first entry 0, last entry {rows}"
+            f"{name} does not cover the rows: {ends}, not first entry 0, last entry {rows}."
         )
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):
         graph = int(falls[0])
         raise UsageError(
             f"{name} falls: {name}[{graph}] = {starts[graph]},"
-            f" {name}[{graph + 1}] = {starts[graph + 1]}"
+            f" {name}[{graph + 1}] = {starts[graph + 1]}."
         )
     return tuple(starts.tolist())
 
@@ -213,7 +213,7 @@ def strided(
         return value
     else:
         return value.resolve_conj().resolve_neg()
-    raise UsageError(f"{name} is not a dense tensor, {expected}, but {kind}")
+    raise UsageError(f"{name} is not a dense tensor, {expected}, but {kind}.")
 
 
 def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
@@ -227,7 +227,7 @@ def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
     except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
         starts = np.empty((0, 0))
     if starts.ndim != 1 or (len(starts) and starts.dtype.kind not in "iu"):
-        raise UsageError(f"{name} is not {expected}, but has shape {starts.shape}, {starts.dtype}")
+        raise UsageError(f"{name} is not {expected}, but has shape {starts.shape}, {starts.dtype}.")
     return starts
 
 
@@ -240,7 +240,7 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
     rows = strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1 or rows.dtype not in FLOATS:
         expected = "(heads, rows, d), heads and d at least 1, float16, bfloat16, float32 or float64"
-        raise UsageError(f"{name} are {_kind(rows)}, not {expected}")
+        raise UsageError(f"{name} are {_kind(rows)}, not {expected}.")
     return rows
 
 
@@ -255,14 +255,14 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
         and x.dtype in FLOATS
     )
     if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
-        raise UsageError(f"the nodes x do not fit the layer: they are {_kind(x)}, not {expected}")
+        raise UsageError(f"The nodes x do not fit the layer: they are {_kind(x)}, not {expected}.")
     return x
 
 
 def check_heads(dim: int, heads: int) -> None:
     """Raise ``UsageError`` unless the heads divide the channels."""
     if dim % heads:
-        raise UsageError(f"dim cannot be split among the heads: dim = {dim}, heads = {heads}")
+        raise UsageError(f"dim cannot be split among the heads: dim = {dim}, heads = {heads}.")
 
 
 def check_finite(queries: Tensor, keys: Tensor) -> None:
@@ -279,7 +279,7 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
             position = wrong[0].tolist()
             raise NotFinite(
                 f"{name} are not all finite and cannot be ranked: {float(rows[*position])} at {position} and"
-                f" {len(wrong) - 1} more",
+                f" {len(wrong) - 1} more.",
                 next=_DIVERGED,
             )
 
@@ -287,7 +287,7 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
 def overflowing(dtype: torch.dtype) -> NotFinite:
     """Return the error for finite queries and keys whose inner products overflow."""
     kind = str(dtype).removeprefix("torch.")
-    return NotFinite(f"inner products of queries and keys overflow {kind}", next=_DIVERGED)
+    return NotFinite(f"Inner products of queries and keys overflow {kind}.", next=_DIVERGED)
 
 
 def check_best(scores: Tensor, indices: Tensor) -> None:

@@ -227,7 +227,7 @@ def check_backend(name: str, device_type: str, problem: SearchProblem | None = N
     reason = module.unusable(device_type) or (module.refuses(problem) if problem else None)
     if reason:
         raise UsageError(
-            f"search backend {name!r} cannot search on {device_type}: {reason}",
+            f"Search backend {name!r} cannot search on {device_type}: {reason}.",
             next="use backend='auto' (--set model.attention.search=auto); kmip-data doctor shows why a"
             " backend is not usable",
         )
@@ -260,5 +260,5 @@ def choose(problem: SearchProblem, name: str = "auto") -> ModuleType:
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
     raise UsageError(
-        f"no search backend can search on {device}{''.join(reasons)}", next="kmip-data doctor"
+        f"No search backend can search on {device}{''.join(reasons)}.", next="kmip-data doctor"
     )

@@ -135,14 +135,14 @@ class Plan(Strict):
         }
         for key, names in known.items():
             if other := {*getattr(self, key)} - names:
-                raise ValueError(f"{key} has {', '.join(sorted(other))}, which the plan has not")
+                raise ValueError(f"{key} has {', '.join(sorted(other))}, which is not in the plan")
 
         # Changes for different models or datasets may share a name.
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
                 raise ValueError(
-                    f"{change.name} is for {', '.join(sorted(other))}, which the plan has not"
+                    f"{change.name} is for {', '.join(sorted(other))}, which is not in the plan"
                 )
             models = change.models or self.models
             datasets = change.datasets or self.datasets

@@ -167,8 +167,8 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
 def lost() -> OutOfResources:
     """Return the error for the loss of another process."""
     return OutOfResources(
-        "Another process of this run no longer answers.",
-        next="see its error; a process without one was killed, most often for want of memory",
+        "Another process of this run has stopped responding.",
+        next="see its error; without one it was killed, usually because memory ran out",
     )
 
 

@@ -213,7 +213,7 @@ def _connected() -> Iterator[None]:
         yield
     except (CancelledError, CommClosedError) as error:
         raise SourceUnavailable(
-            f"The Dask scheduler went away: {str(error) or type(error).__name__}.",
+            f"The connection to the Dask scheduler was lost: {str(error) or type(error).__name__}.",
             left=RESUMES,
             next="start the scheduler and its workers again, then the same command",
         ) from error

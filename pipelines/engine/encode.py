@@ -121,7 +121,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
             require_memory(
                 counts["nodes"] * encoding.bytes_a_node,
                 f"{encoding.name} of {counts['nodes']:,} nodes",
-                "free some, or add another encoding",
+                "free some memory, or add another encoding",
             )
 
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]

@@ -138,7 +138,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         duplicate = next(key for key in keys if keys.count(key) > 1)
         raise DamagedInput(
             f"{keys.count(duplicate)} records have the key {duplicate!r}.",
-            next="check the raw files: one of them may be there twice",
+            next="check the raw files: one of them may occur twice",
         )
 
     def read_column(key: str) -> Array:

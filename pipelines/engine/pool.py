@@ -200,7 +200,8 @@ def explained(
             raise OutOfResources(
                 f"{full} at {where}: {str(error) or type(error).__name__}.",
                 left=RESUMES,
-                next="free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again",
+                next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
+                " --memory; then run the same command again",
             ) from error
         raise DamagedInput(
             f"Building stopped at {where}: {type(error).__name__}: {error}",

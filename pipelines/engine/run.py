@@ -268,7 +268,7 @@ def run_units(
     total = len(tasks)
     with Progress(name, total, unit="shards", initial=len(results), quiet=quiet) as progress:
         if results:
-            progress.message(f"resumed: {len(results)} of {total} shards are there already")
+            progress.message(f"resumed: {len(results)} of {total} shards were finished before")
 
         def done(task: T, result: UnitResult) -> None:
             steps.finish(task.step, asdict(result))

@@ -81,7 +81,7 @@ class Table:
             raise DamagedInput(f"{self.name} has no lines.")
 
     def column(self) -> I64:
-        """Return the whole numbers of a table of one column, int64 (rows,)."""
+        """Return the integers of a table of one column, int64 (rows,)."""
         pieces = [values[:, 0].astype(np.int64) for values in self.blocks()]
         return np.concatenate([np.empty(0, np.int64), *pieces])
 
@@ -125,8 +125,9 @@ class Table:
         return values[:count].reshape(-1, self.columns)
 
     def _bad_line(self, text: bytes, line: int, row: int) -> DamagedInput:
-        kind = "whole number" if self.whole else "number"
-        numbers = f"{self.columns} {kind}s" if self.columns > 1 else f"a {kind}"
+        numbers = "an integer" if self.whole else "a number"
+        if self.columns > 1:
+            numbers = f"{self.columns} {'integers' if self.whole else 'numbers'}"
         if self.whole:
             numbers += f" from {self.low} to {self.high}"
         if self.missing:

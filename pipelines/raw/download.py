@@ -116,9 +116,9 @@ class _Download:
                 if not failure.again or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
                 wait = failure.wait or http.PAUSE * 2 ** max(0, fruitless - 1)
-                self._say(mirror, f"{failure.reason}; it is asked again in {wait:g} s")
+                self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
                 time.sleep(wait)
-        raise MirrorFailed(f"was asked {_MAX_TRIES} times")
+        raise MirrorFailed(f"failed {_MAX_TRIES} times")
 
     @property
     def _total(self) -> int | None:

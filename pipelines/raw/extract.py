@@ -120,7 +120,7 @@ def _select(
         if not is_clean(name):
             fault = "has a name with '..', an empty part, a backslash or characters that cannot be printed"
         elif name in chosen:
-            fault = "is there twice"
+            fault = "occurs twice"
         elif entry.size > limit:
             fault = f"declares {entry.size} bytes, and {limit} are allowed"
         if fault:

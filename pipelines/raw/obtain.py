@@ -153,7 +153,7 @@ def _sample(
     manifest = pipeline.manifest
     if limit is not None and limit > MAX_SAMPLE:
         raise UsageError(
-            f"A sample of {limit:,} records is no miniature: --limit is at most {MAX_SAMPLE:,}.",
+            f"A sample has at most {MAX_SAMPLE:,} records, not {limit:,}.",
             next=f"kmip-data build {manifest.name} --sample --limit 100",
         )
     settings = {

@@ -63,14 +63,14 @@ class Raw:
         self.place = file
 
     def numbers(self, text: str, below: int, count: int | None = None) -> I64:
-        """Return whole numbers from 0, separated by commas, ``count`` of them if it is given."""
+        """Return integers from 0, separated by commas, ``count`` of them if it is given."""
         if _NUMBERS.fullmatch(text):
             numbers = np.fromstring(text, np.int64, sep=",")
             if in_range(numbers, below) and count in {None, len(numbers)}:
                 return numbers
         many = "" if count is None else f"{count} "
         raise DamagedInput(
-            f"{self.place}: {text[:40]!r}, not {many}whole numbers from 0 to {below - 1:,}."
+            f"{self.place}: {text[:40]!r}, not {many}integers from 0 to {below - 1:,}."
         )
 
     @contextmanager

@@ -246,7 +246,7 @@ def files_below(
     if os.path.isfile(folder) and folder.suffix.lower() in suffixes:  # noqa: PTH113 -- as above
         return {folder.name: folder}
     if not os.path.isdir(folder):  # noqa: PTH112
-        fault = "is no folder of such files" if os.path.exists(folder) else "does not exist"  # noqa: PTH110
+        fault = "is not a folder of such files" if os.path.exists(folder) else "does not exist"  # noqa: PTH110
         raise UsageError(f"{folder} {fault}.", next=hint)
 
     existing_files = {}

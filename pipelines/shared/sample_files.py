@@ -63,7 +63,7 @@ def gzipped(data: bytes) -> bytes:
 
 
 def write_torch_file(path: Path, value: object) -> None:
-    """Write lists, tuples, dicts with text as keys, text, whole numbers and arrays (as tensors).
+    """Write lists, tuples, dicts with text as keys, text, integers and arrays (as tensors).
 
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
     """

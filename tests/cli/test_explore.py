@@ -61,19 +61,21 @@ def test_a_city_is_shown_whole(home, opened):
     found = done("explore", "helsinki", "--sample", "--json").json
     explore = header_of(type(home)(found["saved"]))["explore"]
     assert (explore["map"], explore["hops"], explore["curves"]) == (True, 16, [])
-    assert "shown whole" in refused("explore", "helsinki", "--sample", "--record", "0")
+    assert "A city is a single graph and is shown completely." in refused(
+        "explore", "helsinki", "--sample", "--record", "0"
+    )
 
 
 def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     cases = {
-        ("--record", "1"): "Nothing is named to explore",
+        ("--record", "1"): "A TARGET or RUN is missing",
         (*TARGET, home_of_sample, "--record", "99"): "There is no record 99",
         (
             *TARGET,
             home_of_sample,
             "another",
         ): "There is no run, dataset or build folder called 'another'",
-        (*TARGET, home_of_sample, TARGET[0]): "A run names its own data",
+        (*TARGET, home_of_sample, TARGET[0]): "A run is shown on its own data: leave out",
         (*TARGET, home_of_sample, "--output", "/nowhere/page.html"): "cannot be saved there",
     }
 

@@ -29,7 +29,7 @@ CASES = {
     "build s3dis --k many": "'--k': 'many'",
     "build s3dis --set knn_rule=exat": "knn_rule = 'exat'",
     "build s3dis --set knn_rull=exact": "Did you mean 'knn_rule'",
-    "build s3dis --place here": "s3dis has sources of its own",
+    "build s3dis --place here": "s3dis takes no --name, --place, --images or --masks",
     "build helsinki --k 3": "'k' is unknown",
     "build shapenet-part --sample --set category=Chiar": "'Chair'",
     "encode helsinki rwsee20": "Did you mean 'rwse20'",

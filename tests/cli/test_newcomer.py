@@ -47,7 +47,7 @@ def test_errors_read_well_and_name_what_can_be_done(home, make_build, tmp_path):
         ("train", "helsinki", "--epochs", "1.5"): "'1.5' is not a valid integer.",
         ("train", "helsinki", "--dataset", "paris"): "Two datasets are named: helsinki and paris.",
         ("build", "s3dis", "--jobs", "few"): "'few' is not a valid integer.",
-        ("list", "--home", file): f"The home {file} is no folder.",
+        ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
         ("verify", "s3dis"): f"next: name {made.path.name} instead; or",
@@ -151,9 +151,9 @@ def test_a_run_on_a_relative_path_is_found_from_another_folder(home, tmp_path, m
 
 def test_k_of_no_keys_is_refused_by_the_constructors():
     for k in (0, -1, 2.5, True):
-        with pytest.raises(UsageError, match="no whole number of at least 1"):
+        with pytest.raises(UsageError, match="an integer of at least 1"):
             KMIPAttention(8, heads=2, key_dim=4, k=k)
-        with pytest.raises(UsageError, match="no whole number of at least 1"):
+        with pytest.raises(UsageError, match="an integer of at least 1"):
             KMIPMultiheadAttention(8, 2, k=k)
 
 
@@ -182,7 +182,7 @@ def test_features_without_an_embedding_leave_no_run(home, tmp_path):
     kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
     plain = ["train", tmp_path / "plain", *QUICK, *SMALL, "--name", "mine"]
     message = refused(*plain, "--set", "model.edge_encoder=bond")
-    assert "3 columns of torch.float32, not OGB's 3 of whole numbers" in message
+    assert "3 columns of torch.float32, not OGB's 3 of integers" in message
     assert not home.exists(), "a refused run has no folder, and its name is free"
     done(*words, "--set", "model.edge_encoder=linear", "--set", "model.node_encoder=atom")
 
@@ -196,5 +196,5 @@ def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     assert torch.equal(torch.random.get_rng_state(), before)
     wrong = apply_overrides(config, ["model.edge_encoder=bond", "model.local.kind=gated-gcn"])
     data = open_data(wrong, home=Home.locate(home))
-    with pytest.raises(UsageError, match="not OGB's 3 of whole numbers"):
+    with pytest.raises(UsageError, match="not OGB's 3 of integers"):
         try_encoders(data.pinned(wrong), data)

@@ -41,7 +41,7 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
     (home / "runs/clouds/gps-kmip/no-run").mkdir()
     log = home / "sweeps/plan/clouds.gps-kmip.failed.log"
     log.parent.mkdir(parents=True)
-    log.write_text("epoch 1/2\nError: The memory ran out.\n  next: less\n")
+    log.write_text("epoch 1/2\nError: Out of memory.\n  next: less\n")
     with build_lock(folder / "running"):
         yield folder
 
@@ -61,7 +61,7 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
     by_name = {run["name"]: run for run in found}
     assert by_name["stopped"]["resume"] == "kmip-data train --resume clouds/gps-kmip/stopped"
     assert by_name["stopped"]["begun"] == "2001-09-09T01:46:41Z"
-    assert by_name["failed"]["reason"] == "The memory ran out."
+    assert by_name["failed"]["reason"] == "Out of memory."
     assert by_name["failed"]["resume"]
     assert "result.json cannot be read" in by_name["damaged"]["reason"]
     assert by_name["done"]["resume"] is by_name["running"]["resume"] is None

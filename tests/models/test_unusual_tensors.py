@@ -44,7 +44,7 @@ ANY: dict[str, Call] = {
     "a column more": lambda x: torch.cat([x, x[..., :1]], -1),
 }
 FLOATING: dict[str, Call] = ANY | {
-    "whole numbers": Tensor.long,
+    "integers": Tensor.long,
     "bool": lambda x: x > 0,
     "double": Tensor.double,
     "missing": lambda _: None,
@@ -124,7 +124,7 @@ def unusual(name: str, tensors: dict[str, Tensor]) -> Iterator[tuple[str, dict[s
                 RuntimeError,
                 TypeError,
                 IndexError,
-            ):  # PyTorch makes no such tensor of whole numbers
+            ):  # PyTorch makes no such tensor of integers
                 continue
             yield f"{name}, {argument}: {kind}", tensors | {argument: changed}
             if argument in {"queries", "query"}:

@@ -87,7 +87,7 @@ def test_an_edge_list_alone(tmp_path):
 #: Ids of edges -> numbers of nodes in the order of the ids.
 IDS = {
     f"{2**63},{2**62}\n{2**63 + 1},{2**62 + 1}": [[2, 3], [0, 1]],  # beyond int64
-    f"{2**60}.0,{2**60 + 1}\n{2**60 + 2},{2**60 + 3}": [[0, 2], [1, 3]],  # one is no whole number
+    f"{2**60}.0,{2**60 + 1}\n{2**60 + 2},{2**60 + 3}": [[0, 2], [1, 3]],  # one is no integer
     "001,1\n1,2": [[0, 1], [1, 2]],
     "1e0,1\n1,2": [[1, 0], [0, 2]],
     "10,2\n+2,-0\n9,0": [[3, 0, 5], [4, 1, 2]],
@@ -120,7 +120,7 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
     assert [record.key for record in records] == ["1", "01"]
     assert [record.edge_index.tolist() for record in records] == [[[1], [0]], [[0], [0]]]
     unknown = write(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
-    with pytest.raises(DamagedInput, match=r"edges.csv, line 2: the node 7\.0 is none of the 1"):
+    with pytest.raises(DamagedInput, match=r"edges.csv, line 2: the node 7\.0 is not one of the 1"):
         made(unknown)
 
 
@@ -661,8 +661,8 @@ LABELS = [
     (["0", "1", ""], "multilabel", (1, "float16")),
     (["0", "1", ""], None, "graph 2 .from 0. has no label"),
     (["no", "yes", ""], None, "graph 2 .from 0. has no label"),
-    (["-1", "1", "1"], None, "no classification"),
-    (["1", "2", "3"], "multilabel", "no multilabel"),
+    (["-1", "1", "1"], None, "which does not fit classification"),
+    (["1", "2", "3"], "multilabel", "which does not fit multilabel"),
     (["1", "2", "x"], None, (3, "uint16")),
 ]
 
@@ -787,7 +787,7 @@ BAD = [
     ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[10**7, 10**3])}, {}, "1 features for the shape"),
     ({"a_npz": npz(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz has no graph: overflow"),
     ({"a_npz": npz(edge_index=EDGE, y=[[np.nan]])}, {}, "All labels are missing"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "which is no regression"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "which does not fit regression"),
     ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: node/y is not as in"),
     ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks of .2, 3. splits"),
     ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels for a graph of 3 nodes"),

@@ -216,9 +216,9 @@ def test_bad_shapes_name_file_and_line(copy):
                 "not 7 finite decimal numbers",
             ),
             (lambda xyz, label: xyz, "not 7 finite decimal numbers"),
-            (lambda xyz, label: xyz + b" 50.000000", "50 is no part of"),
-            (lambda xyz, label: xyz + b" -1.000000", "-1 is no part of"),
-            (lambda xyz, label: xyz + b" 0.500000", "0.5 is no part of"),
+            (lambda xyz, label: xyz + b" 50.000000", "50 is not a part of"),
+            (lambda xyz, label: xyz + b" -1.000000", "-1 is not a part of"),
+            (lambda xyz, label: xyz + b" 0.500000", "0.5 is not a part of"),
             (lambda xyz, label: xyz + b" wing", "not 7 finite decimal numbers", "wing"),
         ],
     )

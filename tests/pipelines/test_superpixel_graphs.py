@@ -96,7 +96,9 @@ def test_labels_of_coco():
     pyg = LRGBDataset.label_remap_coco(None)
     assert {number: int(classes_of(np.array([number]), "")[0]) for number in COCO_IDS} == pyg
     for number in sorted(set(range(-1, 256)) - set(COCO_IDS)):
-        with pytest.raises(DamagedInput, match=f"graph 3: the label {number} is no category"):
+        with pytest.raises(
+            DamagedInput, match=f"graph 3: the label {number} is not a category of COCO"
+        ):
             classes_of(np.array([1, number]), "graph 3")
 
 

@@ -199,7 +199,7 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     for name in ("index", "colour", "palette", "deep"):
         found = ours.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
         np.testing.assert_array_equal(found, classes, err_msg=name)
-    with pytest.raises(DamagedInput, match="row 1, column 0 is 20, which is no class"):
+    with pytest.raises(DamagedInput, match="row 1, column 0 is 20, which is not a class"):
         ours.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
     with pytest.raises(DamagedInput, match=r"\(7, 7, 7\), which is none"):
@@ -243,7 +243,7 @@ def faulty(pictures: Path) -> dict[str, str]:
         "cut": (whole[:2000], mask, "cannot be read"),
         "text": (b"no picture", mask, "cannot be read"),
         "huge": (huge, mask, "cannot be read"),
-        "high": (whole, mask + 7, "which is no class"),
+        "high": (whole, mask + 7, "which is not a class"),
         "lone": (whole, None, "has no mask"),
     }
     for name, (data, classes, _) in faults.items():

@@ -23,7 +23,7 @@ function element(name, properties = {}, ...children) {
 const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
 const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
 
-// Three significant digits, or as many of a range; whole numbers, which may be identifiers, as they are.
+// Three significant digits, or as many of a range; integers, which may be identifiers, as they are.
 function written(value, range = Infinity) {
   if (!Number.isFinite(value)) return "none";
   const more = Math.min(Math.max(Math.floor(Math.log10(Math.abs(value) / range)), 0), 9) || 0;

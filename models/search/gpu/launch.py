@@ -73,7 +73,7 @@ def flag_of(device: torch.device) -> Tensor:
     if not_finite.item():
         not_finite.zero_()
         raise NotFinite(
-            f"queries, keys or their inner products in an earlier search on {device} are NaN or infinite",
+            f"queries, keys or their inner products in an earlier search on {device} are NaN or infinite.",
             next="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
         )
     return not_finite
@@ -139,7 +139,7 @@ class Device:
                 return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
             except Exception as error:  # noqa: BLE001 -- whatever the driver has against it
                 self._modules.pop(program, None)
-                failure = f"search kernels for {self._target} do not load: {error}"
+                failure = f"Search kernels for {self._target} do not load: {error}"
         raise UsageError(
             failure,
             next=f"update the NVIDIA driver to CUDA {torch.version.cuda} or newer, or {_INSTEAD}",

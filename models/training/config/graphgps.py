@@ -66,7 +66,7 @@ class _File:
         return default
 
     def number(self, key: str, default: int | None = None) -> int:
-        """Return a whole number; refuse anything else."""
+        """Return an integer; refuse anything else."""
         value = self.get(key, default)
         if type(value) is int:
             return value
@@ -495,7 +495,7 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # tags and digits cause errors of many classes in PyYAML
         fault = first_fault(error)
         if isinstance(error, AttributeError):
-            fault = "its top level is no mapping"
+            fault = "its top level is not a mapping"
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
     if len(keys) > MAX_KEYS:
         raise DamagedInput(f"{path} has more than {MAX_KEYS:,} keys, which no configuration has.")

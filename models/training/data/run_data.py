@@ -46,7 +46,7 @@ USUAL_LOSSES: dict[Kind, str] = {
 def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Task:
     """Return the task of the targets: that of ``config``, or else by their stored form.
 
-    Whole numbers, one per row, are classes; whole numbers in a row, or others with a number of
+    Integers, one per row, are classes; integers in a row, or others with a number of
     classes, are labels; other numbers are values; bits of pairs are links. ``kinds`` maps each
     possible kind to the number of outputs. Raises ``UsageError`` if task, loss, metric or head of
     ``config`` do not fit the targets.

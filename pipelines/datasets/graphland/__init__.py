@@ -335,7 +335,7 @@ def read_edges(path: Path, nodes: int) -> I64:
     """Return the edges as listed, int64 (2, E)."""
     values = read_table(path, index=None).to_numpy()
     if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
-        raise DamagedInput(f"{path.name} is not a list of edges: two columns of whole numbers.")
+        raise DamagedInput(f"{path.name} is not a list of edges: two columns of integers.")
     check_edges(values, nodes, path.name)
     return values.T.astype(np.int64)
 

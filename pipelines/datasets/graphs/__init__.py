@@ -406,7 +406,7 @@ def read_graphs(
             return facts, form.read(folder, members, facts)
     shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
     raise DamagedInput(
-        "These are no graphs of a format that is known.",
+        "The files are not graphs in a known format.",
         expected="; or ".join(form.WANTS for form in FORMATS),
         found="; ".join(shown[:4]),
         next=OTHER_FORMATS,

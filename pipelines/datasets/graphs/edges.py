@@ -196,11 +196,13 @@ def _positions(
     index = pd.Index(ids)
     if not index.is_unique:
         row = rows[index.duplicated().argmax()]
-        raise nodes.fault(row, "the node is there twice")
+        raise nodes.fault(row, "the node occurs twice")
     positions = index.get_indexer(pd.Index(ends.reshape(-1))).reshape(ends.shape)
     unknown = np.argwhere(positions.T < 0)
     if len(unknown):
         row, end = unknown[0]
-        fault = f"the node {str(ends[end, row])[:80]} is none of the {len(ids)} nodes of its graph"
+        fault = (
+            f"the node {str(ends[end, row])[:80]} is not one of the {len(ids)} nodes of its graph"
+        )
         raise tables["edge"].fault(rows_of["edge"][row], fault)
     return positions, len(ids)

@@ -38,7 +38,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
         if len(text) > LONGEST:
             raise table.fault(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
         if not text.isascii() or not text.isprintable():
-            raise table.fault(row, f"{text[:80]!a} is no SMILES")
+            raise table.fault(row, f"{text[:80]!a} is not a SMILES string")
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
         values[SMILES] = np.array([text, f"{table.name}, line {table.first + row}"])
         yield GraphRecord(key=f"{row:06d}", num_nodes=0, columns=values)

@@ -202,8 +202,8 @@ class Facts:
         least, most = _BOUNDS[task]
         if low < least or high > most or (task != "regression" and not whole):
             raise DamagedInput(
-                f"The labels {', '.join(names)} are {low:g} to {high:g}, which is no {task}.",
-                expected="one label, a text or a whole number from 0; several of 0 and 1; or numbers",
+                f"The labels {', '.join(names)} are {low:g} to {high:g}, which does not fit {task}.",
+                expected="one label, a text or an integer from 0; several of 0 and 1; or numbers",
                 next="--set task=classification, multilabel or regression",
             )
         column = Column(

@@ -166,7 +166,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: Facts) -> Grap
         raise DamagedInput(f"{where}: edge_index is {type(edges).__name__}, not a tensor.")
     if edges.dtype.kind not in "iu" or not fits(edges.shape, (2, None)):
         raise DamagedInput(
-            f"{where}: edge_index is {edges.dtype} {edges.shape}, not whole numbers of shape (2, any)."
+            f"{where}: edge_index is {edges.dtype} {edges.shape}, not integers of shape (2, any)."
         )
     nodes = item.pop("num_nodes", None)
     if not isinstance(nodes, int):

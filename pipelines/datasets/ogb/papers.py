@@ -269,7 +269,7 @@ def _convert(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -
                 row = int(is_bad.argmax())
                 raise DamagedInput(
                     f"{stream.name}: {values[row]} in row {start + row:,}.",
-                    expected=f"a whole number from 0 to {high:,}",
+                    expected=f"an integer from 0 to {high:,}",
                 )
             stored = known.astype(np.int16)
             stored[missing] = UNKNOWN

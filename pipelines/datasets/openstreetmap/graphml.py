@@ -66,7 +66,7 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
 def _street_graph(graph: Any) -> StreetGraph:
     """Return the arrays of a networkx graph."""
     if not graph.number_of_edges() or not graph.is_directed():
-        raise ValueError("it is no directed graph with streets")
+        raise ValueError("it is not a directed graph with streets")
 
     nodes = sorted(graph.nodes(data=True))
     ids = np.array([number for number, _ in nodes], np.int64)

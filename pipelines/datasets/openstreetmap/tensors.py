@@ -100,7 +100,7 @@ def city_tensors(
         require_memory(
             needed,
             f"A city of {n:,} intersections",
-            "free some, or build a part of the map: --set bbox=W,S,E,N",
+            "free some memory, or build a part of the map: --set bbox=W,S,E,N",
         )
 
     coded = {

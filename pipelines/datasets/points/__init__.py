@@ -111,7 +111,7 @@ class OwnPointParams(PointParams, OwnParams):
             raise ValueError("position names three columns, such as x,y,z")
         names = len(self.class_name)
         if names == 1:
-            raise ValueError("one class is no classification: name two or more")
+            raise ValueError("a classification needs at least two classes")
         if not names:
             return self
         if self.classes not in {None, names}:
@@ -349,7 +349,7 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     if wrong.any():
         row = int(wrong.argmax())
         raise DamagedInput(
-            f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not a whole number "
+            f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not an integer "
             f"from 0 to {MAX_CLASSES - 1}."
         )
     if params.classes is not None and y.max(initial=0) >= params.classes:

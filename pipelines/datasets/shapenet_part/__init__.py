@@ -250,7 +250,7 @@ def read_shape(
     if wrong.any():
         row = int(wrong.argmax())
         raise DamagedInput(
-            f"{name}, line {row + 1}: {label[row]:g} is no part of {category.name}, "
+            f"{name}, line {row + 1}: {label[row]:g} is not a part of {category.name}, "
             f"{category.first} to {category.last}."
         )
     return points

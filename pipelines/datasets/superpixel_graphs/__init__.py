@@ -108,7 +108,7 @@ def classes_of(labels: Array, where: str) -> Array:
     """Return the class of each label that is an id of COCO's categories: its rank."""
     unknown = labels[~np.isin(labels, COCO_IDS)]
     if unknown.size:
-        raise DamagedInput(f"{where}: the label {unknown[0]} is no category of COCO.")
+        raise DamagedInput(f"{where}: the label {unknown[0]} is not a category of COCO.")
     return np.searchsorted(COCO_IDS, labels)
 
 
@@ -148,5 +148,5 @@ def _cut(path: Path, name: str, array: Value, ends: Value, axis: int) -> Iterato
                 yield np.moveaxis(rows[first:last], 0, axis)
             return
     raise DamagedInput(
-        f"{path.name}: {name} is no array of all graphs with slices that rise to its end."
+        f"{path.name}: {name} is not an array of all graphs with slices that ascend to its end."
     )

@@ -74,7 +74,7 @@ def read_mask(
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise DamagedInput(
-            f"{name}: row {row}, column {column} is {values[row, column]}, which is no class: 0 to "
+            f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class: 0 to "
             f"{classes - 1}, or {void} (void).",
             next="--set classes=NUMBER, or --set void=VALUE of pixels without a class",
         )
@@ -107,7 +107,7 @@ def _by_colour(pixels: U8, name: str) -> I64:
         colour = tuple(pixels[row, column].tolist())
         raise DamagedInput(
             f"{name}: the pixel at row {row}, column {column} has the colour "
-            f"{colour}, which is none of Pascal VOC's.",
+            f"{colour}, which is not one of Pascal VOC's.",
             next="save masks with the class of each pixel as its value",
         )
     return classes

@@ -82,7 +82,7 @@ def _items(path: Path) -> Iterator[Graph]:
         case ".parquet":
             yield from parquet_rows(path)
         case _:
-            raise DamagedInput(f"{path.name} is none of .pickle, .jsonl and .parquet.")
+            raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
 def graph_of(molecule: Graph, where: str) -> Graph:

@@ -54,4 +54,4 @@ def test_faults_of_a_manifest_are_named_by_their_keys(monkeypatch):
         manifest.load_manifest.__wrapped__("helsinki")
     assert "layout.fold: Extra inputs" in str(caught.value)
     assert "title: Field required" in str(caught.value)
-    assert "mend manifests/datasets/helsinki/dataset.toml" in str(caught.value)
+    assert "correct manifests/datasets/helsinki/dataset.toml" in str(caught.value)

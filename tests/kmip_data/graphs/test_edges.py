@@ -146,7 +146,7 @@ def test_arguments_are_pygs():
         ({"batch": torch.tensor([1, 0, 0, 0])}, "ascending"),
         ({"batch": torch.tensor([1, 0, 0, 0], dtype=torch.uint8)}, "ascending"),
         ({"batch": [1, 0, 0, 0]}, "ascending"),
-        ({"batch": torch.tensor([0, 0])}, "4 whole numbers"),
+        ({"batch": torch.tensor([0, 0])}, "4 integers"),
         ({"batch": torch.tensor([0, 0, 1, 2]), "batch_size": 2}, "batch_size is 2"),
         ({"x": torch.zeros(2, 2, 2)}, r"shape \(2, 2, 2\)"),
         ({"x": np.zeros((4, 2))}, "ndarray"),

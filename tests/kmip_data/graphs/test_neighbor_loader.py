@@ -65,7 +65,7 @@ def test_a_batch_is_a_sampled_part_of_the_graph(data, kind, replace):
 
 
 def mixed(state: int) -> int:
-    """The finaliser of splitmix64, in whole numbers without a size."""
+    """The finaliser of splitmix64, in integers without a size."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         state = (state ^ (state >> shift)) * factor % 2**64
     return state

@@ -93,8 +93,8 @@ WRONG = [
     ('target="2"', 'target="3"', "x of node 3 is 'missing'"),
     ('id="2"', 'id="n2"', "cannot be read"),
     ('id="2"', f'id="{2**63}"', "cannot be read"),
-    ('"directed"', '"undirected"', "no directed graph"),
-    (r"<edge.*</edge>", "", "no directed graph with streets"),
+    ('"directed"', '"undirected"', "not a directed graph"),
+    (r"<edge.*</edge>", "", "not a directed graph with streets"),
     (r"(?s)<graph .*</graph>", "", "cannot be read"),
     (r"(?s).*", "PK\\\\x03", "cannot be read"),
 ]

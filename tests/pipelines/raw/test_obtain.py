@@ -457,7 +457,7 @@ def test_a_sample_in_another_layout_is_refused(home):
 
 
 def test_a_sample_of_a_million_records_is_refused(home):
-    with pytest.raises(UsageError, match="is no miniature"):
+    with pytest.raises(UsageError, match="A sample has at most"):
         obtain_by(ToySamples(toy()), home, sample=True, limit=1_000_001)
 
 

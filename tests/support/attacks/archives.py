@@ -227,7 +227,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "zip control": (_more("toy/parts/\x1b[2J.bin"), "cannot be printed"),
     "zip right to left": (_more("toy/parts/\u202enib.bin"), "cannot be printed"),
     "zip symlink": (_more(zip_info(_NINE, 0o120777)), "a link or a special file"),
-    "zip duplicate": (_more("toy/index.txt"), "is there twice"),
+    "zip duplicate": (_more("toy/index.txt"), "occurs twice"),
     "zip encrypted": (_patched("<H", 6, 8, 1), "is encrypted"),
     # Python 3.11 reads there and finds no header; 3.13 sees first that two members overlap.
     "zip wrong offset": (_patched("<L", None, 42, 9), "not a whole archive"),

@@ -407,7 +407,7 @@ def test_the_backend_follows_from_the_device(
 def test_a_process_that_is_killed_ends_the_other_with_one_error(stoppable: Path, rank: int) -> None:
     code, errors = _signalled(stoppable, f"killed-{rank}", rank, signal.SIGKILL)
     assert code == (OutOfResources.exit_code if rank else -signal.SIGKILL), errors
-    assert errors.count("Error: Another process of this run no longer answers.") == 1
+    assert errors.count("Error: Another process of this run has stopped responding.") == 1
     assert errors.count("Error") == 1
     assert "Traceback" not in errors
 
