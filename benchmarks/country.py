@@ -90,9 +90,8 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 
 def measured(intersections: int, *, commands: bool = True) -> Country:
     """Generate a country, build it, and run the commands on the build, each in a process of its own."""
-    from support.maps.country import (
-        write_country,
-    )  # slow to import: a build by this module does not wait for it
+    # Slow to import: a build by this module does not wait for it.
+    from support.maps.country import write_country
 
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
         folder = Path(name)

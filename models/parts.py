@@ -46,9 +46,8 @@ class Place:
 class Part(Strict):
     """A kind of attention or message passing: configuration keys and properties."""
 
-    reads: ClassVar[
-        tuple[str, ...]
-    ] = ()  #: batch attributes that it reads from ``GraphBatch.added``
+    #: Batch attributes that it reads from ``GraphBatch.added``.
+    reads: ClassVar[tuple[str, ...]] = ()
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
 
     kind: str

@@ -30,7 +30,7 @@ PANE, HIGH, TOP, LOW, MARGIN = (
     52,
     34,
     14,
-)  #: pixels of a pane, and of its map, titles, legend and rim
+)  #: pixels of a pane, its map, titles, legend, rim
 
 
 def draw_influence(home: Home, path: Path) -> None:
@@ -48,9 +48,8 @@ def picture(panes: Sequence[tuple[str, CityMap, NDArray[np.int64], NDArray[np.ui
     """Return the SVG of names, maps, (S,) nodes and (S, N) levels of influence on them."""
     groups = []
     for number, (name, city, nodes, levels) in enumerate(panes):
-        held = int(
-            np.argmin((city.position[nodes] ** 2).sum(1))
-        )  # nearest to the middle of the map
+        # The node nearest to the middle of the map.
+        held = int(np.argmin((city.position[nodes] ** 2).sum(1)))
         pane = _pane(name, city, levels[held], int(nodes[held]))
         groups.append(f'<g transform="translate({number * PANE * SCALE} 0)">{pane}</g>')
     wide, high = SCALE * PANE * len(panes), SCALE * (TOP + HIGH + LOW)

@@ -215,8 +215,9 @@ class Assembler:
         rows before each graph on the graph, node and edge level.
         """
         # Gather by address. The Python around the kernels takes 21 µs for a batch of 8 graphs;
-        # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010). 1. Look up the
-        # address of each block of rows: one table lookup per field, no slicing in Python.
+        # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
+
+        # 1. Look up the address of each block of rows: one table lookup per field, no slicing in Python.
         address, counts, unmapped = self.store.addresses(self._rows, graphs)
         edges = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)

@@ -109,9 +109,9 @@ def differentiable(
 
 
 def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tensor]]:
-    """Some queries of all heads, and the rows (H, R, k) that they chose of all heads' keys in one row.
+    """Yield slices of queries, and the rows (H, R, k) they chose, numbered over the keys of all heads.
 
-    Missing ones become their head's first row, which their weight of zero silences.
+    A missing key becomes its head's first, whose weight is 0.
     """
     heads, rows, k = indices.shape
     first = keys * torch.arange(heads, device=indices.device)

@@ -25,9 +25,9 @@ from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
-#: Parts of the nodes, for as many threads.
+#: Node ranges, one per thread at most.
 PARTS = 16
-#: Parts of nodes that have sources anywhere: each has a sum for every node.
+#: Node ranges if sources lie anywhere: each range then needs a sum for every node.
 PARTS_OF_ONE_GRAPH = 4
 
 
@@ -78,11 +78,11 @@ class NeighborTable:
 
     @functools.cached_property
     def parts(self) -> list[NodeRange]:
-        """The nodes in a few parts, by the data alone, with the range of each part's sources.
+        """Ranges of nodes with the range of their sources, fixed by the data alone.
 
-        Compiled kernels that sum at the sources have sums for each part's range, added up in this
-        order. In a batch of graphs the ranges are short; where all of them are long there are fewer
-        parts.
+        Kernels that sum at the sources keep one partial sum per range and add them in this order,
+        so results do not depend on threads. In a batch of graphs the ranges of sources are short;
+        where all of them are long there are fewer ranges.
 
         Raises ``UsageError`` where an edge names a missing node.
         """

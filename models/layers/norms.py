@@ -218,8 +218,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """
     if x.numel() < MANY or not 0 < p < 1 or not takes_cpu_kernels(x):
         return nn.functional.dropout(x, p)
-    from kmip_data.models.layers.cpu.dropout import (
-        dropout as hashed,
-    )  # imports numba, which takes a while
+    # Imports numba, which takes a while.
+    from kmip_data.models.layers.cpu.dropout import dropout as hashed
 
     return hashed(x, p)

@@ -76,8 +76,8 @@ class SearchProblem:
     def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
 
-        Where some graph has fewer than k keys all are −inf and −1, else they are not set: then a
-        backend writes every one.
+        If a graph has fewer than k keys, all entries start as −inf and −1; else they are
+        uninitialised, and the backend writes every one.
         """
         shape = (*self.queries.shape[:2], self.k)
         whole = torch.int32 if narrow else torch.int64

@@ -69,8 +69,8 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     if index is None:
         index = torch.arange(scores.shape[-1], device=scores.device)
         index = index.expand(scores.shape)
-    # torch.topk breaks ties arbitrarily, so rank distinct int64 numbers, one per pair. 1. Bits of a
-    # float32 as an integer of the same order: negative ones have their magnitude inverted.
+    # torch.topk breaks ties arbitrarily, so rank distinct int64 numbers, one per pair.
+    # 1. Bits of a float32 as an integer of the same order: negative ones have their magnitude inverted.
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes −0 equal to +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     # 2. The score in the high half; below it the index, inverted so that the lower one is larger.
@@ -184,10 +184,10 @@ def search_by_graph(
     ranked: int | None = None,
     pairs: int = PAIRS,
 ) -> None:
-    """Search graphs one after another behind a filter; float64 problems without it.
+    """Search one graph at a time, behind a filter unless the problem is float64.
 
-    Rows of which it proves nothing go through the filter ``fallback``, if there is one. ``ranked``
-    pairs are ranked at a time (None: all of a graph), ``pairs`` are scored whole. Fills in the
+    Rows that the filter cannot prove go through ``fallback``, if given. At most ``ranked`` pairs are
+    filtered at a time (None: all of a graph), and ``pairs`` scored completely. Fills in the
     ``result``, scores (H, N, k) and indices (H, N, k).
     """
     scores, indices = result

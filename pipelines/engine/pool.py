@@ -395,7 +395,7 @@ def run_all(
     done: Callable[[T, R], None],
     message: Callable[[str], None],
 ) -> None:
-    """Run ``function`` on every task; ``done`` is called with it and its result, as they come.
+    """Run ``function`` on every task; ``done(task, result)`` is called as each finishes.
 
     The first exception of a task is raised. The tasks of a worker that died run once more, each
     alone; one that takes its worker down again is an error, too.

@@ -143,7 +143,7 @@ class _Run:
             remove_half_done(folder)
 
     def prepare(self) -> Prepared:
-        """Run the pipeline's ``prepare`` and further passes, each once over all runs, in a worker."""
+        """Run ``prepare`` and further passes in a worker, each once, even if the build is interrupted."""
         raw = self.plan.raw
         work = self.steps.work
         prepared = Prepared(raw.path)

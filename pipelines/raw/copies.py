@@ -126,7 +126,7 @@ def staging(folder: Path) -> Iterator[Path]:
 
 
 def store(folder: Path, staged: RawFolder) -> RawFolder:
-    """Rename ``staged``, inside a :func:`staging` folder, in as a copy; its receipt is written last.
+    """Write the receipt of ``staged``, made in a :func:`staging` folder, and rename it into place as a copy.
 
     A sound copy with the same content stays as it is and is returned; a damaged one is replaced.
     """

@@ -178,7 +178,10 @@ def _sample(
 
 
 class _Import:
-    """Import of a dataset's raw data for ``command``: ``build``, or ``fetch``, which takes no part of them."""
+    """Import of a dataset's raw data for ``build`` or ``fetch``.
+
+    ``fetch`` accepts only complete or downloaded copies.
+    """
 
     def __init__(
         self,

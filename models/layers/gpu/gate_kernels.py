@@ -168,7 +168,7 @@ def through_norm(
     channel,
     D: tl.constexpr,
 ):
-    """Z − mean of the elements ``at``, and the gradient of the norm's output, from g behind it."""
+    """Return z − mean at ``at``, and the gradient at the norm's output, from g after ReLU and dropout."""
     exists = channel < D
     factor = constant(norm, channel, exists, 0, D)
     shift = constant(norm, channel, exists, 1, D)

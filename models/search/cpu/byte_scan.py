@@ -253,6 +253,7 @@ def _add(coded: _Coded, query: int, key: int) -> None:
     block = coded.block
     filled = block.filled[query]
     block.position[query * block.space + filled] = key
+    # Padding lanes (row −1) are not counted, so the next key overwrites them.
     filled += coded.number[key] >= 0
     block.filled[query] = filled
     if filled >= block.due[query]:

@@ -63,9 +63,9 @@ def kth_largest(
 ) -> tuple[np.float32, np.float32, int, int]:
     """Bracket the k-th largest of more than k float32 numbers without NaN, from ``start`` to ``stop``.
 
-    16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Return ``low``, which
-    at least k numbers reach; ``high``, which fewer do; how many reach each. With ``spare = 0``
-    either exactly k reach ``low`` or nothing lies between the two.
+    The 16 entries from ``stop`` on may be overwritten; up to k + ``spare`` numbers may reach
+    ``low``. Return ``low``, which at least k numbers reach; ``high``, which fewer do; how many
+    reach each. With ``spare = 0`` either exactly k reach ``low`` or nothing lies between the two.
     """
     # 1. Minimum and maximum bracket it; NaN after the last number reaches nothing.
     store(values, stop, splat(np.float32(np.nan)))
@@ -228,8 +228,8 @@ def begin(
 def prune(block: Block, i: int, spare: int) -> None:
     """Raise a query's floor to below its k-th best product, and drop the candidates under it.
 
-    With ``spare`` the k-th best may be one of as many that follow it. Where too many candidates are
-    left, such as equal ones, the query is given up.
+    The floor may lie up to ``spare`` ranks lower, which saves bisections. If too many candidates
+    remain, such as equal ones, the query is abandoned.
     """
     k = block.k
     base = i * block.space

@@ -114,9 +114,8 @@ class Device:
                 kernels[name] = self._load(program, name)
             given = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
             (error,) = driver.cuLaunchKernel(kernels[name], *given)
-            if (
-                error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
-            ):  # of a thread that never used the device
+            # A thread that never used the device has no context.
+            if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
                 kernels[name] = self._load(program, name)
                 (error,) = driver.cuLaunchKernel(kernels[name], *given)
             if error != driver.CUresult.CUDA_SUCCESS:
@@ -183,9 +182,8 @@ def nvrtc_version() -> str:
         from cuda.bindings import nvrtc
 
         return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
-    except (
-        Exception
-    ) as error:  # ImportError, or what cuda.bindings raises where the library is missing
+    except Exception as error:
+        # ImportError, or what cuda.bindings raises without the library.
         raise UsageError(f"NVRTC cannot be loaded: {error}", next=_INSTEAD) from error
 
 

@@ -232,9 +232,8 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
             if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
                 limit = limit or fault["msg"].replace("Input should be", ",")
             elif fault["type"] == "value_error":
-                if isinstance(
-                    fault["ctx"]["error"], UsageError
-                ):  # more specific than the names of a table
+                # More specific than the names of a table.
+                if isinstance(fault["ctx"]["error"], UsageError):
                     raise fault["ctx"]["error"] from None
                 limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
         else:

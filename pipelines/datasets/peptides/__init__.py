@@ -159,9 +159,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         The complete file must be the standardised one.
         """
         if params.target_scaling == "none":
-            if (
-                len(targets) == self.manifest.expected.graphs
-            ):  # other targets would pass as the published ones
+            # Other targets would pass as the published ones.
+            if len(targets) == self.manifest.expected.graphs:
                 mean = targets.mean(axis=0)
                 deviation = targets.std(axis=0, ddof=1)
                 if np.abs([mean, deviation - 1]).max() > 1e-6:
