@@ -245,7 +245,7 @@ class ShardStore:
         return rows
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
-        """Return the address of the rows of every graph, int64 (F, G), 0 if unmapped, and True if all are mapped."""
+        """Return the address of the rows of every graph, int64 (F, G), 0 if unmapped, and if all are mapped."""
         cached = self._tables.get(wanted)
         if cached is not None:
             return cached

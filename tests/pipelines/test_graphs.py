@@ -762,7 +762,7 @@ BAD = [
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "not 0 and 1 of 2"),
     ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx does not hold positions"),
     ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train is given twice"),
-    ({"a_bin": b"\0\1\2"}, {}, "no graphs of a format that is known"),
+    ({"a_bin": b"\0\1\2"}, {}, "The files are not graphs in a known format"),
     ({"edges_csv": EDGES}, {"smiles": "y"}, "no column 'y'"),
     ({"a_pt": PICKLE}, {}, "cannot be read as tensors"),
     ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a whole archive"),

@@ -202,7 +202,7 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     with pytest.raises(DamagedInput, match="row 1, column 0 is 20, which is not a class"):
         ours.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
-    with pytest.raises(DamagedInput, match=r"\(7, 7, 7\), which is none"):
+    with pytest.raises(DamagedInput, match=r"\(7, 7, 7\), which is not one of"):
         ours.read_mask(tmp_path / "other.png", "m", classes=21, void=255)
 
 
