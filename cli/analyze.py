@@ -266,7 +266,7 @@ def influence_of_k(
 
 def _mean(row: Facts, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
-    from kmip_data.models.training.run.folder import value_text
+    from kmip_data.models.training.run.result import value_text
 
     mean = row[name]
     if mean is None:

@@ -68,7 +68,8 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
     from kmip_data.models.profiling.methods import Shape, get_method
-    from kmip_data.models.training.run.folder import find_run, read_result
+    from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.result import read_result
     from kmip_data.pipelines.find import find
 
     click.echo(
@@ -157,7 +158,8 @@ def _run(home: shared.Home, line: str, title: str = "") -> None:
 
 def _city(home: shared.Home, name: str) -> tuple[Facts, str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
-    from kmip_data.models.training.run.folder import find_run, read_result
+    from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.result import read_result
 
     click.echo(
         "Real data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."

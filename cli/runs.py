@@ -47,7 +47,7 @@ def command(
 def runs_table(runs: Sequence[Facts]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.folder import with_unit
+    from kmip_data.models.training.run.result import with_unit
 
     rows = []
     notes = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.reports.ours import Ours
     from kmip_data.models.training.config.keys import RunConfig
-    from kmip_data.models.training.run.folder import Summary
+    from kmip_data.models.training.run.result import Summary
 
 
 #: Section of the help -> its options.

@@ -6,16 +6,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.runtime.extras import require_extra
-
-if TYPE_CHECKING:
-    pass
-
 
 EngineName = Literal["processes", "dask"]
 

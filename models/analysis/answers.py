@@ -28,9 +28,9 @@ from kmip_data.models.analysis.study import Recorder, recording
 from kmip_data.models.attention.kmip import attend_to_best
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
-from kmip_data.models.training.run.folder import with_unit
 from kmip_data.models.training.run.module import measure_parts
 from kmip_data.models.training.run.predictions import predict
+from kmip_data.models.training.run.result import with_unit
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 

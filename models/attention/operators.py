@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
-from kmip_data.models.context import kernels_run
+from kmip_data.models.kernels import kernels_run
 from kmip_data.models.search.problem import check_best
 from kmip_data.models.search.topk import search
 from kmip_data.reading.batching import pointers_from_numbers

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import takes_cpu_kernels
+from kmip_data.models.kernels import takes_cpu_kernels
 
 #: Fewest multiplications for oneDNN: 0.1 milliseconds of MKL.
 LARGE = 2**22

@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import takes_cpu_kernels
+from kmip_data.models.kernels import takes_cpu_kernels
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import GraphBatch
 

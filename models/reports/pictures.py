@@ -31,7 +31,8 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.reports.tables import MAX_METRIC, Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import PaperResult, presets_of, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
-from kmip_data.models.training.run.folder import metrics_columns, title_of
+from kmip_data.models.training.run.folder import metrics_columns
+from kmip_data.models.training.run.result import title_of
 from kmip_data.shipped import read_shipped
 
 MAX_CHANGES = 2  #: of a row that its name in a legend has

@@ -14,7 +14,7 @@ from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, short_name
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics, is_share
-from kmip_data.models.training.run.folder import title_of, value_text
+from kmip_data.models.training.run.result import title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's

@@ -26,7 +26,8 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
-from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_edited, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME
+from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.pipelines.find import record_parameters
 from kmip_data.shipped import read_shipped
 from kmip_data.wording import natural

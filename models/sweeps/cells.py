@@ -23,7 +23,8 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
 from kmip_data.models.training.config.presets import config_for, folder_of
 from kmip_data.models.training.metrics import is_better
-from kmip_data.models.training.run.folder import RESULT_NAME, read_result, refuse_edited
+from kmip_data.models.training.run.folder import RESULT_NAME
+from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.pipelines.find import find, record_parameters
 from kmip_data.shipped import Strict, read_shipped, shipped_names
 

@@ -36,9 +36,9 @@ from kmip_data.models.training.run.folder import (
     RESULT_NAME,
     find_run,
     home_option,
-    is_edited,
     metrics_columns,
 )
+from kmip_data.models.training.run.result import is_edited
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process

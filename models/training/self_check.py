@@ -2,7 +2,7 @@
 
 A child process is ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``; all begin
 at once, which compiles in parallel. A run avoids failed parts (``DISABLED`` of
-``models/context.py``, which loads PyTorch's compiler: a trial of a backend does without).
+``models/kernels.py``, which loads PyTorch's compiler: a trial of a backend does without).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def before_run(model: ModelConfig, device_name: str) -> None:
     """
     if os.environ.get("KMIP_DATA_SELF_CHECK") == "off":
         return
-    from kmip_data.models.context import DISABLED
+    from kmip_data.models.kernels import DISABLED
 
     results = found_on(sizes_of(model))
     failed = {part: reason for part, reason in results.items() if not re.search(EXCUSED, reason)}
@@ -174,7 +174,7 @@ def search(
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:
     """Check gradients of attention or edges: close to float64, and reproducible."""
-    from kmip_data.models.context import DISABLED
+    from kmip_data.models.kernels import DISABLED
 
     if part == "capture":
         capture(device, sizes)

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.cli import done, refused
 
 from kmip_data.files.changes import MARKER
-from kmip_data.models.training.run.folder import read_result
+from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.sharing import run_page
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--name", "mine"]

@@ -16,7 +16,7 @@ from support.runs.sweeps import SMALL, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import cells_of, read_plan
-from kmip_data.models.training.run.folder import read_result
+from kmip_data.models.training.run.result import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.config.overrides import read_config, to_toml
-from kmip_data.models.training.run.folder import read_result
+from kmip_data.models.training.run.result import read_result
 
 PARTS = {"train": [0], "val": [1], "test": [2]}
 

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.models.context import float32_products
+from kmip_data.models.precision import float32_products
 from kmip_data.models.profiling.training import timed_epoch
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain

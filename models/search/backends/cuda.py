@@ -26,7 +26,7 @@ def unusable(device_type: str) -> str | None:
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
 
-    from kmip_data.models.context import DISABLED  # loads torch.compile, 1.3 s of ``doctor``
+    from kmip_data.models.kernels import DISABLED  # loads torch.compile, 1.3 s of ``doctor``
 
     if "search" in DISABLED:
         return f"the self-check of this GPU failed: {DISABLED['search']}"

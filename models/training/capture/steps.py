@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch_geometric.data import Data
 
 from kmip_data.files.reading import first_fault
-from kmip_data.models.context import DISABLED
+from kmip_data.models.kernels import DISABLED
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
 from kmip_data.models.training.config.keys import RunConfig

@@ -15,7 +15,7 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import is_share
-from kmip_data.models.training.run.folder import with_unit
+from kmip_data.models.training.run.result import with_unit
 from kmip_data.wording import counted
 
 _K = "model.attention.k"

@@ -15,7 +15,7 @@ import torch
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.models.context import autocast
+from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
@@ -25,15 +25,15 @@ from kmip_data.models.training.machine import Device, check_precision, choose_de
 from kmip_data.models.training.memory import out_of_memory
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
-from kmip_data.models.training.run.folder import (
-    CONFIG_NAME,
-    RESULT_NAME,
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.result import (
     RunResult,
     SplitUsed,
     is_edited,
     metrics_table,
+    read_result,
 )
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.memory import is_out_of_memory
 
 #: Tolerance between machines, absolute and relative.
@@ -204,7 +204,7 @@ def open_run(
     home = Home.locate(home)
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
-    result = run_folder.read_result(folder)
+    result = read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
     if chosen.kind == "cuda":

@@ -38,8 +38,9 @@ from kmip_data.models.training.run.checkpoint import (
     build_schedule,
     step_schedule,
 )
-from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
+from kmip_data.models.training.run.folder import METRICS_NAME
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.result import with_unit
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time

@@ -12,10 +12,10 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
-from kmip_data.models.context import autocast
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
+from kmip_data.models.precision import autocast
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig

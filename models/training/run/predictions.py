@@ -28,8 +28,8 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import USUAL_LOSSES, RunData, sent_ahead
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
-from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part
+from kmip_data.models.training.run.result import metrics_table
 from kmip_data.models.training.tasks import KIND_OF_TASK, NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory

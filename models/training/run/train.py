@@ -23,10 +23,10 @@ from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfReso
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
-from kmip_data.models.context import float32_products
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model, count_parameters
+from kmip_data.models.precision import float32_products
 from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.tables import edge_encoders, node_encoders
 from kmip_data.models.training import machine, self_check
@@ -48,9 +48,20 @@ from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.result import (
+    Memory,
+    RunResult,
+    Seconds,
+    SplitUsed,
+    Summary,
+    is_edited,
+    package_versions,
+    read_result,
+    refuse_edited,
+)
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime import memory
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
@@ -203,8 +214,8 @@ def _train_one(
         with torch.random.fork_rng(devices=[]):
             model = build_model(config.model, **data.channels)
         source = Path(config.training.init_from)
-        run_folder.refuse_edited(source)
-        expected = run_folder.read_result(source).files.get(WEIGHTS)
+        refuse_edited(source)
+        expected = read_result(source).files.get(WEIGHTS)
         weights = checkpoint.fitting_weights(model, source, expected, log)
         first = checkpoint.initial_files(weights)
     needed = _try_out(config, data, device)
@@ -330,15 +341,15 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
     if not (run / RESULT_NAME).is_file():
         return None
     try:
-        result = run_folder.read_result(run)
-        if not run_folder.is_edited(run):
+        result = read_result(run)
+        if not is_edited(run):
             checkpoint.read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
     except DamagedInput as error:
         if checkpoint.latest(run) is None:
             raise
         log(f"{error.what} It is written again.")
         return None
-    run_folder.refuse_edited(run)
+    refuse_edited(run)
     return result
 
 
@@ -440,7 +451,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         **card.identity,
         name=folder.name if folder is not None else "",
         build_parameters=card.parameters,
-        split=run_folder.SplitUsed.of(data),
+        split=SplitUsed.of(data),
         model=config.model.name,
         preset=config.preset,
         variant=config.variant,
@@ -453,16 +464,16 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         seed=config.training.seed,
         device=run.device.name,
         hardware=run.device.hardware,
-        versions=run_folder.package_versions(),
+        versions=package_versions(),
         epochs=len(rows),
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=evaluate_parts(loop.module, data, data.parts, loop.device),
-        seconds=run_folder.Seconds(
+        seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),
         ),
-        memory=run_folder.Memory(
+        memory=Memory(
             device=device_memory,
             host=peak_host_memory(),
         ),

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.folder import RESULT_NAME, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME
+from kmip_data.models.training.run.result import read_result
 
 
 def test_what_is_read(tmp_path):

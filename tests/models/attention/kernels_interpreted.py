@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import UsageError
-from kmip_data.models import context
+from kmip_data.models import kernels
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.attention.gpu import launch
 from kmip_data.models.attention.kmip import kmip_attention
@@ -30,7 +30,7 @@ def _seed() -> None:
 def _on_kernels(monkeypatch) -> None:
     """Attention goes to the kernels, although its tensors are on the CPU."""
     monkeypatch.setattr(operators, "_compiled", lambda rows: False)
-    monkeypatch.setattr(context, "triton_runs", lambda device: True)
+    monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
 
 
 def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> tuple[Tensor, ...]:
@@ -108,7 +108,7 @@ def test_nothing() -> None:
 @pytest.mark.torture
 def test_many_keys_of_a_query(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
-    monkeypatch.setattr(context, "triton_runs", lambda device: True)
+    monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
     values = torch.ones(1, 1, 1)
     assert operators.kernels_for(values, operators.MAX_K) is launch
     assert operators.kernels_for(values, operators.MAX_K + 1) is gathered

@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmip_data.models import context
+from kmip_data.models import kernels
 from kmip_data.models.attention import operators
 from kmip_data.models.attention.kmip import attend_to_best
 
 needs_gpu = pytest.mark.skipif(
-    not (torch.cuda.is_available() and context.triton_runs(torch.device("cuda"))),
+    not (torch.cuda.is_available() and kernels.triton_runs(torch.device("cuda"))),
     reason="no CUDA device that Triton compiles for: kernels were only interpreted and compiled",
 )
 

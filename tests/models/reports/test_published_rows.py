@@ -27,7 +27,7 @@ from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_r
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.config.presets import family_of, load_preset
-from kmip_data.models.training.run.folder import Summary, read_result
+from kmip_data.models.training.run.result import Summary, read_result
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = [DOCS / "results.md", DOCS / "datasets/long-range.md"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.cases import check_each
 from support.oracles.slow_models import slow_search
 
-from kmip_data.models.context import autocast
+from kmip_data.models.precision import autocast
 from kmip_data.models.search import rule, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
 from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, sorted_keys

@@ -12,10 +12,10 @@ from support.kernels import emulated_gpu
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
 
-from kmip_data.models import context
+from kmip_data.models import kernels
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.context import DISABLED
+from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
@@ -135,7 +135,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     monkeypatch.setattr(topk.all_backends()["keops"], "unusable", lambda _: "not here")
     assert topk.choose(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
-    monkeypatch.setattr(context, "triton_runs", lambda _: True)
+    monkeypatch.setattr(kernels, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered
     batch = read_batch(
         SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))

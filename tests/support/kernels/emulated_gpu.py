@@ -16,9 +16,9 @@ import torch
 from support.kernels.cuda_emulator import EmulatedDevice
 from support.kernels.emulated_graph import EmulatedGraphs
 
-from kmip_data.models import context
+from kmip_data.models import kernels
 from kmip_data.models.attention import operators
-from kmip_data.models.context import DISABLED
+from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import plan
@@ -60,7 +60,7 @@ def on_the_cpu(part: str) -> None:
         gated_gcn._kernel = lambda *_: None
         return
     operators._compiled = lambda _: False
-    context.triton_runs = lambda _: True
+    kernels.triton_runs = lambda _: True
     gated_gcn._kernel = lambda *given: (
         gated_edges.gated_edges
         if given[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED

@@ -15,7 +15,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, WEIGHTS, Average
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import read_result
+from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import train
 
 

@@ -36,8 +36,8 @@ from kmip_data.models.training.memory import StepMemory
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import read_result
 from kmip_data.models.training.run.loop import Loop
+from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
 
 ORDER = list(range(16))

@@ -1,0 +1,283 @@
+"""Result of a run: ``result.json``, means over runs, and its tables."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import shlex
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+import kmip_data
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
+from kmip_data.format.card import OF_SAMPLE, remark
+from kmip_data.format.splits import PARTS
+from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.registry import Plugin
+from kmip_data.shipped import Strict
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.run.folder import RESULT_NAME
+
+#: Part -> name -> value.
+Metrics = dict[str, dict[str, float]]
+
+
+class SplitUsed(Strict):
+    """Split that the run was trained on."""
+
+    name: str
+    rule: str
+    parameters: dict[str, Any]
+    digests: dict[str, str] = Field(description="part -> digest of its keys in order")
+
+    @classmethod
+    def of(cls, data: RunData) -> SplitUsed:
+        """Describe the split of ``data``."""
+        return cls(
+            name=data.split_name,
+            rule=data.split.rule,
+            parameters=data.split.parameters,
+            digests=data.identity["split"],
+        )
+
+
+class Seconds(Strict):
+    """Wall-clock times."""
+
+    train_epoch: float = Field(description="mean over epochs, evaluation not counted")
+    total: float = Field(description="all epochs with their evaluations, over every resumption")
+
+
+class Memory(Strict):
+    """Peak memory of the (first) process in bytes."""
+
+    device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
+    host: int = Field(description="resident set of the whole process")
+
+
+class RunResult(Strict):
+    """Result of a run. Metrics belong to the best epoch's weights, from one pass in eval mode over each part."""
+
+    version: Literal[1] = 1
+    name: str
+    dataset: str
+    sample: bool = Field(
+        description="trained on generated data: the results say nothing about the dataset"
+    )
+    complete: bool | None = Field(
+        default=None,
+        description="false: trained on part of the published set; none: none was published",
+    )
+    build_key: str
+    build_parameters: dict[str, Any]
+    split: SplitUsed
+    model: str
+    preset: str
+    variant: str
+    config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
+    num_features: int = Field(description="columns of x")
+    columns: tuple[str, ...] = Field(
+        default=(), description="names of the columns of x, where they have any"
+    )
+    vocabulary: str = Field(
+        default="", description="digest of the categories of one-hot columns, where there are any"
+    )
+    num_classes: int = Field(description="outputs of the network: classes, labels or targets")
+    num_parameters: int
+    seed: int
+    device: str
+    hardware: str = Field(default="", description="processor and PyTorch's threads, or the GPU")
+    versions: dict[str, str]
+    epochs: int
+    best_epoch: int = Field(
+        description="counted from 0; first epoch with the best validation metric"
+    )
+    metric: str = Field(description="the metric that chose the epoch")
+    metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
+    seconds: Seconds
+    memory: Memory
+    files: dict[str, str] = Field(default={}, description="SHA-256 of the files of the run")
+    digest: str = Field(default="", description="SHA-256 of all other fields, as on a card")
+
+    def to_json(self) -> str:
+        """Return stable, readable JSON with a new ``digest``."""
+        return sealed_json(self.model_dump(mode="json"))
+
+    @model_validator(mode="after")
+    def _makes_a_table(self) -> Self:
+        names = {frozenset(values) for values in self.metrics.values()}
+        # A plugin's metric is unknown here, but the configuration names it.
+        known: set[str | None] = set(all_metrics())
+        training = self.config.get("training")
+        plugins = self.config.get("plugins") or ()
+        for plugin in plugins:
+            Plugin.model_validate(plugin)
+        if plugins and isinstance(training, dict):
+            known.add(training.get("metric"))
+        if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
+            raise ValueError("its metrics are not those of a run")
+        return self
+
+
+def read_result(run: Path) -> RunResult:
+    """Read the result of a run folder.
+
+    Raises ``UsageError`` if none exists (unfinished run); ``DamagedInput`` if it is not a result of
+    version 1.
+    """
+    resume = f"kmip-data train --resume {shlex.quote(str(run))}"
+    try:
+        return read_model(
+            run / RESULT_NAME,
+            RunResult,
+            "cannot be read as a result",
+            next=f"{resume} writes it anew from the run's last checkpoint",
+        )
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{run} is not a finished run: it has no {RESULT_NAME}.",
+            next=resume,
+        ) from error
+
+
+def is_edited(run: Path) -> bool:
+    """True if the file differs from the serialisation of its content and digest."""
+    path = run / RESULT_NAME
+    return sealed_json(read_json(path)).encode() != read_small(path)
+
+
+def refuse_edited(run: Path) -> None:
+    """Raise ``DamagedInput`` if the result was edited."""
+    if is_edited(run):
+        raise DamagedInput(
+            f"{run / RESULT_NAME} was edited: its digest is not that of its content.",
+            next=f"restore it; or remove it, and kmip-data train --resume {shlex.quote(str(run))} "
+            "measures the last checkpoint again",
+        )
+
+
+def package_versions() -> dict[str, str]:
+    """Return versions of Python, this package and the packages that affect results."""
+    versions = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
+    for package in ("torch", "torch-geometric", "numpy", "numba", "pykeops"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def mean_std(runs: Sequence[Metrics], ddof: int = 0) -> tuple[Metrics, Metrics]:
+    """Mean and standard deviation of every metric over runs.
+
+    ``ddof`` is 0 over seeds, as upstream, and 1 over splits, as in papers.
+    """
+    deviation = statistics.stdev if ddof else statistics.pstdev
+    mean: Metrics = {}
+    std: Metrics = {}
+    for part, names in runs[0].items():
+        mean[part] = {}
+        std[part] = {}
+        for name in names:
+            values = [run[part][name] for run in runs]
+            mean[part][name] = statistics.fmean(values)
+            std[part][name] = deviation(values)
+    return mean, std
+
+
+def title_of(name: str) -> str:
+    """Return the title of a metric, or of the loss, with its unit."""
+    metric = all_metrics().get(name)
+    if metric is None:
+        return name
+    return f"{metric.title} [%]" if metric.unit == "share" else metric.title
+
+
+def value_text(name: str, mean: float, std: float | None) -> str:
+    """Format a metric, or the loss, with its deviation if any; fractions in percent."""
+    scale, digits = (100, 2) if is_share(name) else (1, 4)
+    text = f"{scale * mean:.{digits}f}"
+    if std is None:
+        return text
+    return f"{text} ± {scale * std:.{digits}f}"
+
+
+def with_unit(name: str, mean: float, std: float | None = None) -> str:
+    """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
+    text = value_text(name, mean, std)
+    return f"{text} %" if is_share(name) else text
+
+
+def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:
+    """Format parts against metrics, fractions in percent; mean ± std over several runs."""
+    mean, std = mean_std(runs, ddof)
+    names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
+    rows = [["", *map(title_of, names)]]
+    for part in PARTS:
+        if part not in mean:
+            continue
+        row = [part]
+        for name in names:
+            deviation = std[part][name] if len(runs) > 1 else None
+            row.append(value_text(name, mean[part][name], deviation))
+        rows.append(row)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Results of one configuration with different seeds or folds, and their folders."""
+
+    runs: list[Path]
+    results: list[RunResult]
+
+    @property
+    def folds(self) -> list[int]:
+        """Fold of each run; empty if all are equal."""
+        folds = [result.split.parameters.get("fold", 0) for result in self.results]
+        return folds if len({*folds}) > 1 else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that ``train --json`` prints.
+
+        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several
+        runs the mean ``metrics``, their deviation ``std``, and ``runs``, one object each, with its
+        ``fold`` where there are several.
+        """
+        shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
+        runs = []
+        for folder, result in zip(self.runs, self.results, strict=True):
+            runs.append({"run": str(folder)} | result.model_dump(include=shown))
+        if len(runs) == 1:
+            return runs[0]
+        for run, fold in zip(runs, self.folds, strict=False):
+            run["fold"] = fold
+        mean, std = mean_std([result.metrics for result in self.results], ddof=bool(self.folds))
+        return {"metrics": mean, "std": std, "runs": runs}
+
+    def table(self) -> str:
+        """Format a table of parts and metrics (mean ± std over runs), with the data and the model."""
+        first = self.results[0]
+        seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
+        best = ", ".join(str(result.best_epoch + 1) for result in self.results)
+        dataset = f"{first.dataset}{remark(first.sample, first.complete)}"
+        table = metrics_table([result.metrics for result in self.results], ddof=bool(self.folds))
+        folds = ""
+        if self.folds:
+            numbers = ", ".join(map(str, dict.fromkeys(self.folds)))
+            folds = (
+                f" fold {numbers}: mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
+            )
+        text = (
+            f"{table}\n{dataset}, {first.model},{folds} seed {seeds}; weights of epoch {best} "
+            f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
+        )
+        return f"{text}\n{OF_SAMPLE}" if first.sample else text
