@@ -78,11 +78,13 @@ def command(
     where = part or "test"  # of a run
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
-        from kmip_data.models.analysis.answers import ask
+        from kmip_data.models.analysis.answers import predict_record
         from kmip_data.models.training.run.evaluate import open_run
 
         part = where
-        opened, answer = ask(first, split=where, position=start, home=home, device=device)
+        opened, answer = predict_record(
+            first, split=where, position=start, home=home, device=device
+        )
         build = opened.data.build
         folder = opened.folder
         runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]
@@ -124,7 +126,7 @@ def command(
         for position in range(start + 1, min(start + RECORDS, len(dataset))):
             other_answer = None
             if answer is not None:
-                _, other_answer = ask(opened, split=where, position=position)
+                _, other_answer = predict_record(opened, split=where, position=position)
             other = _record(build, dataset, position, other_answer, home)
             edges += other.header["streets"]["count"]
             if edges > MAX_EDGES:

@@ -50,10 +50,10 @@ def command(
         for entry in share.files
         if entry.file in pulled.files or not entry.file.startswith(optional)
     ]
-    result = {"path": pulled.path, **share_facts(share, files), "there": pulled.there}
+    result = {"path": pulled.path, **share_facts(share, files), "was_complete": pulled.was_complete}
 
     size = human_bytes(result["bytes"])
-    state = "already complete" if pulled.there else "verified"
+    state = "already complete" if pulled.was_complete else "verified"
     content = f"{share.kind}: {counted(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
     folder = shlex.quote(str(pulled.path))

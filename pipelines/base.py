@@ -74,7 +74,7 @@ class SplitParams(Strict):
             raise ValueError(f"the rule {self.split!r} draws nothing: a seed changes nothing")
         return self
 
-    def asked(self) -> dict[str, object]:
+    def identity(self) -> dict[str, object]:
         """Return the parameters that identify a split: those its rule reads."""
         unread = {name for name, rule in self.only.items() if rule != self.split}
         if self.split not in self.seeded:

@@ -90,14 +90,14 @@ def add_split(
     quiet: bool,
 ) -> str:
     """Return the name of the split with these parameters, drawing and writing it if it is missing."""
-    asked = params.asked()
-    name = _find_split(build.card, asked)
+    wanted = params.identity()
+    name = _find_split(build.card, wanted)
     if name is not None:
         return name
     with build_lock(build.path, quiet=quiet):
         refuse_links(build.path)
         card = build.read_again()
-        name = _find_split(card, asked)
+        name = _find_split(card, wanted)
         if name is None:
             refuse_taken(build.path, build_content(card.key))
             records = read_records(
@@ -108,7 +108,7 @@ def add_split(
             split = apply_split(pipeline, records, params, raw)
             name = split.name
             if name not in card.splits:
-                entry, classes = write_split(build.path, split, records, asked)
+                entry, classes = write_split(build.path, split, records, wanted)
                 card.splits[name] = entry
                 card.statistics.setdefault("classes", {}).setdefault("splits", {})[name] = classes
                 write_card(build.path, card)
@@ -118,9 +118,9 @@ def add_split(
     return name
 
 
-def _find_split(card: Card, asked: Mapping[str, object]) -> str | None:
+def _find_split(card: Card, wanted: Mapping[str, object]) -> str | None:
     """Return the split with the given parameters."""
     for name, entry in card.splits.items():
-        if asked.items() <= entry.parameters.items():
+        if wanted.items() <= entry.parameters.items():
             return name
     return None

@@ -28,7 +28,7 @@ WIDE = 16  #: most columns in which a tree leaves anything out
 SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below what costs a second query
 
 
-class Near(NamedTuple):
+class Neighbors(NamedTuple):
     """The k nearest other points of each point, by (squared distance, index)."""
 
     table: Array  #: (n, k)
@@ -160,15 +160,15 @@ def radius_graph(
 
         # Search 32 neighbours, then twice as many while a row may go on past its last neighbour.
         k = min(32, most)
-        near = _nearest(points[start:stop], k)
-        largest = float(np.finfo(near.square.dtype).max)
-        limit = near.square.dtype.type(min(r * r, largest))
-        while k < most and bool((near.square[:, -1] < limit).any()):
+        neighbors = _nearest(points[start:stop], k)
+        largest = float(np.finfo(neighbors.square.dtype).max)
+        limit = neighbors.square.dtype.type(min(r * r, largest))
+        while k < most and bool((neighbors.square[:, -1] < limit).any()):
             k = min(2 * k, most)
-            near = _nearest(points[start:stop], k)
+            neighbors = _nearest(points[start:stop], k)
 
-        inside = near.square < limit
-        table = near.table + start
+        inside = neighbors.square < limit
+        table = neighbors.table + start
         nodes = np.arange(start, stop)
         if loop and r > 0:
             table = np.concatenate([nodes[:, None], table], 1)
@@ -222,11 +222,11 @@ def _checked(
     return points, [0, *starts.tolist(), len(points)]
 
 
-def _nearest(points: Array, k: int, *, squares: bool = True) -> Near:
+def _nearest(points: Array, k: int, *, squares: bool = True) -> Neighbors:
     """Return the k nearest others of each point, for k < n, with their squares or without."""
     n, width = points.shape
     if k < 1:
-        return Near(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
+        return Neighbors(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
     if width and (points.dtype != np.float32 or width > 3):
         return _in_order(points.astype(np.float64), k)
 
@@ -234,23 +234,23 @@ def _nearest(points: Array, k: int, *, squares: bool = True) -> Near:
     points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
     table = knn_table(points, k).astype(np.int64)
     if not squares:
-        return Near(table, points[:0])
+        return Neighbors(table, points[:0])
     # Added in the order of the tree, (x + y) + z: another order rounds differently and breaks ties.
     with np.errstate(over="ignore", under="ignore"):
         x, y, z = (np.square(points[table, axis] - points[:, None, axis]) for axis in range(3))
-        return Near(table, (x + y) + z)
+        return Neighbors(table, (x + y) + z)
 
 
-def _in_order(points: F64, k: int) -> Near:
+def _in_order(points: F64, k: int) -> Neighbors:
     """Return the k nearest others by a search whose ties come in any order, put into ours.
 
     The search is asked for a few more than k. A row is done when its k-th surely lies nearer than
     all points that were not given; for the others the search is asked for twice as many.
     """
     n, width = points.shape
-    asked = k + 9
+    count = k + 9
     todo = np.arange(n)
-    near = Near(np.empty((n, k), np.int64), np.empty((n, k)))
+    neighbors = Neighbors(np.empty((n, k), np.int64), np.empty((n, k)))
     # Of points that coincide, only the first k + 1 can be anyone's neighbours; a search among all
     # of them would be asked for all of them (100,000 points, half of them in one place: hours).
     order = np.lexsort(points.T)
@@ -262,12 +262,12 @@ def _in_order(points: F64, k: int) -> Near:
     query = prepare(points[candidates])
 
     while len(todo):
-        asked = min(asked, len(candidates))
+        count = min(count, len(candidates))
         undecided = []
-        rows = max(1, ROOM // max(asked * width, len(candidates)))
+        rows = max(1, ROOM // max(count * width, len(candidates)))
         for first in range(0, len(todo), rows):
             part = todo[first : first + rows]
-            index, bound = query(points[part], asked)
+            index, bound = query(points[part], count)
             index = candidates[index]
 
             # Squared distances by differences: those of the search may round differently.
@@ -278,18 +278,18 @@ def _in_order(points: F64, k: int) -> Near:
 
             # The order (squared distance, index) decides ties.
             best = np.lexsort((index, square))[:, :k]
-            near.table[part] = np.take_along_axis(index, best, 1)
-            near.square[part] = np.take_along_axis(square, best, 1)
+            neighbors.table[part] = np.take_along_axis(index, best, 1)
+            neighbors.square[part] = np.take_along_axis(square, best, 1)
 
             # A point that was not given may be as near as the k-th: search these rows again.
-            if asked < len(candidates):
-                undecided.append(part[near.square[part, -1] >= bound])
+            if count < len(candidates):
+                undecided.append(part[neighbors.square[part, -1] >= bound])
         todo = np.concatenate([todo[:0], *undecided])
-        asked = asked * 2
-    return near
+        count = count * 2
+    return neighbors
 
 
-#: Gives indices (rows, asked) of the points nearest to each row, and a bound (rows,) that no
+#: Gives indices (rows, count) of the points nearest to each row, and a bound (rows,) that no
 #: squared distance of another point is below.
 Query = Callable[[F64, int], tuple[Array, F64]]
 
@@ -299,8 +299,8 @@ def _by_tree(points: F64) -> Query:
 
     tree = cKDTree(points)
 
-    def query(rows: F64, asked: int) -> tuple[Array, F64]:
-        distance, index = tree.query(rows, k=range(1, asked + 1), workers=num_threads())
+    def query(rows: F64, count: int) -> tuple[Array, F64]:
+        distance, index = tree.query(rows, k=range(1, count + 1), workers=num_threads())
         return index, distance[:, -1] ** 2 * (1 - SLACK)
 
     return query
@@ -314,10 +314,10 @@ def _by_products(points: F64) -> Query:
     doubled = 2 * shifted.T
     error = 8 * (points.shape[1] + 4) * np.finfo(np.float64).eps * norms.max(initial=0)
 
-    def query(rows: F64, asked: int) -> tuple[Array, F64]:
+    def query(rows: F64, count: int) -> tuple[Array, F64]:
         moved = rows - center
         square = np.square(moved).sum(1)[:, None] + norms - moved @ doubled
-        index = np.argpartition(square, asked - 1, axis=1)[:, :asked]
+        index = np.argpartition(square, count - 1, axis=1)[:, :count]
         return index, np.take_along_axis(square, index, 1).max(1) - error
 
     return query

@@ -44,7 +44,7 @@ class Pulled:
     share: Share
     card: Card | None  #: card of a build; ``None`` for a run
     files: list[str]  #: relative to ``path``
-    there: bool  #: True if everything was there already
+    was_complete: bool  #: True if nothing was missing before
 
 
 def pull(
@@ -135,7 +135,7 @@ def _pull_build(
         share=received.share,
         card=card,
         files=[entry.file for entry in files],
-        there=not received_files and not finished,
+        was_complete=not received_files and not finished,
     )
 
 
@@ -199,7 +199,7 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
         share=received.share,
         card=None,
         files=list(entries),
-        there=not received_files,
+        was_complete=not received_files,
     )
 
 

@@ -42,7 +42,7 @@ APART = 0.09  #: offset between curves, in steps from band to band
 PAIRS = 2_000_000  #: pairs of node and key in an answer, over all heads and layers: 16 MB
 
 
-def ask(
+def predict_record(
     run: str | os.PathLike[str] | OpenedRun,
     *,
     split: str = "test",

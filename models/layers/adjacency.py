@@ -93,7 +93,7 @@ class EdgeList:
     #: Number of possible sources, of which the nodes are the first; None: the nodes.
     sources: int | None = None
     #: The edges that these are the first of; degrees are counted among them.
-    whole: EdgeList | None = None
+    untrimmed: EdgeList | None = None
 
     def first(self, nodes: int, edges: int, sources: int) -> EdgeList:
         """Return the first edges, from the first ``sources`` to the first ``nodes``; degrees stay."""
@@ -105,7 +105,7 @@ class EdgeList:
             num_nodes=nodes,
             distance=None if distance is None else distance[:edges],
             sources=sources,
-            whole=self,
+            untrimmed=self,
         )
 
     @property
@@ -170,8 +170,8 @@ class EdgeList:
 
         Of the first edges of a sample, (S, 1): those of every source, among all of its edges.
         """
-        if self.whole is not None:
-            others, loops = self.whole.degrees
+        if self.untrimmed is not None:
+            others, loops = self.untrimmed.degrees
             return others[: self.num_sources], loops[: self.num_sources]
         loops = torch.zeros(self.num_nodes, dtype=torch.float64, device=self.source.device)
         loops.index_add_(0, self.target, self.is_loop.to(loops))

@@ -77,15 +77,15 @@ class BatchNorm(nn.BatchNorm1d):
         mean = _sum_of_processes(work.sum(0) * share) / count
         centred = work - mean
         variance = _sum_of_processes(centred.square().sum(0) * share) / count
-        self.note(mean, variance, count)
+        self.update_running(mean, variance, count)
         factor = self.weight * (variance + self.eps).rsqrt()
         return (centred * factor + self.bias).to(x.dtype)
 
     @torch.no_grad()
-    def note(self, mean: Tensor, variance: Tensor, rows: int) -> None:
-        """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
+    def update_running(self, mean: Tensor, variance: Tensor, rows: int) -> None:
+        """Update the running statistics by a batch of ``rows`` rows that was normalised elsewhere.
 
-        The variance is that of the batch itself, divided by ``rows``.
+        Mean and variance are (d,), the variance that of the batch itself, divided by ``rows``.
         """
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
@@ -122,7 +122,7 @@ def constants_of(
     ``rows`` values, which update ``norm``; None: use the running ones.
     """
     if statistics is not None:
-        norm.note(*statistics, rows)
+        norm.update_running(*statistics, rows)
     mean, variance = statistics or (norm.running_mean, norm.running_var)
     inverse = (variance.double() + norm.eps).rsqrt()
     factor = norm.weight * inverse

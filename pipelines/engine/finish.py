@@ -243,7 +243,7 @@ def finish_build(
         split = apply_split(pipeline, records, chosen, raw.path)
         if split.name in splits:  # two requests may mean one split
             continue
-        entry, classes = write_split(folder, split, records, chosen.asked())
+        entry, classes = write_split(folder, split, records, chosen.identity())
         splits[split.name] = entry
         split_classes[split.name] = classes
 

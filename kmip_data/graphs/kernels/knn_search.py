@@ -125,7 +125,7 @@ def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
             return
 
 
-class Near(NamedTuple):
+class Candidates(NamedTuple):
     """Candidates; those of a leaf begin with its own points."""
 
     x: F32  #: (n + 1,)
@@ -160,8 +160,8 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     room = n + 1  # the place behind the last candidate is written to as well
     space = np.empty((6, room), np.float32)
     numbers = np.empty((2, room), np.int32)
-    near = Near(space[0], space[1], space[2], numbers[0])
-    alone = Near(space[3], space[4], space[5], numbers[1])
+    candidates = Candidates(space[0], space[1], space[2], numbers[0])
+    alone = Candidates(space[3], space[4], space[5], numbers[1])
     distance = np.empty(room + n // leaves + 1, np.float32)
     work = Work(
         distance,
@@ -199,7 +199,15 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
         # Candidates of all points of the leaf, copied once: all points within the limit of its box.
         node = leaves + leaf
         count = _gather(
-            tree, leaf, tree.low[node], tree.high[node], limit, most, near, distance, work.bits
+            tree,
+            leaf,
+            tree.low[node],
+            tree.high[node],
+            limit,
+            most,
+            candidates,
+            distance,
+            work.bits,
         )
         least = np.int64(LAST_KEY)
         worst = np.int64(0)
@@ -209,11 +217,13 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
             z = zs[query]
             key = np.int64(LAST_KEY)
             if count <= most:
-                key = _select(x, y, z, query - first, near, count, limit, far, work)
+                key = _select(x, y, z, query - first, candidates, count, limit, far, work)
             if count > most or key > limit:
                 # Search the point alone: its k-th key among the nearest points of the tree is a
                 # true limit.
-                some = Near(xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end])
+                some = Candidates(
+                    xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end]
+                )
                 key = _select(
                     x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work
                 )
@@ -247,7 +257,7 @@ def _gather(
     high: F32,
     limit: np.int64,
     most: int,
-    near: Near,
+    candidates: Candidates,
     distance: F32,
     bits: I32,
 ) -> int:
@@ -274,10 +284,10 @@ def _gather(
 
     # 1. The points of the leaf itself are always candidates.
     count = np.uint64(last - first)
-    near.x[:count] = tree.points[0, first:last]
-    near.y[:count] = tree.points[1, first:last]
-    near.z[:count] = tree.points[2, first:last]
-    near.number[:count] = tree.order[first:last]
+    candidates.x[:count] = tree.points[0, first:last]
+    candidates.y[:count] = tree.points[1, first:last]
+    candidates.z[:count] = tree.points[2, first:last]
+    candidates.number[:count] = tree.order[first:last]
 
     # 2. Descend from the root, skipping boxes whose nearest possible key exceeds the limit.
     stack = np.empty(64, np.int64)
@@ -312,10 +322,10 @@ def _gather(
             dz = max(z0 - zs[i], zs[i] - z1, zero)
             distance[i] = (dx * dx + dy * dy) + dz * dz
         for i in range(len(order)):
-            near.x[count] = xs[i]
-            near.y[count] = ys[i]
-            near.z[count] = zs[i]
-            near.number[count] = order[i]
+            candidates.x[count] = xs[i]
+            candidates.y[count] = ys[i]
+            candidates.z[count] = zs[i]
+            candidates.number[count] = order[i]
             count = np.uint64(count + np.uint64(((np.int64(bits[i]) << 32) | order[i]) <= limit))
     return int(np.int64(count))
 
@@ -326,7 +336,7 @@ def _select(
     y: np.float32,
     z: np.float32,
     self_index: int,
-    near: Near,
+    candidates: Candidates,
     count: int,
     limit: np.int64,
     far: np.float32,
@@ -336,7 +346,7 @@ def _select(
 
     Returns the last of them.
 
-    ``near[self_index]`` is the point itself; ``far`` is the squared distance that the previous
+    ``candidates[self_index]`` is the point itself; ``far`` is the squared distance that the previous
     point needed. Return a key above ``limit`` if fewer than k of the ``count`` candidates lie
     within it.
     """
@@ -351,9 +361,9 @@ def _select(
     cut = min(high, bits[0])
     distance[0] = far * np.float32(0.5)
     low = bits[0]
-    xs = near.x[:count]
-    ys = near.y[:count]
-    zs = near.z[:count]
+    xs = candidates.x[:count]
+    ys = candidates.y[:count]
+    zs = candidates.z[:count]
     for i in range(len(xs)):
         dx = x - xs[i]
         dy = y - ys[i]
@@ -385,7 +395,7 @@ def _select(
     chosen = np.uint64(0)
     for i in range(total):
         candidate = np.uint32(position[i])
-        key = (np.int64(bits[candidate]) << 32) | near.number[candidate]
+        key = (np.int64(bits[candidate]) << 32) | candidates.number[candidate]
         work.keys[chosen] = key
         chosen = np.uint64(chosen + np.uint64(key <= limit))
     if chosen < np.uint64(k):

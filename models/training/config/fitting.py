@@ -38,11 +38,11 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
     elif not _encodes(edge_encoders()[edge_encoder], columns.get("edge_attr"), dataset):
         changes["model.edge_encoder"] = "linear"
 
-    said = []
+    messages = []
     for key, value in changes.items():
         instead = "chosen by the data" if value in {"none", "[]"} else value
-        said.append(f"{key} = {key_value(config, key)} does not fit the data: {instead}")
-    return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), said
+        messages.append(f"{key} = {key_value(config, key)} does not fit the data: {instead}")
+    return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), messages
 
 
 def level_of(column: Column) -> Level:

@@ -85,9 +85,9 @@ def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
                         (folder / each).unlink(missing_ok=True)
                         (folder / each).write_bytes(content)
                     damage(folder / name, whole[name], way)
-                    assert not pull(str(share), home, to=folder, quiet=True).there
+                    assert not pull(str(share), home, to=folder, quiet=True).was_complete
                     assert contents(folder) == whole | mine
-                    assert pull(str(share), home, to=folder, quiet=True).there
+                    assert pull(str(share), home, to=folder, quiet=True).was_complete
     folder = pull(str(shares["build"]), home, to=tmp_path / "more", quiet=True).path
     assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert kmip_data.open(folder)[0].num_nodes == 9

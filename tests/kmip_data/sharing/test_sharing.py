@@ -94,8 +94,8 @@ def test_there_and_back_is_the_same_build(build, address, home) -> None:
     assert not os.access(found.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert torch.equal(kmip_data.open(found.path)[4].x, kmip_data.open(build.path)[4].x)
     before = {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}
-    assert not found.there
-    assert pull(address, home, quiet=True).there
+    assert not found.was_complete
+    assert pull(address, home, quiet=True).was_complete
     assert before == {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}, (
         "nothing again"
     )

@@ -18,10 +18,10 @@ import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.analysis.answers import (
-    ask,
     by_hop,
     chosen_keys,
     node_influence,
+    predict_record,
     prediction_of,
 )
 from kmip_data.models.analysis.study import recording
@@ -50,13 +50,13 @@ def _home(run, monkeypatch):
 
 
 def test_classes_are_those_that_predict_writes(run):
-    written, (_, answer) = predict(run), ask(run, position=1)
+    written, (_, answer) = predict(run), predict_record(run, position=1)
     start, stop = written.ptr[1:3]
     np.testing.assert_array_equal(answer.classes, written.pred[start:stop])
     np.testing.assert_array_equal(answer.nodes, np.arange(stop - start))
     assert answer.words == ""
     with pytest.raises(UsageError, match="no record 99"):
-        ask(run, position=99)
+        predict_record(run, position=99)
 
 
 @pytest.mark.parametrize(("legacy", "count"), [(False, 12), (True, 2)])
@@ -81,7 +81,11 @@ def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy,
 
 
 def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
-    (_, whole), (_, some), (_, again) = ask(run), ask(run, pairs=60), ask(run, pairs=60)
+    (_, whole), (_, some), (_, again) = (
+        predict_record(run),
+        predict_record(run, pairs=60),
+        predict_record(run, pairs=60),
+    )
     assert len(some.layers) == 2
     assert len(some.nodes) == 60 // (2 * HEADS * K)
     assert (np.diff(some.nodes) > 0).all()

@@ -138,7 +138,7 @@ def test_batch_norm_without_rows_and_with_one() -> None:
 def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
     norm, other = BatchNorm(4), BatchNorm(4)
     other(X)
-    norm.note(X.mean(0), X.var(0, unbiased=False), len(X))
+    norm.update_running(X.mean(0), X.var(0, unbiased=False), len(X))
     for name, value in other.state_dict().items():
         torch.testing.assert_close(norm.state_dict()[name], value)
 

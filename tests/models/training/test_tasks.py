@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
-from kmip_data.models.analysis.answers import ask
+from kmip_data.models.analysis.answers import predict_record
 from kmip_data.models.tables import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
@@ -100,7 +100,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     scored = evaluate_predictions(predictions, str(data.build.path), home=tmp_path)
     assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
     with pytest.raises(UsageError, match=f"learned its targets as {chosen}"):
-        ask(summary.runs[0], home=Home(tmp_path))
+        predict_record(summary.runs[0], home=Home(tmp_path))
 
 
 @pytest.mark.parametrize(

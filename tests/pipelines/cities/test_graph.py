@@ -174,7 +174,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     assert touching.name == f"spatial-{side}-seed0"
     assert "in no part" not in touching.note
     assert not (touching.node_code == DROPPED).any()
-    assert CitySplitParams().asked() == {"split": "random", "split_seed": 0}
+    assert CitySplitParams().identity() == {"split": "random", "split_seed": 0}
 
 
 def tensors(**changes) -> CityTensors:

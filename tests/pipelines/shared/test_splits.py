@@ -37,11 +37,11 @@ def records(classes, label=None):
 def test_every_dataset_takes_the_rule():
     def check(name):
         params = load_pipeline(load_manifest(name)).SplitParams
-        assert params(split="stratified", split_seed=3).asked()["split_seed"] == 3
+        assert params(split="stratified", split_seed=3).identity()["split_seed"] == 3
         default = params()
         assert default.split != "stratified"
         if default.split not in params.seeded:
-            assert "split_seed" not in default.asked()
+            assert "split_seed" not in default.identity()
             with pytest.raises(UsageError, match="not valid") as caught:
                 check_params(params, {"split_seed": 3}, name)
             assert "draws nothing" in str(caught.value)
