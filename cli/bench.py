@@ -272,7 +272,7 @@ def train(
     hours for the preset's epochs. On a GPU steps are launched kernel by kernel, where `train`
     replays CUDA graphs.
     """
-    from kmip_data.cli.train import configuration
+    from kmip_data.models.training.config.compose import configuration
 
     # Names and keys are checked before torch is imported, which takes seconds.
     names = list(dict.fromkeys(models.split(",")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 import click
 
 from kmip_data.cli.list import builds_table
-from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option, seek_names
+from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
 from kmip_data.cli.shared.output import Facts, build_facts, facts, shortened, show, table
 from kmip_data.wording import OPTIONS, human_bytes
@@ -142,6 +142,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
     from kmip_data.models.training.run.aim import aim_of
+    from kmip_data.plugins import seek_names
 
     seek_names(model=model)
     config = config_for(target, model, home=home)

@@ -14,7 +14,7 @@ from kmip_data.cli.shared.output import Facts, show
 from kmip_data.errors import KmipDataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from kmip_data.builds.home import Home
     from kmip_data.models.reports.ours import Ours
@@ -165,6 +165,11 @@ def command(
             chosen |= _settings_of(row, chosen["stop_after"])
         _refuse_second_model(file, chosen["preset"])
         chosen |= {"home": home, "file": file, "quiet": quiet}
+        if chosen["neighbors"] is not None:
+            neighbors = shared.number_list("--neighbor-sampling", chosen["neighbors"])
+            chosen["neighbors"] = neighbors
+        from kmip_data.models.training.config.compose import configuration
+
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
         repeats = {
@@ -267,86 +272,3 @@ def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",
         )
-
-
-YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
-#: Default epochs of a sample: each dataset's ends within two minutes on two cores.
-SAMPLE_EPOCHS = 3
-#: Options of the line -> the key of the configuration that they set.
-KEYS = {
-    "sample": "data.sample",
-    "neighbors": "training.neighbors",
-    "init_from": "training.init_from",
-    "stop_after": "training.stop_after",
-    "device": "system.device",
-    "devices": "system.devices",
-}
-
-
-def configuration(
-    target: str | None,
-    records: Mapping[str, object],
-    split: Mapping[str, object],
-    *,
-    model: str = "gps-kmip",
-    home: Home | None = None,
-    file: Path | None = None,
-    preset: str | None = None,
-    variant: str | None = None,
-    epochs: int | None = None,
-    overrides: Sequence[str] = (),
-    neighbors: str | None = None,
-    quiet: bool = False,
-    **options: object,
-) -> RunConfig:
-    """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
-
-    ``records`` and ``split`` are parameters that were given. A warm-up that would fill ``epochs``
-    is shortened; of a sample they are :data:`SAMPLE_EPOCHS` unless the file or ``stop_after`` says
-    otherwise. ``options`` have the names of :data:`KEYS`; ``None`` and ``False`` leave the key
-    alone.
-    """
-    from kmip_data.models.training.config.graphgps import read_graphgps
-    from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
-    from kmip_data.models.training.config.presets import config_for, on_data, preset_on
-    from kmip_data.runtime.progress import say
-
-    replaced = list[str]()
-    if preset is not None:
-        config, replaced = preset_on(str(target), preset, variant, home=home)
-    elif file is None:
-        shared.seek_names(model=model)
-        config = config_for(str(target), model, variant, home=home)
-    else:
-        if file.suffix.lower() in YAML:
-            config, unread = read_graphgps(file)
-            if unread:
-                ignored = ", ".join(unread)
-                say(f"{file}: without effect in its own code, and here: {ignored}", quiet=quiet)
-        else:
-            config = read_config(file, import_plugins=True)
-        if target is not None and target != config.data.dataset:
-            config, replaced = on_data(config, target, home=home)
-    for line in replaced:
-        say(line, quiet=quiet)
-    config = config.updated(
-        "data",
-        parameters={**config.data.parameters, **records},
-        split={**config.data.split, **split},
-        # A seed of the split that is given counts, whatever the run's seed is.
-        split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
-    )
-    if neighbors is not None:
-        options["neighbors"] = shared.number_list("--neighbor-sampling", neighbors)
-    settings = []
-    for name, key in KEYS.items():
-        value = options.get(name)
-        if value is not None and value is not False:
-            settings.append(f"{key}={value}")
-    config = apply_overrides(config, settings)
-    scheduled = file is not None or config.training.stop_after is not None
-    if epochs is None and config.data.sample and not scheduled:
-        epochs = min(SAMPLE_EPOCHS, config.training.epochs)
-    if epochs is not None:
-        config = with_epochs(config, epochs)
-    return apply_overrides(config, overrides)

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, unknown_name
 from kmip_data.files.faults import located
 from kmip_data.files.reading import first_fault, json_digest, read_small, sha256_file
-from kmip_data.manifest import Manifest
+from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.shipped import shipped_datasets, shipped_names
@@ -113,6 +113,16 @@ def seek(group: str, name: str) -> None:
     for point in _entry_points(group):
         if point.name == name or (group == "encodings" and name.startswith(point.name)):
             load(point.dist.name)
+
+
+def seek_names(dataset: str | None = None, model: str | None = None) -> None:
+    """Import the installed plugins with these names, which the user typed and no built-in part has."""
+    for group, name, shipped in (
+        ("datasets", dataset, dataset_names()),
+        ("models", model, shipped_names("models")),
+    ):
+        if name is not None and name not in shipped and os.sep not in name:
+            seek(group, name)
 
 
 def offered(group: str) -> dict[str, str]:

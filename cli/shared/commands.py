@@ -7,7 +7,6 @@ imported. ``--home`` is read first, as names are looked up there.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -177,6 +176,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         text = str(value)
         home = Home.locate(None if ctx is None else ctx.params.get("home"))
         if {"dataset", "build"} & {*self.kinds}:
+            from kmip_data.plugins import seek_names
+
             seek_names(text)
 
         # 1. A name that exists, the file of a plan, or the folder of a build.
@@ -259,21 +260,6 @@ plugin_option = click.option(
     "--plugin", multiple=True, metavar="FILE", is_eager=True, expose_value=False, callback=_load_plugins,
     help="Plugin to import: a Python file or an installed package; may be repeated.",
 )  # fmt: skip
-
-
-def seek_names(dataset: str | None = None, model: str | None = None) -> None:
-    """Import the installed plugins with these names, which the user typed and no built-in part has."""
-    from kmip_data.manifest import dataset_names
-    from kmip_data.shipped import shipped_names
-
-    for group, name, shipped in (
-        ("datasets", dataset, dataset_names()),
-        ("models", model, shipped_names("models")),
-    ):
-        if name is not None and name not in shipped and os.sep not in name:
-            from kmip_data.plugins import seek
-
-            seek(group, name)
 
 
 #: Options of every command that only looks at a build or a run.

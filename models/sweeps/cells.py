@@ -19,9 +19,9 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.reading import first_fault, json_digest, read_small
 from kmip_data.manifest import dataset_names, load_manifest, no_recipe
+from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
-from kmip_data.models.training.config.presets import config_for, folder_of
+from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result, refuse_edited
@@ -262,10 +262,16 @@ def _cells(
     of_dataset = plan.set_of.get(dataset, ())
     of_model = plan.set_of.get(model, ())
     settings = (*plan.set, *of_dataset, *of_model, *change.set)
-    config = config_for(target, model, variant, home=home)
-    if plan.epochs is not None:
-        config = with_epochs(config, plan.epochs)
-    config = apply_overrides(config, settings).with_plugins()
+    config = configuration(
+        target,
+        {},
+        {},
+        model=model,
+        variant=variant,
+        epochs=plan.epochs,
+        overrides=settings,
+        home=home,
+    ).with_plugins()
 
     # 2. A run's name has a digest of its keys, so the same command finds it again, and other keys
     # make another run.

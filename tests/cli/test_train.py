@@ -15,8 +15,8 @@ from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
+from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
 from kmip_data.models.training.config.overrides import read_config, to_toml
 from kmip_data.models.training.run.result import read_result
 

@@ -14,9 +14,9 @@ from support.runs.sweeps import write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
-from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.sweeps.cells import cells_of, digest, read_plan, sweep_names
+from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.shipped import read_shipped
@@ -65,7 +65,13 @@ def test_without_changes_a_cell_is_the_preset(tmp_path, home):
 def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
     settings = ["optimiser.lr=3e-3", "model.dropout=0.3"]
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
-    for cell in cells_of(plan_of(tmp_path, **keys), home):
+    cells = cells_of(plan_of(tmp_path, **keys), home)
+    sample = learnable_build(tmp_path / "sample", sample=True)
+    [short] = cells_of(
+        plan_of(tmp_path, datasets=[str(sample.path)], models=["gcn"], seeds=[0]), home
+    )
+    assert short.config.training.epochs == SAMPLE_EPOCHS
+    for cell in (*cells, short):
         words = list(cell.command[1:])
         context = root.get_command(None, "train").make_context(
             "train", words, **root.context_settings

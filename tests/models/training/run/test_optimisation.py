@@ -10,9 +10,9 @@ from support.builds.learnable import learnable_build, tiny_config
 from torch import nn
 
 from kmip_data.builds.home import Home
-from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
+from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import (

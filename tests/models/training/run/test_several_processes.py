@@ -27,9 +27,9 @@ from torch import distributed
 
 from kmip_data.builds.home import Home
 from kmip_data.cli import main as command_line
-from kmip_data.cli.train import configuration
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training import machine
+from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.overrides import config_from_mapping, to_toml
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory import StepMemory
