@@ -104,13 +104,7 @@ def view_of(
     ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
     for this build, or names no records.
     """
-    from kmip_data.drawing.maps import (
-        ATTRIBUTION,
-        MAX_POINTS,
-        city_layers,
-        draw_map,
-        read_city_map,
-    )
+    from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city

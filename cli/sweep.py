@@ -111,7 +111,8 @@ def _starter(
     jobs: int, gpus: Sequence[str], submit: str | None, slurm: Sequence[str]
 ) -> Callable[..., None]:
     """Return the function that starts cells: on this machine, or on a cluster."""
-    from kmip_data.models.sweeps.running import run_cells, submit_cells
+    from kmip_data.models.sweeps.running import run_cells
+    from kmip_data.models.sweeps.submitting import submit_cells
 
     if submit is None:
         return partial(run_cells, jobs=len(gpus) or jobs, gpus=gpus)
@@ -213,7 +214,7 @@ def _print(
     from kmip_data.cli.report import report_text
     from kmip_data.cli.runs import runs_table
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.running import described, runs_of
+    from kmip_data.models.sweeps.states import described, runs_of
 
     epochs = {cell.folder: cell.config.training.epochs for cell in cells}
     folders = dict.fromkeys(epochs)

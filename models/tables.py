@@ -18,13 +18,7 @@ from kmip_data.errors import UsageError, unknown_name
 from kmip_data.graphs.encoding import Encoding, encodings, parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.parts import (
-    LapPEKeys,
-    PositionKeys,
-    RWSEKeys,
-    SignNetKeys,
-    StableKeys,
-)
+from kmip_data.models.parts import LapPEKeys, PositionKeys, RWSEKeys, SignNetKeys, StableKeys
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:

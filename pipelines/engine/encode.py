@@ -35,13 +35,7 @@ from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    AnyPipeline,
-    Params,
-    check_params,
-    pipeline_of,
-    recorded_split,
-)
+from kmip_data.pipelines.base import AnyPipeline, Params, check_params, pipeline_of, recorded_split
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units

@@ -20,9 +20,7 @@ from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.checks import in_range
 from kmip_data.pipelines.shared.edges import undirected
-from kmip_data.pipelines.shared.records import (
-    class_column,
-)
+from kmip_data.pipelines.shared.records import class_column
 
 BATCH = 256  #: graphs checked at a time
 _NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")

@@ -17,7 +17,7 @@ from support.runs.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.pictures import over_seeds
 from kmip_data.models.reports.tables import read_runs, tables_of
-from kmip_data.models.sweeps.running import folders_of
+from kmip_data.models.sweeps.states import folders_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

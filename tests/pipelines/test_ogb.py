@@ -14,12 +14,7 @@ from support.builds.raw_graphs import refused_folder, write_sample
 from support.cases import check_each
 from torch_geometric.utils import to_undirected
 
-from kmip_data import (
-    OGBNArxiv,
-    OGBNProducts,
-    PCQM4Mv2,
-    PCQM4Mv2Subset,
-)
+from kmip_data import OGBNArxiv, OGBNProducts, PCQM4Mv2, PCQM4Mv2Subset
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.numbers import Table
 from kmip_data.pipelines.shared.sample_files import write_archive

@@ -25,7 +25,7 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.ours import Ours, leaderboards, our_rows
 from kmip_data.models.reports.tables import Run, read_runs, tables_of
-from kmip_data.models.sweeps.running import folders_of
+from kmip_data.models.sweeps.states import folders_of
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_share

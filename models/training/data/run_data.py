@@ -25,12 +25,7 @@ from kmip_data.models.training.config.fitting import fitting_names, level_of
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.models.training.tasks import (
-    KIND_OF_TASK,
-    Task,
-    kinds_of_classes,
-    kinds_of_values,
-)
+from kmip_data.models.training.tasks import KIND_OF_TASK, Task, kinds_of_classes, kinds_of_values
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 

@@ -38,12 +38,7 @@ from kmip_data.models.training.config.presets import origin
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import (
-    StepMemory,
-    out_of_memory,
-    plan_evaluation,
-    plan_memory,
-)
+from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_evaluation, plan_memory
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of

@@ -20,7 +20,8 @@ from kmip_data.builds.home import Home
 from kmip_data.files.changes import build_lock
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
-from kmip_data.models.sweeps.running import log_of, state_of
+from kmip_data.models.sweeps.running import log_of
+from kmip_data.models.sweeps.states import state_of
 from kmip_data.runtime import threads
 
 

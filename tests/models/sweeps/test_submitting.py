@@ -12,9 +12,9 @@ from support.cli import refused
 from support.runs.sweeps import StandInSubmission, environment, events, wait_for, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps import running
+from kmip_data.models.sweeps import submitting
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
-from kmip_data.models.sweeps.running import state_of
+from kmip_data.models.sweeps.states import state_of
 
 submitit = pytest.importorskip("submitit", reason="the extra slurm is not installed")
 
@@ -22,8 +22,8 @@ submitit = pytest.importorskip("submitit", reason="the extra slurm is not instal
 @pytest.fixture
 def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Submit the cells of a plan to this machine."""
-    monkeypatch.setattr(running, "CLUSTER", "local")
-    monkeypatch.setattr(running, "Submission", StandInSubmission)
+    monkeypatch.setattr(submitting, "CLUSTER", "local")
+    monkeypatch.setattr(submitting, "Submission", StandInSubmission)
 
     def call(plan: Path, **settings: object) -> list[Cell]:
         for name, value in environment(**settings).items():
@@ -33,7 +33,7 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
         cells = cells_of(read_plan(str(plan)), home)
         options = {"quiet": True, "offline": True}
         folder = home.root / "sweeps" / plan.stem
-        running.submit_cells(cells, home=home, folder=folder, options=options, settings={})
+        submitting.submit_cells(cells, home=home, folder=folder, options=options, settings={})
         return cells
 
     return call

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.sweeps.running import Submission
+from kmip_data.models.sweeps.submitting import Submission
 from kmip_data.runtime import threads
 
 ROOT = Path(__file__).resolve().parents[3]

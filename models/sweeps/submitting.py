@@ -1,0 +1,84 @@
+"""Submit the cells of a sweep to a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildArguments
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import build_lock
+from kmip_data.models.sweeps.cells import Cell
+from kmip_data.models.sweeps.running import make_folders, run_cells, with_data
+
+CLUSTER = "slurm"  #: submitit's name of it
+MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
+REQUEUES = 1000  #: most restarts after a time limit; preemptions do not count
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Cluster job that runs or resumes a cell."""
+
+    cell: Cell
+    home: Home
+    folder: Path  #: the sweep's
+    options: BuildArguments
+
+    def __call__(self) -> None:
+        """Run the cell as a sweep of one run."""
+        run_cells(
+            [self.cell],
+            home=self.home,
+            folder=self.folder,
+            jobs=1,
+            options=self.options,
+        )
+
+    def checkpoint(self) -> object:
+        """Return the same job, requeued after preemption or a time-out, to resume."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def submit_cells(
+    cells: Sequence[Cell],
+    *,
+    home: Home,
+    folder: Path,
+    options: BuildArguments,
+    settings: Mapping[str, int | str],
+) -> None:
+    """Build missing data here, and submit the cells that are not done.
+
+    A job whose cell runs waits for it.
+
+    ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes,
+    ``array_parallelism`` and so on. Raises ``UsageError`` without a cluster, for an unknown
+    setting, or if a folder is a link.
+    """
+    from submitit import AutoExecutor
+    from submitit.core.utils import FailedJobError
+
+    jobs = folder / "jobs"
+    make_folders(cells, home, folder, jobs)
+    with build_lock(folder / "data", quiet=options.get("quiet", False)):
+        fresh = with_data([cell for cell in cells if not cell.done], home, folder, options)
+        if not fresh:
+            return
+        gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
+        try:
+            executor = AutoExecutor(jobs, cluster=CLUSTER, slurm_max_num_timeout=REQUEUES)
+            executor.update_parameters(name=folder.name, timeout_min=MINUTES, gpus_per_node=gpus)
+            executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
+            with executor.batch():
+                for cell in fresh:
+                    executor.submit(Submission(cell, home, folder, options))
+        except (RuntimeError, NameError, ValueError, FailedJobError) as error:
+            raise UsageError(
+                f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",
+                next="a machine with sbatch and srun, other --slurm KEY=VALUE, or --jobs without --submit",
+            ) from error
