@@ -59,14 +59,14 @@ def pull(
 
     A pull that was stopped is resumed.
 
-    It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the
-    working folder: only what lies below ``home`` is taken as the user's own. ``columns`` are the
-    added ones to take, by default all; shards hold the stored ones.
+    It goes to the folder ``to``; by default a build goes to its name below ``home``, and a run to
+    its name in the working directory, because runs below ``home`` count as the user's own.
+    ``columns`` selects added columns, by default all; shards hold the stored ones.
 
     Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds
     something else; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable``
     or ``OutOfResources`` where the address cannot be reached, or the disk is full: the same call
-    goes on.
+    resumes.
     """
     received = Received(address)
     is_run = received.share.kind == "run"
@@ -76,7 +76,7 @@ def pull(
     if to is None:
         parent = Path.cwd() if is_run else home.built
         folder = parent / received.share.name
-        if not (folder / CARD_NAME).is_file():  # a folder that nobody has named
+        if not (folder / CARD_NAME).is_file():  # the user did not choose this folder
             refuse_link(folder)
     else:
         folder = located(to, "folder")
@@ -144,7 +144,7 @@ def _is_column_card(file: str) -> bool:
 
 
 def _present_card(folder: Path, card: Card) -> Card | None:
-    """Return the card of a finished copy, ``None`` without a whole one.
+    """Return the card of a finished copy; ``None`` if it is missing or damaged.
 
     Raises ``UsageError`` where it is that of other shards.
     """
@@ -236,11 +236,11 @@ class Received:
         Complete ones stay as they are. What was verified stays on disk as ``.SHA-256.partial``,
         and the next call resumes from it; no name in a push begins with a dot.
         """
-        for entry in files:  # all, for a file behind a link is not of this folder
+        for entry in files:  # all of them first: a link could lead out of the folder
             folder_for(entry.file, folder)
         missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
         total = sum(entry.bytes for entry in missing)
-        require_room(folder, total, f"What is missing of {self.remote.address}")
+        require_room(folder, total, f"The missing part of {self.remote.address}")
         with Progress(
             f"pull {self.share.name}",
             total,
@@ -271,7 +271,7 @@ class Received:
             except SourceUnavailable:
                 if not left:
                     raise
-                # Nothing comes behind the part that is here: the server knows no ranges.
+                # No new bytes: the server may not support ranges, so start from the beginning.
                 if start == begun:
                     progress.update(-start)
                     start = 0

@@ -50,8 +50,8 @@ _REMEDY = {
 }
 PARQUET = "parquet"  #: folder of the Parquet view, in a push only
 
-#: Files besides those of a build, some written into a scratch folder; they replace those of the
-#: same name.
+#: Function that returns additional files of a push, some written into a scratch folder; they
+#: replace files of the build with the same name.
 View = Callable[[Build, Path], Mapping[str, Path | bytes]]
 
 
@@ -65,8 +65,8 @@ def push_build(
 ) -> Share:
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
-    Raises ``LicenseNotAccepted`` where its license does not let it be passed on; ``DamagedInput``
-    where a file is not what the card says; else as :func:`push`.
+    Raises ``LicenseNotAccepted`` if its license forbids redistribution; ``DamagedInput`` if a file
+    is not what the card says; else as :func:`push`.
     """
     card = build.card
     path = build.path
@@ -110,7 +110,7 @@ def _refuse_license(card: Card) -> None:
             terms = shipped
     if terms.get("agreement"):
         raise LicenseNotAccepted(
-            f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}.",
+            f"The license of {card.dataset} does not allow redistribution: {terms.get('name')}.",
             next=f"others can build it: kmip-data build {card.manifest or card.dataset}",
         )
 
@@ -126,21 +126,21 @@ def push(
     page: bool = False,
     quiet: bool = False,
 ) -> Share:
-    """Put the files of a build or run and, last, the manifest at an address.
+    """Write the files of a build or run to an address, the manifest last.
 
-    1. ``push.json`` with ``key`` comes first. An address without it must be empty but for a page;
-       with that of another build or run it is refused. Files of other names stay.
+    1. ``push.json`` with ``key`` comes first. An address without it must be empty except for
+       a page; one of another build or run is refused. Files of other names stay.
     2. Files that are missing, or whose bytes have another digest, are written; the rest is left as
        it is. While any is written there is no ``share.json``, so that nobody pulls half of it.
-    3. ``blocks.sha256`` and ``share.json`` end it.
+    3. ``blocks.sha256`` and ``share.json`` come last.
 
     So the same call resumes a push that was killed, and repairs a damaged one. ``source`` is the
-    folder that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known``
-    maps a file to the SHA-256 (hex) that it must have. ``page`` replaces a page that exists.
+    folder that is pushed; ``content`` maps a file to its bytes or its path; ``known`` maps a file
+    to the SHA-256 (hex) that it must have. ``page=True`` overwrites an existing page.
 
     Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest;
     ``UsageError`` where the address holds another file, or cannot be written to;
-    ``SourceUnavailable`` where that failed.
+    ``SourceUnavailable`` where writing failed.
     """
     remote = _checked_address(address, kind, source)
     share, blocks = _described(kind, source.name, content, known or {})
@@ -156,7 +156,7 @@ def push(
 
 
 def _checked_address(address: str, kind: str, source: Path) -> Remote:
-    """Return the address, unless the folder ``source`` cannot be pushed there."""
+    """Return the address; raise ``UsageError`` if the folder ``source`` cannot be pushed there."""
     name = source.name
     remote = Remote(address)
     if not is_name(name):
@@ -198,7 +198,7 @@ def _put(
         if name not in present or _digest(remote, name, present[name]) != entry.sha256:
             new.add(name)
     if PAGE_NAME in new and PAGE_NAME in present and not page:
-        say(f"{remote.address}/{PAGE_NAME} exists: it stays (--page replaces it).")
+        say(f"{remote.address}/{PAGE_NAME} exists and is kept (--page overwrites it).")
         new.remove(PAGE_NAME)
     if not new:
         return
@@ -228,7 +228,7 @@ def _present_files(
     mark: PushMark,
     content: Container[str],
 ) -> dict[str, int]:
-    """Return the files of a push that are at an address already, with their sizes.
+    """Return the existing files of a push at an address, with their sizes.
 
     Raises ``UsageError`` where the address holds something else.
     """
@@ -255,7 +255,7 @@ def _present_files(
     if earlier is None and (others or sizes.keys() - {PAGE_NAME}):
         raise _in_the_way(remote, share, ", ".join(sorted([*others, *sizes])[:5]))
     if others:
-        say(f"{remote.address} also holds, and keeps: {', '.join(sorted(others)[:5])}")
+        say(f"{remote.address} also holds other files, which stay: {', '.join(sorted(others)[:5])}")
     return sizes
 
 
@@ -273,7 +273,7 @@ def _in_the_way(remote: Remote, share: Share, content: str) -> UsageError:
         f"{remote.address} holds something else.",
         expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
         found=content,
-        next="another address, or remove what is there",
+        next="use another address, or remove its content",
     )
 
 
@@ -283,7 +283,7 @@ def _described(
     content: Mapping[str, Path | bytes],
     known: Mapping[str, str],
 ) -> tuple[Share, bytes]:
-    """Read every file once: the manifest and the bytes of its side file."""
+    """Read every file once; return the manifest and the bytes of ``blocks.sha256``."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{name} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
     remedy = _REMEDY[kind].format(name=shlex.quote(name))

@@ -1,6 +1,6 @@
 """Files at an address: a folder, a web server, or anything that fsspec reaches.
 
-Web servers are read by our own client: fsspec reads an answer to its end, also one that never ends.
+Web servers are read by our own client: fsspec reads a response to its end, even if it never ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kmip_data.sharing.share import (
 from kmip_data.wording import shown_address, without_secrets
 
 PIECE = 8 * BLOCK  #: bytes requested at a time
-#: Tries of one of the thousands of requests of a dataset, each of which may meet a bad moment.
+#: Tries per request: a dataset takes thousands, and any may hit a temporary failure.
 _ATTEMPTS = 5
 _MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
@@ -51,7 +51,7 @@ def pull_command(address: str) -> str:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """Return fsspec's file system of an address, which it keeps for each process, and the path in it.
+    """Return fsspec's file system for an address, cached per process, and the path in it.
 
     Raises ``UsageError`` where fsspec knows no such address, or lacks the package for it.
     """
@@ -71,11 +71,11 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 class Remote:
-    """Files below an address; what fails there is ``SourceUnavailable`` with the reason.
+    """Files below an address; failures are ``SourceUnavailable`` with the reason.
 
-    ``address`` is what may be shown of it; ``folder`` is the path of a folder, ``None`` elsewhere,
-    which is written to as all folders of this package are. A ``patient`` client tries again what
-    may pass. Raises ``UsageError`` where fsspec knows no such address.
+    ``address`` is the address without credentials; ``folder`` is the path of a local folder, else
+    ``None``. A ``patient`` client retries temporary failures. Raises ``UsageError`` if fsspec does
+    not know the address.
     """
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
@@ -96,7 +96,7 @@ class Remote:
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: files of one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
-        """Return the bytes of a file of at most ``most`` bytes; ``None`` if none."""
+        """Return the bytes of a file of at most ``most`` bytes; ``None`` if it does not exist."""
 
         def read() -> bytes:
             with self._opened(name, 0) as file:
@@ -107,9 +107,9 @@ class Remote:
     def range(self, name: str, start: int, stop: int) -> bytes | None:
         """Return bytes ``start`` to ``stop`` of a file.
 
-        Returns fewer where the file ends before, and ``None`` without a file.
+        Returns fewer if the file ends earlier, and ``None`` if it does not exist.
 
-        Raises ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it
+        Raises ``UsageError`` where the server sends whole files only; ``DamagedInput`` where it
         gives more than asked for; ``SourceUnavailable`` where it does not answer.
         """
         return self._tried(name, lambda: self._range(name, start, stop), stop - start)
@@ -126,7 +126,7 @@ class Remote:
                 start += len(piece)
 
     def _tried(self, name: str, read: Callable[[], bytes], most: int) -> bytes | None:
-        """Return what ``read`` returns, at most ``most`` bytes; ``None`` without a file."""
+        """Return the result of ``read``, at most ``most`` bytes; ``None`` if there is no file."""
         for attempt in itertools.count(1):
             try:
                 with self._asked(name):
@@ -147,12 +147,11 @@ class Remote:
 
     def _range(self, name: str, start: int, stop: int) -> bytes:
         if self.folder is not None or not self.writable:
-            extra = 0 if self.writable else 1  # more than requested is a fault of a server
+            extra = 0 if self.writable else 1  # a server that sends more than requested is faulty
             with self._opened(name, start, stop) as file:
                 return exactly(file, stop - start + extra)
         system, root = file_system(self._target)
-        # Where files are opened to read from them, a cache of fsspec's would ask for more than is
-        # needed.
+        # A cache of fsspec's would request more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         return bytes(
             system.cat_file(
@@ -165,9 +164,9 @@ class Remote:
 
     @contextlib.contextmanager
     def at_once(self, message: str) -> Iterator[bool]:
-        """Collect what is written in the block into one commit, and yield True, in a repository of the hub.
+        """In a repository of the hub, collect the writes of the block in one commit and yield True.
 
-        The hub refuses hundreds of commits, one for each file.
+        The hub refuses hundreds of commits, one per file.
         """
         system, root = file_system(self._target)
         with self._asked(""):
@@ -192,7 +191,7 @@ class Remote:
             system.invalidate_cache()
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield name and size of each file there but hidden ones at the top.
+        """Yield name and size of each file except hidden ones at the top.
 
         A link has the size -1.
         """
@@ -212,7 +211,7 @@ class Remote:
                         yield name, int(status.get("size") or 0)
 
     def put(self, name: str, content: Path | bytes) -> None:
-        """Write a file, from another or from memory."""
+        """Write a file from a path or from bytes."""
         if self._pending is not None:
             self._pending.append((name, content))
             return
@@ -227,7 +226,7 @@ class Remote:
                 system.put_file(str(content), f"{root}/{name}")
 
     def remove(self, name: str) -> None:
-        """Remove a file that this package has put there."""
+        """Remove a file that this package wrote."""
         system, root = file_system(self._target)
         with self._asked(name):
             if self.folder is not None:
@@ -237,9 +236,9 @@ class Remote:
 
     @contextlib.contextmanager
     def _opened(self, name: str, start: int, stop: int | None = None) -> Iterator[object]:
-        """Open a file at ``start``: as one stream from its beginning, with ranges from elsewhere."""
+        """Open a file at ``start``: from the beginning as one stream, from elsewhere with ranges."""
         if self.folder is not None:
-            with open_regular(self.folder / name) as local:  # a pipe is not waited for
+            with open_regular(self.folder / name) as local:  # does not wait for a pipe
                 local.seek(start)
                 yield local
             return
@@ -260,10 +259,9 @@ class Remote:
 
     @contextlib.contextmanager
     def _streamed(self, name: str, start: int, stop: int | None) -> Iterator[object]:
-        """Open a file of a web server as one stream, within the time that its bytes may take.
+        """Open a file of a web server as one stream, with a time limit by its bytes.
 
-        With ``stop`` only bytes up to it are requested, and a server that gives whole files is
-        refused.
+        With ``stop`` only bytes up to it are requested, and a server without ranges is refused.
         """
         base, mark, query = self._target.partition("#")[0].partition("?")
         url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
@@ -277,7 +275,7 @@ class Remote:
             _session(),
         ) as response:
             if response.status_code in _MISSING:
-                # Redirected to where there is no such file, which says nothing of this address.
+                # Redirected to an address without this file, which says nothing about this one.
                 if response.url != requests.Request("GET", url).prepare().url:
                     raise MirrorFailed("redirects to an address without this file")
                 raise FileNotFoundError(f"{self.address}/{name} answers {response.status_code}")
@@ -298,31 +296,28 @@ class Remote:
         start: int,
         stop: int | None,
     ) -> int:
-        """Return the bytes that an answer to a range from ``start`` has.
-
-        Any other answer is refused.
-        """
+        """Return the number of bytes of a response to a range from ``start``; refuse any other response."""
         if response.status_code != HTTPStatus.PARTIAL_CONTENT:
             if stop is None:
-                raise MirrorFailed("gives whole files only")
+                raise MirrorFailed("sends whole files only")
             raise UsageError(
-                f"{self.address} cannot be read remotely: its server gives whole files only.",
+                f"{self.address} cannot be read remotely: its server sends whole files only.",
                 next=pull_command(self.address),
             )
         sent = http.content_range(response)
         if sent is None or sent[0] != start:
-            raise MirrorFailed("gives other bytes than asked for")
+            raise MirrorFailed("sends other bytes than requested")
         return sent[1] + 1 - start
 
     @contextlib.contextmanager
     def _asked(self, name: str) -> Iterator[None]:
-        """Turn any exception of a file system into ``SourceUnavailable``: each has classes of its own."""
+        """Convert any exception of a file system to ``SourceUnavailable``: each has its own classes."""
         try:
             yield
         except KmipDataError:
             raise
         except Exception as error:
-            cause = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
+            cause = error.__cause__ or error  # fsspec hides a server's response behind "no file"
             reason = f"{type(cause).__name__}: {cause}"
             if isinstance(error, MirrorFailed):
                 reason = error.reason
@@ -335,7 +330,7 @@ class Remote:
 
 
 class _Body:
-    """The body of an answer, of at least ``size`` bytes, as a file."""
+    """The body of a response of at least ``size`` bytes as a file."""
 
     def __init__(self, pieces: Iterator[bytes], size: int) -> None:
         self._pieces = pieces

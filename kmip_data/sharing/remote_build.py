@@ -1,4 +1,4 @@
-"""Remote builds, read by block: each block is fetched once, verified, and kept in the cache of the home."""
+"""Remote builds, read by block: each block is fetched once, verified and cached in the home."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Key = tuple[str, int]  #: file, and number of the block in it
 
 
 class _Work:
-    """Blocks of one process that are on disk or under way; a forked child starts with none."""
+    """Blocks of one process that are on disk or being fetched; a forked child starts with none."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -46,11 +46,10 @@ class _Work:
 
 
 class Copies:
-    """Files of a push, copied by block into files of ``folder``, which are sparse until all of them was read.
+    """Files of a push, copied by block into sparse files of ``folder``.
 
-    Every process compares a block on disk with its digest before its first use. So nothing records
-    which blocks are there, and processes share the folder without a lock: they write the same
-    bytes.
+    Every process compares a block on disk with its digest before first use. So no list of blocks is
+    kept, and processes share the folder without a lock: they write the same bytes.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Copies:
         return {**self.__dict__, "_works": {}}  # threads and locks stay in their process
 
     def read(self, file: str, start: int, stop: int) -> U8:
-        """Return bytes ``start`` to ``stop`` of a file, which has as many, as a new array.
+        """Return bytes ``start`` to ``stop`` of a file as a new array; the file must have as many.
 
         Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was
         pushed.
@@ -90,7 +89,7 @@ class Copies:
         return data
 
     def fetch_blocks(self, wanted: Iterable[Key]) -> None:
-        """Copy the blocks that are not there yet, neighbours together."""
+        """Copy the missing blocks, neighbours in one request."""
         work = self._work()
         keys = set(wanted)
         with work.lock:
@@ -108,8 +107,7 @@ class Copies:
         return future is not None and future.done() and future.exception() is None
 
     def _work(self) -> _Work:
-        # That of a forked child's parent is left alone: its threads and the state of its lock are
-        # not here.
+        # A forked child leaves its parent's alone, whose threads and lock state it does not have.
         return self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
 
     def _copy(self, work: _Work, run: list[Key]) -> None:
@@ -122,7 +120,7 @@ class Copies:
         except BaseException:
             with work.lock:
                 for key in run:
-                    del work.blocks[key]  # the next to want them tries again
+                    del work.blocks[key]  # the next reader tries again
             raise
 
     def _is_on_disk(self, file: str, block: int) -> bool:
@@ -165,7 +163,7 @@ class Copies:
 
 
 def blocks_between(file: str, start: int, stop: int) -> list[Key]:
-    """Return the blocks that bytes ``start`` to ``stop`` of a file lie in."""
+    """Return the blocks that hold bytes ``start`` to ``stop`` of a file."""
     if start >= stop:
         return []
     return [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))]
@@ -204,7 +202,7 @@ class RemoteBuild(Build):
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def shard(self, file: str, entry: FileEntry) -> Shard:
-        """Open one of its shards, or a file next to one, by its name."""
+        """Open a shard, or a file next to one, by name."""
         if not self.copies.sizes.get(file):
             raise damaged(
                 f"{self.address}/{file}",
@@ -231,7 +229,7 @@ class RemoteBuild(Build):
             for start, stop in shard.byte_ranges(key, first, end):
                 ranges.append((shard.file, start, stop))
                 size += stop - start
-        # What does not fit into memory is a MemoryError before it is fetched.
+        # Too little memory is a MemoryError before anything is fetched.
         np.empty(size, np.uint8)
         blocks = []
         for file_range in ranges:
@@ -245,9 +243,8 @@ class RemoteShard(Shard):
     def __init__(self, build: RemoteBuild, file: str) -> None:
         self.file = file
         self._copies = build.copies
-        # HDF5 holds h5py's lock while it reads. A thread that fetches could collect garbage with
-        # objects of h5py in it and wait for that lock, so missing blocks are fetched between two
-        # tries to open.
+        # HDF5 holds h5py's lock while it reads. A fetching thread could garbage-collect objects of
+        # h5py and wait for that lock, so missing blocks are fetched between two attempts to open.
         while True:
             source = _Opened(build.copies, file)
             try:
@@ -278,7 +275,7 @@ class RemoteShard(Shard):
         return rows.reshape((stop - start, *entry.row))
 
     def byte_ranges(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of bytes in the file that rows ``start:stop`` of a dataset lie in."""
+        """Yield the byte ranges of rows ``start:stop`` of a dataset in the file."""
         entry = self._entry(key)
         offset = self._offsets[key] or 0
         size = entry.dtype.itemsize if entry.axis else entry.row_bytes
@@ -288,7 +285,7 @@ class RemoteShard(Shard):
 
 
 class _Opened(RandomAccess):
-    """A remote file as HDF5 reads it; ``missing`` are the blocks for which a read has failed."""
+    """A remote file for HDF5; ``missing`` are the blocks that a read lacked."""
 
     def __init__(self, copies: Copies, file: str) -> None:
         super().__init__(copies.sizes[file], self._read)
@@ -305,11 +302,11 @@ class _Opened(RandomAccess):
 
 
 def open_remote(address: str, home: Home) -> RemoteBuild:
-    """Open a pushed build where it lies.
+    """Open a pushed build without pulling it.
 
-    Raises ``UsageError`` where no build was pushed there, or the server gives whole files only;
-    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody
-    answers.
+    Raises ``UsageError`` where no build was pushed there, or the server sends whole files only;
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` if the server
+    does not respond.
     """
     remote = Remote(address, patient=True)
     share, digests = read_share(remote)

@@ -16,10 +16,9 @@ PUSH_NAME = "push.json"  #: written first: marker of an address
 SHARE_NAME = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME = "blocks.sha256"
 MAX_FILES = 100_000  #: most files of one push
-#: Files of a shared run, in the order in which they are written: with its configuration it is a
-#: run.
+#: Files of a shared run in writing order: a folder with its configuration counts as a run.
 RUN_FILES = ("metrics.csv", "model.safetensors", "result.json", "config.toml")
-BLOCK = 2**20  #: bytes of a file that are hashed together
+BLOCK = 2**20  #: bytes per hashed block
 _DIGEST = hashlib.sha256().digest_size
 _MAX_BYTES = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
 
@@ -59,9 +58,9 @@ class Share(Strict):
     def _agree(self) -> Self:
         names = [entry.file for entry in self.files]
         if len({PUSH_NAME, SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 3:
-            raise ValueError("files names one twice, or one that a push writes for itself")
+            raise ValueError("files has a name twice, or a reserved one")
         if sum(entry.bytes for entry in self.files) > _MAX_BYTES:
-            raise ValueError(f"files are of more than {_MAX_BYTES:,} bytes")
+            raise ValueError(f"files have more than {_MAX_BYTES:,} bytes together")
         return self
 
     @property
@@ -75,7 +74,7 @@ class Share(Strict):
 
     @property
     def sealed(self) -> str:
-        """Its digest: compared with that of the push, it vouches for everything."""
+        """Digest of all other fields; equal digests mean equal pushes."""
         return json_digest(self.model_dump(mode="json", exclude={"digest"}))
 
 
@@ -106,7 +105,7 @@ class BlockDigests:
         return self._data[offset : offset + _DIGEST].hex()
 
     def check(self, file: str, first: int, data: bytes | memoryview) -> None:
-        """Raise DamagedInput unless ``data`` are the whole blocks of ``file`` from block ``first`` on."""
+        """Raise DamagedInput unless ``data`` are the blocks of ``file`` from block ``first`` on."""
         for block, start in enumerate(range(0, len(data), BLOCK), start=first):
             expected = self.digest(file, block)
             digest = hashlib.sha256(data[start : start + BLOCK]).hexdigest()
@@ -117,19 +116,19 @@ class BlockDigests:
 
 
 def parse_pushed(data: bytes, model: type[Sealed], address: str) -> Sealed:
-    """Return a push's manifest or card; raise DamagedInput where these bytes are none, or were changed."""
+    """Return a push's manifest or card; raise DamagedInput if the bytes are invalid or were changed."""
     try:
         pushed = model.model_validate_json(data)
     except (ValueError, RecursionError) as error:
         version = model.model_fields["version"].default
         raise damaged(address, f"JSON of version {version}", first_fault(error)) from error
     if pushed.to_json().encode() != data:
-        raise damaged(address, "the text that its content and digest give", "another")
+        raise damaged(address, "the text as kmip-data wrote it", "another")
     return pushed
 
 
 def damaged(address: str, expected: str, content: str) -> DamagedInput:
-    """Return the error for what lies at an address and is not what was pushed."""
+    """Return the error for data at an address that differ from what was pushed."""
     return DamagedInput(
         f"{address} is not what was pushed.",
         expected=expected,

@@ -192,7 +192,7 @@ def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
         plant(to, "README.md")  # of a new repository
         command = ("push", source, to, "-q", "--home", world.run.parents[3])
         for _ in range(2):
-            assert "README.md exists: it stays" in kmip(*command).err
+            assert "README.md exists and is kept" in kmip(*command).err
             assert (to / "README.md").read_bytes() == MINE
         done(*command, "--page")
         assert contents(to) == contents(pushed)

@@ -1,16 +1,16 @@
-"""Passes over the edges of a batch, for GatedGCN: those of ``cpu.gate_kernels``, in Triton.
+"""Edge kernels of GatedGCN in Triton, the counterparts of ``cpu.gate_kernels``.
 
 Edge tensors are (E, D), node tensors (N, D), both row by row, of any floating dtype; sums are
 float32. Node i has the entries ``start[i]`` to ``start[i + 1]`` of ``end``, the node at the other
 end of each, and of ``edge``, the number of each; in a neighbour table (``K`` > 0) they follow from
 i, and ``start`` and ``edge`` are not read. A program takes BN nodes in parallel, slot by slot, so
 that threads meet only at the end and each sum has one order: there are no atomics, and results do
-not depend on the number of processors. Nothing is checked: the ends must be existing nodes.
+not depend on the number of processors. Bounds are not checked: the ends must be existing nodes.
 
-A tile has 16, 32 or 64 channels, the most that divide d rounded up to a multiple of 16: a row of d
-= 56 or 64 is one tile wide, one of d = 76 five, where a power of two would take 128 channels. The
-first three ``norm`` constants (·, D) are factors, shifts and means: the norm of z is factor · z +
-shift.
+A tile has 16, 32 or 64 channels, the largest of these that divides d rounded up to a multiple of
+16: a row of d = 56 or 64 is one tile wide, one of d = 76 five, where a power of two would take 128
+channels. The first three ``norm`` constants (·, D) are factors, shifts and means: the norm of z is
+factor · z + shift.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
 
 @triton.jit
 def loaded(pointers, mask):
-    """Elements in float32, 0 where masked."""
+    """Load elements as float32, 0 where masked out."""
     return tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
 
 
@@ -51,7 +51,7 @@ def elements(row, channel, D: tl.constexpr):
 def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
 
-    Neighbouring programs have the same rows: one reads from the cache what another left of a row.
+    Neighbouring programs share rows, so that one reads from the cache what another loaded.
     """
     blocks: tl.constexpr = (D + BC - 1) // BC
     program = tl.program_id(0)
@@ -62,19 +62,19 @@ def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
 
 @triton.jit
 def constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
-    """Row ``ROW`` of a norm's constants (·, D), (1, BC)."""
+    """Load row ``ROW`` of a norm's constants (·, D) as (1, BC)."""
     return loaded(norm + ROW * D + channel, exists)[None, :]
 
 
 @triton.jit
 def keep_mask(seed, number, channel, dropped):
-    """Mask of the elements that dropout keeps: for one seed that of ``cpu.gate_kernels.where_drawn``.
+    """Mask of the elements that dropout keeps, that of ``cpu.gate_kernels.where_drawn`` for the same seed.
 
-    ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges
-    that begins with channel 0; an element is dropped where its hash is below ``dropped`` of 2³².
+    ``seed`` points to an int64; ``number`` (int64) counts the elements edge by edge, from channel
+    0. An element is dropped if its 32-bit hash is below ``dropped``.
     """
     bits = tl.load(seed)
-    # The CPU draws for 16 channels at a time, and takes the high half of the first one's number.
+    # The CPU draws for 16 channels at a time, with the high half of the first channel's number.
     high = ((number - (channel & 15)) >> 32).to(tl.uint32)
     second = (bits >> 32).to(tl.uint32) + high * 0x9E3779B9
     x = number.to(tl.uint32) ^ bits.to(tl.uint32)
@@ -88,7 +88,7 @@ def keep_mask(seed, number, channel, dropped):
 
 @triton.jit
 def dropped_out(y, seed, number, channel, dropped, kept_scale):
-    """dropout(y) of the elements ``number``; without a seed y."""
+    """Apply dropout to the elements ``number`` of y; without a seed, return y."""
     if seed is not None:
         mask = keep_mask(seed, number, channel[None, :], dropped)
         y = tl.where(mask, y * kept_scale, 0.0)
@@ -107,12 +107,12 @@ def join(
     BN: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each of BN lanes."""
+    """Write count, mean and Σ (z − mean)² of a tile, from each lane's Σ (z − pivot) and Σ (z − pivot)²."""
     count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
     share = total / tl.maximum(count, 1.0)
     edges = tl.sum(count, 0)
     mean = tl.sum(count * (pivot + share), 0) / tl.maximum(edges, 1.0)
-    # Squares about each lane's mean, and those of its distance to the tile's.
+    # Squares about each lane's own mean, moved to the mean of the tile.
     away = pivot + share - mean[None, :]
     within = tl.maximum(square - total * share, 0.0)
     squares = within + count * away * away
@@ -138,8 +138,8 @@ def update(
 ):
     """New edges: ``old`` + dropout(relu(factor · z + shift)), where z (rows, D) is ``pre``.
 
-    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for
-    all if ``SHARED``. ``new`` may be ``pre`` itself.
+    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has one row per edge, or a single one
+    if ``SHARED``. ``new`` may be ``pre`` itself.
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
@@ -194,8 +194,8 @@ def sum_gradients(
 ):
     """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of the norm's output: (tiles, 2, D).
 
-    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and
-    means.
+    ``grad`` is the gradient of ``new`` in :func:`update`; ``norm`` (≥ 3, D) begins with factors,
+    shifts and means.
     """
     row, _live, channel, exists = tile_of(edges, D, BE * STEPS, BC)
     first = tl.min(row, 0)
@@ -340,8 +340,8 @@ def differentiate(
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is not
-    None, g is as in :func:`sum_gradients`, ``norm`` (5, D) holds factors, shifts,
-    means, offsets and slopes, and z also takes factor · g − offset − slope · (z − mean).
+    None, g is as in :func:`sum_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets
+    and slopes, and factor · g − offset − slope · (z − mean) is added to the gradient of z.
     """
     # 1. The gradient of the sum of messages, by node.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
@@ -395,9 +395,9 @@ def sum_at_sources(
     BN: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Gradients at the sources: Σ of that of z, and Σ sigmoid(z) · ``of_message`` of the target.
+    """Sum at each source the gradients of z, and sigmoid(z) · ``of_message`` of the targets.
 
-    Over the outgoing edges of each node: entries by source, whose other ends are targets.
+    Entries are the outgoing edges of each node, so their other ends are targets.
     """
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
     first, last, most = _entries(start, node, live, 0)

@@ -224,7 +224,7 @@ def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
         kmip_data.open(other.address)
     assert f"kmip-data pull {other.address}" in raised.value.parts["next"]
     server.ranges = False
-    with pytest.raises(UsageError, match="its server gives whole files only"):
+    with pytest.raises(UsageError, match="its server sends whole files only"):
         kmip_data.open(server.address)
     server.ranges, server.more = True, 2**24
     with pytest.raises(DamagedInput, match="is not what was pushed") as raised:

@@ -261,7 +261,7 @@ def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> No
 def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
     terms = load_manifest("shapenet-part").license.model_dump()
     for states in ({"license": terms}, {"manifest": "shapenet-part"}):
-        with pytest.raises(LicenseNotAccepted, match="does not let it be passed on"):
+        with pytest.raises(LicenseNotAccepted, match="does not allow redistribution"):
             push_build(
                 Build(build.path, build.card.model_copy(update=states)), str(tmp_path / "share")
             )
