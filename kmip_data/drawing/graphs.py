@@ -382,9 +382,9 @@ def elements(columns: Values) -> list[Layer]:
 
 
 def _fitted(pos: Array, up: str) -> tuple[F64, float, F64]:
-    """Return positions about the middle, the longest axis :data:`EXTENT` long, with what is up last.
+    """Return positions about their middle, the longest axis :data:`EXTENT` long, the upward axis last.
 
-    Returns the scale and the former middle as well.
+    Also return the scale and the original middle.
     """
     if pos.shape[1] == 3 and up == "y":
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)

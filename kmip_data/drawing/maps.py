@@ -41,8 +41,8 @@ PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.s
 BUFFER = "dropped by the buffer"  #: name of "no part" for a spatial split
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
-MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third …
-MAX_ROWS = 24  #: most legend entries; of more, every second, third …
+MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
+MAX_ROWS = 24  #: most legend entries; of more, every second, third … is shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def read_city_map(build: Build) -> CityMap:
     is_single = card.counts["graphs"] == len(card.shards) == 1
     if not (is_city(card) and is_single and has_columns and schema.edges == "index"):
         raise UsageError(
-            f"{card.dataset} is not a city: not one graph of streets.",
+            f"{card.dataset} is not a city: it is not a single street graph.",
             next="kmip-data list",
         )
 
@@ -309,7 +309,7 @@ def prediction_layers(
 
 
 def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
-    # Classes are ordered, as the eccentricities that they are made of.
+    # Classes are ordered like the eccentricities behind them.
     return Categories(
         name,
         classes.astype(np.uint8),
@@ -416,7 +416,7 @@ def _draw_points(
             cmap=colors,
             **marks,
         )
-        # Inside the place of the map: a colour bar of its own would stand where the panel ends.
+        # Inside the map's axes: a separate colour bar would be at the end of the panel.
         bar = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
         axes.figure.colorbar(
             points,

@@ -81,8 +81,8 @@ def draw_explorer(
 
     A graph's answer has a run's predictions and attention; None for the graph alone. ``curves`` are
     learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group``
-    whose members differ in the seed alone, and, where it is of this very graph, an ``influence``.
-    Two of these, if possible of different models, are compared.
+    whose members differ only in the seed, and, if it belongs to this graph, an ``influence``. Two
+    of these, if possible of different models, are compared.
     """
     graph, _ = graphs[0]
     title = graph.title
@@ -198,7 +198,7 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
 
     layer_facts = {
         "name": "attention",
-        "note": "that queries give a node as a key, over layers and heads; 1 is its share",
+        "note": "received by a node as a key, mean over layers and heads; 1 if evenly distributed",
         "unit": "",
     }
     column_facts = {"name": "attention", **graph.packer.add_column(values)}
@@ -209,9 +209,9 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
 def _keys(answer: Answer, count: int, packer: Packer) -> Facts:
     """Pack chosen keys, (S, H, k) of each layer, so that those of a node are contiguous.
 
-    A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight is in
-    65,535ths, of nine significant bits: within 0.2 %, and compressed to three fifths of all
-    sixteen.
+    Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in
+    65,535ths with nine significant bits: exact within 0.2 %, and compressed to three fifths of the
+    size with all sixteen.
     """
     narrow = np.uint16 if count < 2**16 else np.uint32
     layers = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Array]  #: attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: most edges drawn, a fixed sample stated in the title
-FEW = 1_000  #: most plane nodes drawn as larger dots
+FEW = 1_000  #: most nodes of a 2D record drawn as larger dots
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
 AZIMUTH = -58.0
 NO_CLASS = "nodes have no class"

@@ -238,7 +238,7 @@ def _settings(style: Style) -> dict[Any, Any]:
     }
 
 
-LEAST = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
+LEAST = 3.0  #: minimum contrast of graphical objects, WCAG 2.1, criterion 1.4.11
 STEPS = 32  #: steps of a mixture towards text or background
 GROUPED = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 #: Fractions of the text colour mixed into each hue: 96 distinct colours.
@@ -249,13 +249,13 @@ S3DIS = {
     "window": "#6464ff", "door": "#c8c864", "table": "#aa78c8", "chair": "#ff0000", "sofa": "#c86464",
     "bookcase": "#0ac864", "board": "#c8c8c8", "clutter": "#323232",
 }  # fmt: skip
-#: Colours of elements by Corey, Pauling and Koltun, as Jmol has them; carbon is a darker grey.
+#: Colours of elements by Corey, Pauling and Koltun, as in Jmol; carbon is a darker grey.
 CPK = {
     1: "#ffffff", 5: "#ffb5b5", 6: "#808080", 7: "#3050f8", 8: "#ff0d0d", 9: "#90e050", 15: "#ff8000",
     16: "#ffff30", 17: "#1ff01f", 35: "#a62929",
 }  # fmt: skip
 OTHER_ELEMENT = "#ff1493"
-Paint = Callable[[], Sequence[str]]  #: colours as the style of the caller has them
+Paint = Callable[[], Sequence[str]]  #: function that returns colours for the current style
 
 
 def contrast(color: str, other: str) -> float:
@@ -310,8 +310,8 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
 
     Known ``names`` have their usual colours.
 
-    Classes of groups, such as ``Motorbike/0``, begin the palette in each group: a record has those
-    of one.
+    Classes in groups, such as ``Motorbike/0``, start the palette anew in each group, because a
+    record has classes of a single group.
     """
     if 0 < count <= len(names) and set(names) <= S3DIS.keys():
         return [readable(S3DIS[name]) for name in names]

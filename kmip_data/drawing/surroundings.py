@@ -32,7 +32,7 @@ def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
 
 
 class Surroundings:
-    """A dataset whose items are samples around one node each, of a ``part`` or of all.
+    """A dataset of sampled neighbourhoods, one for each node of a ``part`` or of the graph.
 
     Rows come from the memory map, so memory grows by 8 bytes per node, not with edges or features.
     Everything else is the dataset's.
@@ -44,7 +44,7 @@ class Surroundings:
         if edges is None:
             raise UsageError(
                 f"{dataset.card.dataset} is too large to be drawn, and cannot be read node by node.",
-                next="a local build",
+                next="use a local build",
             )
         nodes = int(dataset.nodes[0])
         self._neighborhoods = Neighborhoods(edges, nodes)

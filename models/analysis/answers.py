@@ -64,7 +64,7 @@ def predict_record(
     if data.task.stored is not None:
         learned = opened.config.training.task
         raise UsageError(
-            f"The run learned its targets as {learned}, and a page shows them as they are stored.",
+            f"The run was trained with training.task={learned}, and a page shows targets as stored.",
             next=f"kmip-data predict {opened.folder}, whose arrays are values",
         )
     count = 1 if data.unit == "nodes" else data.sizes[split]
@@ -132,7 +132,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
         best = outputs.amax(1, keepdim=True)
         by_node = [node_influence(best, batch.x, node) for node in draw.tolist()]
         values = np.stack(by_node)
-    # JSON has no NaN or infinity, which a network that overflows returns
+    # JSON has no NaN or infinity, which an overflowing network returns.
     values[~np.isfinite(values)] = 0.0
 
     edges = read_batch(batch).edges.index
@@ -196,8 +196,8 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     draw = generator.choice(count, size, replace=False)
     nodes = torch.from_numpy(np.sort(draw))
 
-    # The search runs again on the recorded inputs, as layers return outputs alone. One forward pass
-    # left one record a layer.
+    # Layers return only outputs, so the search runs again on their recorded inputs, one record per
+    # layer.
     layers = []
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
         queries, keys, values = recorded

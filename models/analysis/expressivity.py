@@ -21,9 +21,9 @@ from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
 from kmip_data.models.tables import POSITIONAL
 
-#: Tolerance within which values of an encoding, which are float32 on disk, count as equal.
+#: Tolerance within which values of an encoding, float32 on disk, count as equal.
 SAME = 1e-5
-REFINED_WITH = ("rwse20", "rwse3", "lappe10")  #: encodings that S-SEG-WL is run with
+REFINED_WITH = ("rwse20", "rwse3", "lappe10")  #: encodings used with S-SEG-WL
 Pair = tuple[I64, I64]  #: two adjacency matrices (N, N)
 
 
@@ -89,8 +89,8 @@ class Refinement(NamedTuple):
 def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     """Refine colours: a node's next one encodes the multiset {{(colour of r, relation to r)}} over all r.
 
-    ``start`` (ΣN,) are the initial colours of all nodes, graph after graph; ``relations`` (N, N)
-    each graph's f_R of the row's node to the column's, from 0.
+    ``start`` (ΣN,) are the initial colours of all nodes, graph after graph; ``relations`` has for
+    each graph f_R of the row's node to the column's, (N, N), from 0.
     """
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
@@ -193,7 +193,7 @@ ENCODINGS = ("none", "rwse", "lappe")  #: encodings of the networks
 NODES = 8  #: rows of a point of U = [-1, 1]^(NODES × DIM)
 DIM = 4  #: columns of a point of U
 TARGET = (4, 4, 16)  #: heads h, their size m and the hidden size r of the two blocks of the target
-FITTED = (2, 1, 4)  #: the same of a block of Theorem 2
+FITTED = (2, 1, 4)  #: the same for a block of Theorem 2
 SHARP = 4.0  #: factor of the target's queries and keys: without it, attention is nearly a mean
 
 

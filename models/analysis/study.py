@@ -1,8 +1,8 @@
 """Distance of k-MIP from full attention, and attention weight of the k best keys, over many graphs.
 
-Both rank the keys of each query, a block of queries at a time. Sums are float64, so that the
-figures do not depend on their order. The paper's own figure of the distance was computed with the
-keys in the wrong order (docs/analysis.md).
+Both rank the keys of each query, a block of queries at a time. Sums are float64, so that results do
+not depend on their order. The paper's own plot of the distance was computed with the keys in the
+wrong order (docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Projections:
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
     """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
-    # A fixed seed, so that the figures of the docs can be reproduced.
+    # A fixed seed, so that the results in the docs can be reproduced.
     generator = torch.Generator().manual_seed(0)
     queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=generator)
     about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
@@ -119,8 +119,8 @@ class Recorder:
         if not self.sizes:
             least, most = self._range
             raise UsageError(
-                f"There is no graph to record of {least:,} to {most or 'any number of'} nodes.",
-                next="another --nodes A..B (with --queries 1000, a large graph takes less time)",
+                f"No graph has {least:,} to {most or 'any number of'} nodes.",
+                next="choose another --nodes A..B; --queries 1000 makes large graphs faster",
             )
 
         # Drop surplus graphs of the last batch.
@@ -181,7 +181,7 @@ def record_run(
         if not recorder.layers:
             raise UsageError(
                 f"{run} has no k-MIP attention to record.",
-                next="a run of the model gps-kmip",
+                next="use a run of the model gps-kmip",
             )
 
         for _, batches in data.passes((split,)):
@@ -305,9 +305,9 @@ def approximation_error(
 ) -> tuple[F64, float]:
     """Return mean Euclidean distances from full attention (scaled by 1/√d), over nodes and heads.
 
-    First (len(ks),) those of k-MIP attention for each of rising k, 0 where k ≥ n; then that of
-    standard normal outputs, the paper's yardstick, drawn from ``seed``. Queries are (H, m, d), keys
-    (H, n, d), values (H, n, v): m queries against the n keys of one graph.
+    First those of k-MIP attention for each k, (len(ks),), 0 where k ≥ n; then that of standard
+    normal outputs, the paper's baseline, drawn from ``seed``. ``ks`` must increase. Queries are (H,
+    m, d), keys (H, n, d), values (H, n, v): m queries against the n keys of one graph.
     """
     ks = check_ks(ks)
     generator = torch.Generator().manual_seed(seed)
@@ -402,8 +402,7 @@ def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
-    # Each key is added once, however many k there are: sum between consecutive k, then a running
-    # total.
+    # Add each key once, for any number of k: sums between consecutive k, then a running total.
     bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
     numerators = []
     denominators = []

@@ -1,7 +1,7 @@
 """Results of this package as data: the rows of ``manifests/results/ours``.
 
 A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report``
-shows it next to the paper's figure, ``kmip-data train --reproduce DATASET/ROW`` trains it again.
+shows it next to the paper's result, ``kmip-data train --reproduce DATASET/ROW`` repeats it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Ours(Strict):
     variant: str
     metric: str  #: the metric that chose the epoch; shares, not percent
     epochs: int
-    planned: int | None = None  #: epochs of the schedule; none: as many as were trained
+    planned: int | None = None  #: epochs of the schedule; none: those trained
     parameters: int
-    nodes: int | None = None  #: nodes of a graph on average, of real data
+    nodes: int | None = None  #: average nodes per graph, of real data
     hardware: str  #: processor and threads, or GPU
     torch: str
     commit: str
@@ -106,7 +106,7 @@ def our_rows() -> dict[str, Ours]:
     for file in shipped_names("results/ours"):
         values = read_shipped("results/ours", file)
         for row in values["row"]:
-            # Values shared by all rows of a file stand in its table ``common``.
+            # Values shared by all rows of a file are in its table ``common``.
             rows[f"{file}/{row['name']}"] = Ours.model_validate(values["common"] | row)
     return rows
 
@@ -138,7 +138,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
 
     A seed is *equal* where test metric and SHA-256 of the weights are those of the row or, in a run
     that stopped before the row's last epoch, every value of the row's first epochs. Equality is
-    promised on the row's commit, processor, threads and torch alone. Elsewhere a seed must be
+    promised only on the row's commit, processor, threads and torch. Elsewhere a seed must be
     *close*: training loss and val metric of the second epoch within ``LOSS`` and ``METRIC`` of the
     row's, and the test metric of a whole training within three standard deviations of the row's
     mean.
@@ -212,7 +212,7 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
         hint = "compare build, split, machine and version of torch"
         threads = re.search(r"\b(\d+) threads?$", row.hardware)
         if threads and not first.hardware.endswith(f" {threads[0]}"):
-            hint = f"OMP_NUM_THREADS={threads[1]}, as the row has it, and another --home"
+            hint = f"set OMP_NUM_THREADS={threads[1]}, as for the row, and use another --home"
         raise NotReproduced(
             f"{name} is not reproduced.",
             expected=f"equal values, or a second epoch within {LOSS:.0%} (loss) and "

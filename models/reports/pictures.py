@@ -35,12 +35,12 @@ from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import title_of
 from kmip_data.shipped import read_shipped
 
-MAX_CHANGES = 2  #: of a row that its name in a legend has
+MAX_CHANGES = 2  #: changes named in a legend entry
 POINTS = 5.0  #: between a point and its label, across and up
-#: Unit -> its hours, and how many are written in the next one.
+#: Unit -> its length in hours, and the count from which the next unit is used.
 UNITS = {"ms": (1 / 3_600_000, 1000), "s": (1 / 3600, 60), "min": (1 / 60, 60), "h": (1.0, 10_000)}
-DECADES = (1, 10, 100, 1000)  #: counts of a unit at an axis
-STEPS = (1, 2, 5, 10, 20, 30, 50, 100, 200, 500)  #: the same where few decades are in view
+DECADES = (1, 10, 100, 1000)  #: ticks of an axis, in a unit
+STEPS = (1, 2, 5, 10, 20, 30, 50, 100, 200, 500)  #: ticks if few decades are in view
 Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
 
 
@@ -127,8 +127,8 @@ def over_seeds(
 def draw_over_hours(figure: Figure, table: Table) -> None:
     """Draw the metric over training time: val epoch by epoch, test at the end, and the paper's results.
 
-    Each model has one colour. The paper's results are shown for complete published data alone, as
-    in the table.
+    Each model has one colour. The paper's results are shown only for complete published data, as in
+    the table.
     """
     first = table.rows[0]
     metric = first["metric"]
@@ -281,8 +281,8 @@ def _draw_over_seconds(
     }
     axes.errorbar(seconds, test, spread, **style, **bars)
 
-    # No point is both faster and better than one of the frontier, so that there is room for its k;
-    # that of another point stands on the opposite side.
+    # No point is both faster and better than one of the frontier, so there is room for its k; for
+    # other points it goes on the opposite side.
     text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
     up = POINTS if better == "higher" else -POINTS
     for number, row in enumerate(rows):
@@ -323,7 +323,7 @@ def _time_ticks(axis: Axes) -> None:
                     seen[f"{count} {unit}"] = count * hours
         if len(seen) > 2:
             break
-    if len(seen) < 2:  # between two steps: the ends themselves
+    if len(seen) < 2:  # no step in view: two values of the range
         seen = {f"{3600 * hours:.3g} s": hours for hours in np.geomspace(low, high, 4)[1:3]}
     axis.set_ticks(list(seen.values()), labels=list(seen))
     axis.set_minor_locator(NullLocator())

@@ -23,17 +23,17 @@ EDITED = "(edited)"  #: marks a mean that includes an edited result
 COLUMNS = {
     "test": "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
     "deviation over the seeds; the best is bold, the second underlined",
-    "n": "number of runs, each with a seed of its own; “2 of 4”: the published mean is of four",
-    "paper": "the figure that the paper states for this model on this data",
+    "n": "number of runs, one per seed; “2 of 4”: the published mean is over four",
+    "paper": "the paper's result for this model on this data",
     "leaderboard": "the entry of the same network on a leaderboard, or the best one",
-    "ours": "the figure that comes with kmip-data, for the same configuration",
-    "Δ paper": "test minus paper, of the same configuration alone",
-    "time": "time of a whole training, mean over the runs",
+    "ours": "the result that comes with kmip-data, for the same configuration",
+    "Δ paper": "test minus paper, only for the same configuration",
+    "time": "time of a complete training, mean over the runs",
     "paper's": "the paper's time of a training, and its hardware",
-    "memory": "the most memory that a run took, on the device or else in the process",
-    "parameters": "numbers that a network learns",
+    "memory": "peak memory of a run, on the device or else in the process",
+    "parameters": "number of learned parameters",
     "version": "version of kmip-data",
-    "changes": "settings that differ from those of the preset, whose value stands in brackets",
+    "changes": "settings that differ from the preset, with its value in brackets",
 }
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
@@ -122,7 +122,7 @@ def _latex(
     return "\n".join(written)
 
 
-#: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
+#: Format -> function that quotes a text, marks of the best and the second, writer of a table.
 _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str]]] = {
     "markdown": (lambda text: text.replace("|", "\\|"), ("**{}**", "*{}*"), _markdown),
     "latex": (lambda text: text.translate(_LATEX), (r"\textbf{{{}}}", r"\underline{{{}}}"), _latex),
@@ -132,7 +132,7 @@ _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str
 def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     """Return a table of results for people, the best row first, without empty columns.
 
-    Properties shared by all rows stand once, above them.
+    Properties shared by all rows appear once, above them.
 
     ``narrow``: for a printed page, with room for one difference: to the model of
     ``--against``, else to the paper, else to the best.
@@ -169,11 +169,11 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     # Notes: the meaning of marks, and of differences.
     notes = []
     if any(FEW in row["test"] for row in rows):
-        notes.append(f"{FEW} of fewer runs than the paper's.")
+        notes.append(f"{FEW} mean over fewer runs than the paper's.")
     if any(row["edited"] for row in table.rows):
         notes.append(f"{EDITED}: a result.json was edited after it was written.")
     if first["leaderboard"] is not None and first["share"] != "all":
-        notes.append("The leaderboard is of the complete published data, and these rows are not.")
+        notes.append("The leaderboard uses the complete published data; these rows do not.")
     if "sample" in first["share"]:
         notes.append(OF_SAMPLE)
     pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})

@@ -51,8 +51,8 @@ class Run:
     result: RunResult
     config: RunConfig
     changes: tuple[str, ...]  #: ``key=value (value of the preset, or else the default)``
-    paper: PaperResult | None  #: paper's figure for its preset; None on other data
-    exact: bool  #: True if the figure belongs to this configuration, of the code or the text
+    paper: PaperResult | None  #: paper's result for its preset; None on other data
+    exact: bool  #: True if that result belongs to this configuration, of code or text
     edited: bool  #: True if ``result.json`` was edited after it was written
 
     @property
@@ -81,7 +81,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 def _read(folder: Path) -> Run:
     """Read a finished run; raise KmipDataError if its files or results are damaged."""
-    # 1. A figure that can be summed over seeds.
+    # 1. A metric that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
     if value is None or abs(value) > MAX_METRIC or abs(result.seconds.total) > MAX_METRIC:
@@ -99,7 +99,7 @@ def _read(folder: Path) -> Run:
         preset = read_preset(dataset, model)
         exact = config.variant in {preset.default, "text"}
 
-        # 3. The paper's figure applies to the complete data and the metric of the preset.
+        # 3. The paper's result applies to the complete data and the metric of the preset.
         same = config.preset == f"{result.dataset}/{result.model}"
         complete = result.complete and not result.sample
         published = preset.paper
@@ -206,7 +206,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
         other = by_seed.get(number)
         if other is not None:
             notices.append(
-                f"{other.folder} is left out: {run.folder} has its configuration and seed, too."
+                f"{other.folder} is left out: {run.folder} has the same configuration and seed."
             )
         by_seed[number] = run
 
@@ -399,8 +399,8 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
     """Return the rows that differ in k alone with the paper's results, and all rows of the paper.
 
     ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std``
-    are of a training epoch. The paper's results, ``paper_…``, are present for complete published
-    data alone.
+    are of a training epoch. The paper's results, ``paper_…``, are present only for complete
+    published data.
     """
     first = table.rows[0]
     share = ""

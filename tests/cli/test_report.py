@@ -49,7 +49,9 @@ def test_a_row_as_people_read_it(runs):
     assert re.search(r"^gps-kmip +52.30 ", lines[4])
     assert lines[5] == "    model.attention.k=5 (15)"
     assert re.search(r"^gcn +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[6])
-    assert lines[7].startswith("† of fewer runs than the paper's. Δ the best: mean over the seeds")
+    assert lines[7].startswith(
+        "† mean over fewer runs than the paper's. Δ the best: mean over the seeds"
+    )
     assert "Δ gcn" in done("report", "--against", "gcn").out.splitlines()[2]
     out = done("report", "--format", "markdown").out
     assert "| **53.15 ± 0.11** |" in out

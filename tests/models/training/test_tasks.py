@@ -99,7 +99,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     predictions = predict(summary.runs[0], split="test", home=tmp_path)
     scored = evaluate_predictions(predictions, str(data.build.path), home=tmp_path)
     assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
-    with pytest.raises(UsageError, match=f"learned its targets as {chosen}"):
+    with pytest.raises(UsageError, match=f"trained with training.task={chosen}"):
         predict_record(summary.runs[0], home=Home(tmp_path))
 
 
