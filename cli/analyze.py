@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command, Group
+from kmip_data.cli.shared.names import RUN, SWEEP_OR_RUN
+from kmip_data.cli.shared.options import (
+    force_option,
+    home_option,
+    json_option,
+    number_list,
+    number_option,
+    plugin_option,
+    quiet_option,
+    several,
+    work_options,
+)
 from kmip_data.cli.shared.output import Facts, csv_of, default_output, saved_paths, show, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
@@ -21,13 +33,13 @@ if TYPE_CHECKING:
 
 GRAPHS = 50  #: of the test part, at most
 
-save_option = shared.several(
+save_option = several(
     click.option(
         "--save", metavar="PREFIX",
         help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
         "  [default: the analysis, in the folder of RUN]",
     ),
-    shared.force_option,
+    force_option,
 )  # fmt: skip
 
 
@@ -45,8 +57,8 @@ def _pair(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 
 
 #: Source of the projections, their selection, values of k, and where results go.
-analysis_options = shared.several(
-    click.argument("run", required=False, type=shared.RUN),
+analysis_options = several(
+    click.argument("run", required=False, type=RUN),
     click.option(
         "--gaussian", callback=_pair, metavar="NxD",
         help="Instead of RUN: standard normal queries, keys and values, such as 2500x16.",
@@ -55,23 +67,23 @@ analysis_options = shared.several(
         "--nodes", callback=_pair, default="1..5000", show_default=True, metavar="A..B",
         help="Only graphs of A to B nodes; the work grows with the square.",
     ),
-    shared.number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
+    number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
     click.option(
         "--k", "ks", metavar="LIST",
         help="Values of k, such as 1,10,100.  [default: the paper's 43, up to n]",
     ),
     save_option,
-    shared.plugin_option,
-    shared.work_options,
+    plugin_option,
+    work_options,
 )  # fmt: skip
 
 
-@click.group(cls=shared.Group)
+@click.group(cls=Group)
 def command() -> None:
     """Study attention, on a trained run or on generated data."""
 
 
-@command.command(cls=shared.Command)
+@command.command(cls=Command)
 @analysis_options
 def approximation(**options: Any) -> None:
     """Measure the distance between k-MIP and full attention, for each k.
@@ -85,7 +97,7 @@ def approximation(**options: Any) -> None:
     _analyse("approximation", measure, options)
 
 
-@command.command(cls=shared.Command)
+@command.command(cls=Command)
 @analysis_options
 def cumulative_weight(**options: Any) -> None:
     """Measure the share of attention weight on the k best keys.
@@ -110,7 +122,7 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
     )
     ks = None
     if options["ks"] is not None:
-        ks = sorted(set(shared.number_list("--k", options["ks"])))
+        ks = sorted(set(number_list("--k", options["ks"])))
     run = options["run"]
     gaussian = options["gaussian"]
     if bool(run) == bool(gaussian):
@@ -198,17 +210,17 @@ def _source(about: Mapping[str, Any]) -> str:
     return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {run}"
 
 
-@command.command(cls=shared.Command)
+@command.command(cls=Command)
 @click.argument(
     "names",
     metavar="[SWEEP|RUN…]",
     nargs=-1,
-    type=shared.SWEEP_OR_RUN,
+    type=SWEEP_OR_RUN,
 )
 @save_option
-@shared.plugin_option
-@shared.home_option
-@shared.json_option
+@plugin_option
+@home_option
+@json_option
 def influence_of_k(
     names: tuple[str, ...],
     save: str | None,
@@ -277,12 +289,12 @@ def _mean(row: Facts, name: str) -> str | None:
     return value_text(metric, mean, std)
 
 
-@command.command(cls=shared.Command)
+@command.command(cls=Command)
 @click.option(
     "--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds."
 )
-@shared.json_option
-@shared.quiet_option
+@json_option
+@quiet_option
 def expressivity(full: bool, quiet: bool) -> None:
     """Test which graphs networks separate and which functions they fit (Theorems 1 and 2).
 

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command, Group
+from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.options import (
+    Integer,
+    device_option,
+    force_option,
+    json_option,
+    keys_option,
+    number_option,
+    quiet_option,
+    sample_option,
+    work_options,
+)
 from kmip_data.cli.shared.output import Facts, csv_of, saved_paths, show, table
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
@@ -19,6 +31,7 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kmip_data.builds.home import Home
     from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
 
@@ -28,7 +41,7 @@ BATCHES = 20  #: of a round, at most
 SECONDS = 60.0  #: of all rounds of a network
 
 
-@click.group(cls=shared.Group)
+@click.group(cls=Group)
 def command() -> None:
     """Measure speed on this machine.
 
@@ -37,35 +50,33 @@ def command() -> None:
     """
 
 
-@command.command("attention", cls=shared.Command)
+@command.command("attention", cls=Command)
 @click.option(
     "--methods",
     metavar="LIST",
     help="Methods, such as auto,symbolic,naive,full,sdpa; `all`: every method.",
 )
-@shared.number_option(
+@number_option(
     "--max-n",
     "Largest number of nodes; sizes are 100, 316 …",
     100_000,
     type=click.FloatRange(100, 1e9),
 )
-@shared.number_option(
-    "--d", "Dimension of queries, keys and values.", 10, type=shared.Integer(1, 256)
-)
-@shared.number_option("--k", "Keys per query.", 10)
+@number_option("--d", "Dimension of queries, keys and values.", 10, type=Integer(1, 256))
+@number_option("--k", "Keys per query.", 10)
 @click.option(
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
     help="Queries and keys: standard normal, or unit vectors.",
 )  # fmt: skip
-@shared.device_option()
+@device_option()
 @click.option(
     "--breakdown", is_flag=True,
     help="Time each stage at 31,622 nodes (or --max-n): projections, search, softmax, weighted sum, backward.",
 )  # fmt: skip
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
-@shared.force_option
-@shared.json_option
-@shared.quiet_option
+@force_option
+@json_option
+@quiet_option
 def attention(
     methods: str | None,
     max_n: float,
@@ -249,20 +260,20 @@ def _time(cell: Measurement) -> str:
     return quantity(sum(median_stages(cell).values()) or cell.seconds, "s")
 
 
-@command.command("train", cls=shared.Command)
-@click.argument("target", type=shared.TARGET)
+@command.command("train", cls=Command)
+@click.argument("target", type=TARGET)
 @click.option(
     "--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names."
 )
-@shared.device_option()
-@shared.sample_option
-@shared.keys_option("Configuration key, as in `train`.")
-@shared.work_options
+@device_option()
+@sample_option
+@keys_option("Configuration key, as in `train`.")
+@work_options
 def train(
     target: str,
     models: str,
     overrides: tuple[str, ...],
-    home: shared.Home,
+    home: Home,
     quiet: bool,
     **options: Any,
 ) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     SOURCES,
@@ -18,6 +17,17 @@ from kmip_data.cli.shared.datasets import (
     DatasetCommand,
     given,
     keep_settings,
+)
+from kmip_data.cli.shared.names import Name
+from kmip_data.cli.shared.options import (
+    dask_option,
+    jobs_option,
+    on_line,
+    path_option,
+    plugin_option,
+    raw_options,
+    sample_option,
+    work_options,
 )
 from kmip_data.cli.shared.output import build_facts, facts, shortened, show, table
 from kmip_data.errors import UsageError
@@ -36,7 +46,7 @@ PYG = "pyg"  #: builds from a class that the command line names
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
 
 
-class _Buildable(shared.Name):
+class _Buildable(Name):
     """The name of a dataset, or ``pyg``."""
 
     def convert(self, value: object, *context: Any) -> str:
@@ -45,8 +55,8 @@ class _Buildable(shared.Name):
 
 @click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS, SOURCES))
 @click.argument("name", type=_Buildable("dataset"))
-@shared.raw_options
-@shared.sample_option
+@raw_options
+@sample_option
 @click.option(
     "--set",
     "settings",
@@ -55,17 +65,17 @@ class _Buildable(shared.Name):
     help="Parameter of the dataset (`kmip-data info NAME` lists them); may be repeated.",
 )
 @click.option("--unpinned", is_flag=True, help="Accept raw files that are not the published ones.")
-@shared.jobs_option
+@jobs_option
 @click.option(
     "--memory",
     metavar="SIZE",
     help="Memory limit of a worker process, such as 4GiB."
     "  [default: half of the machine's for a city, 4GiB to read your own graphs, else no limit]",
 )
-@shared.dask_option
-@shared.plugin_option
-@shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
-@shared.work_options
+@dask_option
+@plugin_option
+@path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
+@work_options
 def command(
     name: str,
     *,
@@ -164,7 +174,7 @@ def _build_class(
     """Build from a dataset class, whose code runs: only the command line can name it."""
     from kmip_data.models.training.config.overrides import toml_value
 
-    if others := shared.on_line() - _OF_PYG:
+    if others := on_line() - _OF_PYG:
         raise UsageError(
             f"build {PYG} does not take {min(others)}.", next="--set KEY=VALUE, for the class"
         )

@@ -9,12 +9,18 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import Facts, show, table, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
 
 CITY = "helsinki"
 TASK = "long-range"
@@ -30,7 +36,7 @@ SEEDS = 3
 SETTINGS = "--variant small-city --epochs 60"
 
 
-@click.command(cls=shared.Command)
+@click.command(cls=Command)
 @click.option(
     "--full",
     is_flag=True,
@@ -40,7 +46,7 @@ SETTINGS = "--variant small-city --epochs 60"
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
     help="Folder for all results.  [default: $KMIP_DATA_HOME, else demo-home]",
 )  # fmt: skip
-@shared.json_option
+@json_option
 def command(full: bool, folder: str) -> None:
     """Show when k-MIP attention helps: offline, about a minute of work on two cores.
 
@@ -63,7 +69,7 @@ def command(full: bool, folder: str) -> None:
     show({**result, "home": home.root, "seconds": seconds})
 
 
-def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
+def _minute(home: Home, name: str) -> tuple[Facts, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
@@ -143,7 +149,7 @@ What does not help: attention on the streets of Helsinki (docs/results.md; kmip-
     return result, text
 
 
-def _run(home: shared.Home, line: str, title: str = "") -> None:
+def _run(home: Home, line: str, title: str = "") -> None:
     """Show a command and run it; without a title what it prints is dropped."""
     from kmip_data.cli.main import PROGRAM, root
 
@@ -156,7 +162,7 @@ def _run(home: shared.Home, line: str, title: str = "") -> None:
         root.invoke(context)  # an error of a step is one of the demo
 
 
-def _city(home: shared.Home, name: str) -> tuple[Facts, str]:
+def _city(home: Home, name: str) -> tuple[Facts, str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
     from kmip_data.models.training.run.folder import find_run
     from kmip_data.models.training.run.result import read_result

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 import kmip_data
-from kmip_data.cli.shared.commands import Command, home_option, json_option
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command

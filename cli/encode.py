@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.options import (
+    dask_option,
+    jobs_option,
+    plugin_option,
+    sample_option,
+    work_options,
+)
 from kmip_data.cli.shared.output import facts, show
 from kmip_data.wording import human_bytes
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
 
 
 class EncodeCommand(DatasetCommand):
@@ -27,18 +37,18 @@ class EncodeCommand(DatasetCommand):
 
 
 @click.command(cls=EncodeCommand)
-@click.argument("target", type=shared.TARGET)
+@click.argument("target", type=TARGET)
 @click.argument("encodings", metavar="ENCODING…", nargs=-1, required=True)
-@shared.sample_option
-@shared.jobs_option
-@shared.dask_option
-@shared.plugin_option
-@shared.work_options
+@sample_option
+@jobs_option
+@dask_option
+@plugin_option
+@work_options
 def command(
     target: str,
     encodings: tuple[str, ...],
     sample: bool,
-    home: shared.Home,
+    home: Home,
     **options: Any,
 ) -> None:
     """Add positional encodings to a build.

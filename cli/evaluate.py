@@ -7,19 +7,21 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.names import RUN
+from kmip_data.cli.shared.options import look_options, trained_options
 from kmip_data.cli.shared.output import show, table
 
 
-@click.command(cls=shared.Command)
-@click.argument("run", type=shared.RUN)
-@shared.trained_options
+@click.command(cls=Command)
+@click.argument("run", type=RUN)
+@trained_options
 @click.option(
     "--by-class",
     is_flag=True,
     help="Also show metrics by class, or by distance to the answer where known.",
 )
-@shared.look_options
+@look_options
 def command(run: str, by_class: bool, **data: Any) -> None:
     """Evaluate a trained model on every part of the split.
 

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.names import RUN_OR_TARGET
+from kmip_data.cli.shared.options import (
+    Integer,
+    device_option,
+    force_option,
+    look_options,
+    number_option,
+    on_line,
+    part_option,
+    path_option,
+    plugin_option,
+)
 from kmip_data.cli.shared.output import Facts, check_output, default_output, show, wants_json
 from kmip_data.errors import UsageError
 
@@ -30,20 +41,16 @@ MAX_EDGES = 1_000_000  #: of all records of a page but the first
     "targets",
     metavar="TARGET|RUN…",
     nargs=-1,
-    type=shared.RUN_OR_TARGET,
+    type=RUN_OR_TARGET,
 )
-@shared.number_option(
-    "--record", "Position of the record.  [default: 0]", type=shared.Integer(min=0)
-)
-@shared.part_option(
-    "Count positions in this part.  [default: test for a run, else the whole build]"
-)
-@shared.path_option("--output", help="Output file.  [default: explore.html in the run or build]")
-@shared.force_option
+@number_option("--record", "Position of the record.  [default: 0]", type=Integer(min=0))
+@part_option("Count positions in this part.  [default: test for a run, else the whole build]")
+@path_option("--output", help="Output file.  [default: explore.html in the run or build]")
+@force_option
 @click.option("--no-open", is_flag=True, help="Write the page without opening a browser.")
-@shared.device_option("as the run was trained")
-@shared.plugin_option
-@shared.look_options
+@device_option("as the run was trained")
+@plugin_option
+@look_options
 def command(
     targets: tuple[str, ...],
     record: int | None,
@@ -105,7 +112,7 @@ def command(
 
     dataset = None
     if is_city(build.card):
-        if given := {"--record", "--split"} & shared.on_line():
+        if given := {"--record", "--split"} & on_line():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
                 next=f"leave out {min(given)}",
@@ -190,7 +197,7 @@ def _record(
     home: Home,
 ) -> Graph:
     """Return a record with its picture and a run's predictions."""
-    from kmip_data.cli.preview import pictures_of
+    from kmip_data.cli.shared.datasets import pictures_of
     from kmip_data.drawing.graphs import record_graph
 
     predicted = None

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.files.faults import located
 
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=shared.TARGET)
+@click.argument("target", type=TARGET)
 @click.option(
     "--to",
     required=True,
     type=click.Choice(["parquet", "pt"]),
     help="Output format.",
 )
-@shared.path_option(
+@path_option(
     "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT in the current folder]"
 )
-@shared.sample_option
-@shared.work_options
+@sample_option
+@work_options
 def command(
     target: str,
     to: Literal["parquet", "pt"],
     output: Path | None,
     sample: bool,
-    home: shared.Home,
+    home: Home,
     quiet: bool,
 ) -> None:
     """Write a build as Parquet or PyTorch Geometric files.

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.names import DATASET
+from kmip_data.cli.shared.options import archive_options, work_options
 from kmip_data.cli.shared.output import show, table
 from kmip_data.wording import human_bytes
 
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
 
-@click.command(cls=shared.Command)
-@click.argument("name", type=shared.DATASET)
-@shared.archive_options
-@shared.work_options
-def command(name: str, home: shared.Home, **options: Any) -> None:
+
+@click.command(cls=Command)
+@click.argument("name", type=DATASET)
+@archive_options
+@work_options
+def command(name: str, home: Home, **options: Any) -> None:
     """Download the raw files of a dataset, verified.
 
     An interrupted download is resumed. On a cluster, fetch on the login node and build on a compute

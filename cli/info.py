@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
 
-from kmip_data.cli.list import builds_table
-from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
+from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.options import look_options, plugin_option
 from kmip_data.cli.shared.output import Facts, build_facts, facts, shortened, show, table
+from kmip_data.cli.shared.tables import builds_table
 from kmip_data.wording import OPTIONS, human_bytes
 
 if TYPE_CHECKING:

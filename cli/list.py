@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command, home_option, json_option
-from kmip_data.cli.shared.output import annotated, build_facts, show, table
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import build_facts, show, table
+from kmip_data.cli.shared.tables import builds_table
 from kmip_data.wording import counted, human_bytes
 
 if TYPE_CHECKING:
-    from kmip_data.builds.home import Build, Home
+    from kmip_data.builds.home import Home
 
 
 @click.command(cls=Command)
@@ -97,22 +98,6 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
             entries.append({"name": name, "title": title})
             rows.append([name, title, None])
     return entries, table(["dataset", "what", "graphs"], rows)
-
-
-def builds_table(builds: list[Build]) -> str:
-    """Return two lines per build: its facts, and its parameters."""
-    from kmip_data.format.card import COMPLETE_BY_COUNTS
-
-    rows = []
-    notes = []
-    for build in builds:
-        counts = [build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")]
-        size = human_bytes(build_facts(build)["bytes"])
-        rows.append([build.path.name, *counts, size])
-        card = build.card
-        state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
-        notes.append([*wrap(card.variant, 76), state])
-    return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 
 
 def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:

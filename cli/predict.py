@@ -7,19 +7,27 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.names import RUN
+from kmip_data.cli.shared.options import (
+    force_option,
+    look_options,
+    part_option,
+    path_option,
+    trained_options,
+)
 from kmip_data.cli.shared.output import check_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
 
-@click.command(cls=shared.Command)
-@click.argument("run", type=shared.RUN)
-@shared.path_option("--output", required=True, help="Output file, FILE.npz.")
-@shared.force_option
-@shared.part_option("Part of the split.", "test")
-@shared.trained_options
-@shared.look_options
+@click.command(cls=Command)
+@click.argument("run", type=RUN)
+@path_option("--output", required=True, help="Output file, FILE.npz.")
+@force_option
+@part_option("Part of the split.", "test")
+@trained_options
+@look_options
 def command(
     run: str,
     output: Path,

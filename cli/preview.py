@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    TARGET,
+from kmip_data.cli.shared.datasets import DatasetCommand, pictures_of, resolve
+from kmip_data.cli.shared.names import TARGET
+from kmip_data.cli.shared.options import (
     force_option,
     look_options,
     number_list,
     part_option,
     path_option,
 )
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import Facts, check_output, default_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from kmip_data.builds.home import Build, Home
 
 SHOWN = 3  #: records drawn by default
@@ -174,26 +171,3 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
             next="kmip-data preview --help",
         )
     return chosen
-
-
-def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
-    """Return the source pictures of the records, as far as they still exist."""
-    from kmip_data.pipelines.base import pipeline_of
-    from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
-
-    card = build.card
-    pictures = {}
-    missing = []
-    pipeline = pipeline_of(card)
-    if not isinstance(pipeline, OwnSuperpixelPipeline):
-        return {}
-    recorded = pipeline.pictures(card, home.raw / card.dataset, keys)
-    for key, picture in recorded.items():
-        if picture is None:
-            missing.append(key)
-        else:
-            pictures[key] = picture
-    if missing:
-        names = ", ".join(missing)
-        click.echo(f"The pictures of {names} are not here: drawn without them.", err=True)
-    return pictures

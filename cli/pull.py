@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import path_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
 from kmip_data.wording import counted, human_bytes
 
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
 
-@click.command(cls=shared.Command)
+
+@click.command(cls=Command)
 @click.argument("address")
-@shared.path_option(
+@path_option(
     "--to", metavar="DIR",
     help="Destination.  [default: its name, below the home's built/; a run: in the current folder]",
 )  # fmt: skip
 @click.option(
     "--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]"
 )
-@shared.work_options
+@work_options
 def command(
     address: str,
     columns: str | None,
-    home: shared.Home,
+    home: Home,
     **options: Any,
 ) -> None:
     """Download and verify a pushed build or run.

@@ -5,28 +5,33 @@ from __future__ import annotations
 import functools
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.names import RUN_OR_TARGET
+from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
 from kmip_data.wording import counted, human_bytes, shown_address
 
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
 
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=shared.RUN_OR_TARGET)
+@click.argument("target", type=RUN_OR_TARGET)
 @click.argument("address")
 @click.option("--page", is_flag=True, help="Overwrite an existing README.md at the address.")
-@shared.plugin_option
-@shared.sample_option
-@shared.work_options
+@plugin_option
+@sample_option
+@work_options
 def command(
     target: str,
     address: str,
     page: bool,
     sample: bool,
-    home: shared.Home,
+    home: Home,
     quiet: bool,
 ) -> None:
     """Share a build or a run at any address.

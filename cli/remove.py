@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import shortened, show, table, wants_json
 from kmip_data.errors import UsageError
 from kmip_data.wording import human_bytes
 
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
 
-@click.command(cls=shared.Command)
+
+@click.command(cls=Command)
 @click.argument("targets", metavar="TARGET…", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@shared.home_option
-@shared.json_option
+@home_option
+@json_option
 def command(
     targets: tuple[str, ...],
     yes: bool,
-    home: shared.Home,
+    home: Home,
 ) -> None:
     """Remove builds, raw files and runs.
 

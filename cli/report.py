@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    SWEEP_OR_RUN,
-    Command,
-    force_option,
-    home_option,
-    path_option,
-    plugin_option,
-)
-from kmip_data.cli.shared.output import annotated, check_output, csv_of, table
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.names import SWEEP_OR_RUN
+from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
+from kmip_data.cli.shared.output import check_output, csv_of
+from kmip_data.cli.shared.tables import report_text
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.reports.sheets import Sheet
-    from kmip_data.models.reports.tables import Table
 
-WIDTH = 100  #: columns of a terminal that tables take at most
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 
@@ -104,39 +95,3 @@ def command(
     else:
         write_output(output, text.encode())
         say(f"Saved {output}")
-
-
-def report_text(tables: Iterable[Table]) -> str:
-    """Return tables of results as text, each with its title and notes."""
-    from kmip_data.models.reports.sheets import sheet_of
-
-    return "\n\n".join(_text(sheet_of(results)) for results in tables) + "\n"
-
-
-def _text(sheet: Sheet) -> str:
-    # 1. As many columns as have room; changes are easier to read on lines of their own.
-    columns = list(zip(sheet.header, *sheet.cells, strict=True))
-    shown = 0
-    used = 0
-    for column in columns:
-        used += max(map(len, column)) + 2
-        if used > WIDTH or column[0] == "changes":
-            break
-        shown += 1
-
-    # 2. The others, by name, below each row.
-    notes = []
-    for cells in sheet.cells:
-        others = []
-        for name, value in list(zip(sheet.header, cells, strict=True))[shown:]:
-            if value != "–":
-                others.append(value if name == "changes" else f"{name} {value}")
-        notes.append(textwrap.wrap("; ".join(others), WIDTH - 4))
-    rows = table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
-
-    about = [_filled(text) for text in (sheet.title, sheet.shared) if text]
-    return "\n".join([*about, annotated(rows, notes), *filter(None, [_filled(sheet.notes)])])
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_long_words=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command, home_option, json_option
-from kmip_data.cli.shared.output import Facts, annotated, show, table
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.tables import runs_table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -42,31 +43,3 @@ def command(
     if runs:
         text = runs_table(runs)
     show({"home": home.root, "runs": runs}, text)
-
-
-def runs_table(runs: Sequence[Facts]) -> str:
-    """Return runs with their states, and below each what it needs."""
-    from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.result import with_unit
-
-    rows = []
-    notes = []
-    for run in runs:
-        test = ""
-        if run["test"] is not None:
-            metric = all_metrics().get(run["metric"])  # one of a plugin may be missing here
-            title = metric.title if metric else run["metric"]
-            test = f"{title} {with_unit(run['metric'], run['test'])}"
-        if run["edited"]:
-            test += " (edited)"
-        epochs = str(run["epoch"])
-        if run["epochs"] is not None:
-            epochs += f" of {run['epochs']}"
-        name = f"{run['dataset']}/{run['model']}/{run['name']}"
-        rows.append([name, run["state"], epochs, test])
-
-        left = None
-        if run["state"] == "running" and run["left"]:
-            left = f"{run['left']} left, by the epochs so far"
-        notes.append([left, run["reason"], run["resume"] and f"resume: {run['resume']}"])
-    return annotated(table(["run", "state", "epochs", "test"], rows), notes)

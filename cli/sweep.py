@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.names import SWEEP
+from kmip_data.cli.shared.options import (
+    keys_option,
+    number_list,
+    number_option,
+    plugin_option,
+    work_options,
+)
 from kmip_data.cli.shared.output import Facts, show, table
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
@@ -23,8 +31,8 @@ if TYPE_CHECKING:
     from kmip_data.models.sweeps.cells import Cell, Plan
 
 
-@click.command(cls=shared.Command)
-@click.argument("plan", metavar="[SWEEP]", required=False, type=shared.SWEEP)
+@click.command(cls=Command)
+@click.argument("plan", metavar="[SWEEP]", required=False, type=SWEEP)
 @click.option(
     "--dataset",
     "datasets",
@@ -40,9 +48,9 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
 )
-@shared.number_option("--epochs", "Epochs of every run.")
-@shared.keys_option("Configuration key for every run.")
-@shared.number_option("--jobs", "Parallel runs; on a CPU they share its cores.", 1)
+@number_option("--epochs", "Epochs of every run.")
+@keys_option("Configuration key for every run.")
+@number_option("--jobs", "Parallel runs; on a CPU they share its cores.", 1)
 @click.option(
     "--gpus", metavar="LIST", help="GPUs to use, such as 0,1,3; one run at a time on each."
 )
@@ -52,12 +60,12 @@ if TYPE_CHECKING:
 @click.option(
     "--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu."
 )
-@shared.plugin_option
+@plugin_option
 @click.option("--dry-run", is_flag=True, help="Check and list the runs without starting any.")
 @click.option(
     "--status", is_flag=True, help="Show state and results of the runs without starting any."
 )
-@shared.work_options
+@work_options
 def command(
     plan: str | None,
     jobs: int,
@@ -102,7 +110,7 @@ def _with_choices(plan: Plan, chosen: Facts) -> Plan:
         if chosen[name]:
             update[name] = tuple(chosen[name].split(","))
     if chosen["seeds"] is not None:
-        update["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
+        update["seeds"] = tuple(number_list("--seeds", chosen["seeds"]))
         update["seeds_of"] = {}
     return plan.model_copy(update=update)
 
@@ -211,8 +219,7 @@ def _print(
     status: bool,
 ) -> None:
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
-    from kmip_data.cli.report import report_text
-    from kmip_data.cli.runs import runs_table
+    from kmip_data.cli.shared.tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.states import described, runs_of
 

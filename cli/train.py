@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.names import RUN, TARGET
+from kmip_data.cli.shared.options import (
+    device_option,
+    distinct_numbers,
+    keys_option,
+    number_list,
+    number_option,
+    on_line,
+    path_option,
+    plugin_option,
+    sample_option,
+    work_options,
+)
 from kmip_data.cli.shared.output import Facts, show
 from kmip_data.errors import KmipDataError, UsageError
 
@@ -37,10 +49,8 @@ GROUPS = {
 
 
 @click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS), groups=GROUPS)
-@click.argument("target", metavar="[TARGET]", required=False, type=shared.TARGET)
-@click.option(
-    "--dataset", metavar="TARGET", type=shared.TARGET, help="Same as the argument TARGET."
-)
+@click.argument("target", metavar="[TARGET]", required=False, type=TARGET)
+@click.option("--dataset", metavar="TARGET", type=TARGET, help="Same as the argument TARGET.")
 @click.option(
     "--model",
     default="gps-kmip",
@@ -59,10 +69,10 @@ GROUPS = {
     metavar="DATASET/MODEL",
     help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data.",
 )
-@shared.keys_option(
+@keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
 )
-@shared.path_option(
+@path_option(
     "--config",
     "--from-yaml",
     "file",
@@ -77,12 +87,12 @@ GROUPS = {
     metavar="LIST",
     help="Published splits, such as 0-9: one run each, and their mean; the same command resumes.",
 )
-@shared.number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
-@shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
-@shared.device_option()
-@shared.number_option("--devices", "Number of devices of this machine.  [default: 1]")
+@number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
+@number_option("--stop-after", "End the run after N epochs of a longer schedule.")
+@device_option()
+@number_option("--devices", "Number of devices of this machine.  [default: 1]")
 @click.option("--name", metavar="NAME", help="Name of the run.  [default: time, variant and seed]")
-@click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
+@click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
 @click.option(
     "--reproduce",
     metavar="ROW",
@@ -91,7 +101,7 @@ GROUPS = {
 @click.option(
     "--init-from",
     metavar="RUN",
-    type=shared.RUN,
+    type=RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
 )
 @click.option(
@@ -100,9 +110,9 @@ GROUPS = {
     metavar="N,N",
     help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
 )
-@shared.plugin_option
-@shared.sample_option
-@shared.work_options
+@plugin_option
+@sample_option
+@work_options
 def command(
     target: str | None,
     dataset: str | None,
@@ -166,15 +176,15 @@ def command(
         _refuse_second_model(file, chosen["preset"])
         chosen |= {"home": home, "file": file, "quiet": quiet}
         if chosen["neighbors"] is not None:
-            neighbors = shared.number_list("--neighbor-sampling", chosen["neighbors"])
+            neighbors = number_list("--neighbor-sampling", chosen["neighbors"])
             chosen["neighbors"] = neighbors
         from kmip_data.models.training.config.compose import configuration
 
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
         repeats = {
-            "seeds": shared.distinct_numbers("--seeds", seeds),
-            "folds": shared.distinct_numbers("--folds", folds),
+            "seeds": distinct_numbers("--seeds", seeds),
+            "folds": distinct_numbers("--folds", folds),
         }
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import digest
@@ -251,7 +261,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
 def _refuse_second_model(file: Path | None, preset: str | None) -> None:
     """Refuse options that name a model where a configuration or a preset does."""
-    ignored = sorted({"--model", "--variant"} & shared.on_line())
+    ignored = sorted({"--model", "--variant"} & on_line())
     if file is not None and ignored:
         raise UsageError(
             f"A configuration names its model itself, so {ignored[-1]} has no effect.",
@@ -267,7 +277,7 @@ def _refuse_second_model(file: Path | None, preset: str | None) -> None:
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := shared.on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
+    if others := on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN_OR_TARGET,
-    jobs_option,
-    raw_options,
-    sample_option,
-    work_options,
-)
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.names import RUN_OR_TARGET
+from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted

@@ -17,7 +17,7 @@ from support.cases import check_each
 
 from kmip_data import plugins
 from kmip_data.cli.main import root
-from kmip_data.cli.shared.commands import Name
+from kmip_data.cli.shared.names import Name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.wording import OPTIONS

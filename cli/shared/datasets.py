@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -15,6 +15,8 @@ from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pydantic import BaseModel
 
     from kmip_data.builds.home import Build, Home
@@ -148,3 +150,26 @@ def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
         with contextlib.suppress(UsageError):
             return find_run(target, home)
         raise
+
+
+def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
+    """Return the source pictures of the records, as far as they still exist."""
+    from kmip_data.pipelines.base import pipeline_of
+    from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
+
+    card = build.card
+    pictures = {}
+    missing = []
+    pipeline = pipeline_of(card)
+    if not isinstance(pipeline, OwnSuperpixelPipeline):
+        return {}
+    recorded = pipeline.pictures(card, home.raw / card.dataset, keys)
+    for key, picture in recorded.items():
+        if picture is None:
+            missing.append(key)
+        else:
+            pictures[key] = picture
+    if missing:
+        names = ", ".join(missing)
+        click.echo(f"The pictures of {names} are not here: drawn without them.", err=True)
+    return pictures

@@ -20,7 +20,8 @@ from support.cli import ROOT, kmip, python, refused
 
 from kmip_data import errors
 from kmip_data.cli import main
-from kmip_data.cli.shared.commands import Command, json_option
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress
 

@@ -15,7 +15,7 @@ from support.cli import done, kmip, python
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
 from kmip_data.cli.shared.commands import examples as read_examples
-from kmip_data.cli.shared.commands import number_list
+from kmip_data.cli.shared.options import number_list
 from kmip_data.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def test_root_help_lists_every_command_in_order():
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
     monkeypatch.setattr(
-        "kmip_data.cli.shared.commands.Name.convert", lambda self, value, param, ctx: value
+        "kmip_data.cli.shared.names.Name.convert", lambda self, value, param, ctx: value
     )
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it

@@ -1,0 +1,116 @@
+"""Names that arguments take, checked before anything heavy is imported.
+
+A name that means nothing ends the command in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.errors import UsageError
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+
+#: Kind of a name -> the command that lists them.
+_LISTS = {"dataset": "list", "build": "list", "sweep": "sweep --help", "run": "runs"}
+_TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
+
+
+class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
+    """A name of one of ``kinds``: ``dataset``, ``build``, ``sweep``, ``run``."""
+
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
+        self.name = " or ".join(kinds)
+
+    def _known(self, home: Home) -> list[str]:
+        """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
+        from kmip_data.files.reading import read_json
+        from kmip_data.manifest import dataset_names
+        from kmip_data.shipped import shipped_names
+
+        names = set()
+        if "dataset" in self.kinds or "build" in self.kinds:
+            names.update(dataset_names())
+        if "build" in self.kinds:
+            for card in home.built.glob("*/card.json"):
+                # `list` names a card that cannot be read.
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    names.add(str(read_json(card)["dataset"]))
+        if "sweep" in self.kinds:
+            names.update(shipped_names("sweeps"))
+        if "run" in self.kinds:
+            for path in home.runs.glob("*/*/*/config.toml"):
+                names.add(path.parent.relative_to(home.runs).as_posix())
+            if "sweep" in self.kinds:
+                names.add("sweep")  # the runs of sweeps without a plan
+        return sorted(names)
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        """Return ``value`` unchanged.
+
+        Raises ``UsageError``, with the nearest name, if it means nothing.
+        """
+        from kmip_data.builds.home import Home, build_in, list_builds, own_command
+        from kmip_data.errors import unknown_name
+
+        text = str(value)
+        home = Home.locate(None if ctx is None else ctx.params.get("home"))
+        if {"dataset", "build"} & {*self.kinds}:
+            from kmip_data.plugins import seek_names
+
+            seek_names(text)
+
+        # 1. A name that exists, the file of a plan, or the folder of a build.
+        known = self._known(home)
+        meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
+        if not meant and "build" in self.kinds:
+            try:
+                meant = build_in(text, home) is not None
+            except UsageError:
+                # A path to no build: an error of its own only if nothing else could be meant.
+                if len(self.kinds) == 1:
+                    raise
+
+        # 2. The folder of a run, or the end of its path; `find_run` refuses that of several.
+        if not meant and "run" in self.kinds:
+            in_folder = (Path(text).expanduser() / "config.toml").is_file()
+            beginning = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}[^/]*")
+            runs = [name for name in known if name.count("/") == 2]
+            meant = in_folder or any(map(beginning.fullmatch, runs))
+        if meant:
+            return text
+
+        # 3. Nothing: a dataset of the user's own needs another command, and others the nearest name.
+        if self.kinds == ("dataset",):
+            builds = list_builds(home)
+            if text in {build.card.dataset for build in builds}:
+                raise UsageError(
+                    f"{text!r} is a dataset of your own.", next=own_command(builds, text)
+                )
+        raise unknown_name(
+            _TITLES.get(self.name, self.name),
+            text,
+            known,
+            command=f"kmip-data {_LISTS[self.kinds[-1]]}",
+        )
+
+
+DATASET = Name("dataset")
+TARGET = Name("build")
+SWEEP = Name("sweep")
+RUN = Name("run")
+RUN_OR_TARGET = Name("run", "build")
+SWEEP_OR_RUN = Name("sweep", "run")

@@ -1,0 +1,235 @@
+"""Options that several commands share.
+
+``--home`` is read first, as names are looked up there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from kmip_data.cli.shared.names import TARGET
+from kmip_data.errors import UsageError
+from kmip_data.files.faults import located
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+
+F = TypeVar("F", bound=Callable[..., object])
+MAX_NUMBERS = 10_000  #: in one list
+
+
+def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
+    from kmip_data.builds.home import Home
+
+    home = Home.locate(value)
+    if home.root.exists() and not home.root.is_dir():
+        raise UsageError(
+            f"The home {home.root} is not a folder.", next="--home DIR, or KMIP_DATA_HOME"
+        )
+    return home
+
+
+def several(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator for options that go together, in the order in which help has them."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+home_option = click.option(
+    "--home", metavar="DIR", callback=_home, is_eager=True,  # names are looked up in it
+    help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
+)  # fmt: skip
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
+)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+sample_option = click.option(
+    "--sample",
+    is_flag=True,
+    help="Use a generated miniature in the upstream layout instead of the real data.",
+)
+
+
+def _load_plugins(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> None:
+    for source in value:
+        from kmip_data.plugins import load
+
+        load(source)
+
+
+plugin_option = click.option(
+    "--plugin", multiple=True, metavar="FILE", is_eager=True, expose_value=False, callback=_load_plugins,
+    help="Plugin to import: a Python file or an installed package; may be repeated.",
+)  # fmt: skip
+#: Options of every command that only looks at a build or a run.
+look_options = several(sample_option, home_option, json_option)
+#: Options of every long-running command.
+work_options = several(home_option, json_option, quiet_option)
+
+
+def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
+    """Make ``--device``; the function gets ``None`` where it is not given."""
+    kind = click.Choice(["auto", "cpu", "cuda"])
+    return click.option("--device", type=kind, help=f"Device.  [default: {default}]")
+
+
+def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
+    """Make ``--split``, a part of the split."""
+    from kmip_data.format.splits import PARTS
+
+    return click.option(
+        "--split",
+        "part",
+        type=click.Choice(PARTS),
+        default=default,
+        show_default=True,
+        help=text,
+    )
+
+
+#: Where, and on which other data, a trained model is measured.
+trained_options = several(
+    click.option(
+        "--dataset", "target", metavar="TARGET", type=TARGET,
+        help="Other data with the same features and classes.  [default: the data of the run]",
+    ),
+    device_option("as the run was trained"),
+    plugin_option,
+)  # fmt: skip
+archive_options = several(
+    click.option(
+        "--archive", "archives", multiple=True, metavar="PATH", type=click.Path(path_type=Path),
+        help="Local archive or folder to use instead of a download; may be repeated.",
+    ),
+    click.option(
+        "--accept-license", is_flag=True, default=None,
+        help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
+    ),
+)  # fmt: skip
+#: Where raw files come from.
+raw_options = several(
+    archive_options,
+    click.option(
+        "--offline",
+        is_flag=True,
+        help="Never use the network: needs a finished build or fetched raw files.",
+    ),
+)
+
+
+def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse an address, which would become a folder ``s3:``."""
+    if value is not None:
+        located(value)
+    return value
+
+
+force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
+
+
+def path_option(
+    flag: str,
+    *names: str,
+    metavar: str = "FILE",
+    exists: bool = False,
+    **options: Any,
+) -> Callable[[F], F]:
+    """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
+    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
+    return click.option(flag, *names, metavar=metavar, type=kind, callback=_local, **options)
+
+
+class Integer(click.IntRange):
+    """An integer within bounds, under a name that reads well in an error."""
+
+    name = "integer"  # click's own name would make "'1.5' is not a valid integer range"
+
+
+def number_option(
+    flag: str,
+    help: str | None = None,  # noqa: A002 -- click's word
+    default: int | None = None,
+    *,
+    type: click.IntRange | click.FloatRange | None = None,  # noqa: A002
+) -> Callable[[F], F]:
+    """Make an option for a number; its default, if any, is shown."""
+    kind = type or Integer(min=1)
+    return click.option(
+        flag,
+        type=kind,
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=help,
+    )
+
+
+def keys_option(text: str) -> Callable[[F], F]:
+    """Make ``--set`` for configuration keys."""
+    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=text)
+
+
+jobs_option = click.option(
+    "--jobs", "-j", type=Integer(min=1), metavar="N",
+    help="Worker processes of a build.  [default: the cores this process may use]",
+)  # fmt: skip
+
+
+def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.params["engine"] = "processes" if value is None else "dask"
+    ctx.params["scheduler"] = value or None
+
+
+dask_option = click.option(
+    "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_dask,
+    help="Dask cluster with a shared file system: scheduler address or file; without a value: start one.",
+)  # fmt: skip
+
+
+def on_line() -> set[str]:
+    """Return the options of the running command that are on the line."""
+    context = click.get_current_context()
+    options = set()
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if isinstance(param, click.Option) and source is ParameterSource.COMMANDLINE:
+            options.add(param.opts[0])
+    return options
+
+
+def number_list(option: str, text: str) -> list[int]:
+    """Read ``1,5,7``, ``0..3`` and ``0-3``; raises :class:`UsageError` where ``text`` is neither.
+
+    >>> number_list("--seeds", "0..2,7")
+    [0, 1, 2, 7]
+    """
+    numbers: list[int] = []
+    for item in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(?:(?:\.\.|-)([0-9]{1,9}))?", item)
+        new = range(0)
+        if match is not None:
+            new = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not 0 < len(new) <= MAX_NUMBERS - len(numbers):
+            raise UsageError(
+                f"{option} is not a list of numbers: {text:.80}",
+                next=f"numbers and ranges, such as {option} 10,10 or 0..3; at most {MAX_NUMBERS:,}",
+            )
+        numbers.extend(new)
+    return numbers
+
+
+def distinct_numbers(option: str, text: str | None) -> list[int] | None:
+    """Return the numbers of an option, each once; None where it is not given."""
+    return None if text is None else list(dict.fromkeys(number_list(option, text)))

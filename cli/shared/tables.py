@@ -1,0 +1,99 @@
+"""Tables that several commands print."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from kmip_data.cli.shared.output import Facts, annotated, build_facts, table
+from kmip_data.wording import human_bytes
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Build
+    from kmip_data.models.reports.sheets import Sheet
+    from kmip_data.models.reports.tables import Table
+
+
+def builds_table(builds: list[Build]) -> str:
+    """Return two lines per build: its facts, and its parameters."""
+    from kmip_data.format.card import COMPLETE_BY_COUNTS
+
+    rows = []
+    notes = []
+    for build in builds:
+        counts = [build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")]
+        size = human_bytes(build_facts(build)["bytes"])
+        rows.append([build.path.name, *counts, size])
+        card = build.card
+        state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
+        notes.append([*wrap(card.variant, 76), state])
+    return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
+
+
+def runs_table(runs: Sequence[Facts]) -> str:
+    """Return runs with their states, and below each what it needs."""
+    from kmip_data.models.training.metrics import all_metrics
+    from kmip_data.models.training.run.result import with_unit
+
+    rows = []
+    notes = []
+    for run in runs:
+        test = ""
+        if run["test"] is not None:
+            metric = all_metrics().get(run["metric"])  # one of a plugin may be missing here
+            title = metric.title if metric else run["metric"]
+            test = f"{title} {with_unit(run['metric'], run['test'])}"
+        if run["edited"]:
+            test += " (edited)"
+        epochs = str(run["epoch"])
+        if run["epochs"] is not None:
+            epochs += f" of {run['epochs']}"
+        name = f"{run['dataset']}/{run['model']}/{run['name']}"
+        rows.append([name, run["state"], epochs, test])
+
+        left = None
+        if run["state"] == "running" and run["left"]:
+            left = f"{run['left']} left, by the epochs so far"
+        notes.append([left, run["reason"], run["resume"] and f"resume: {run['resume']}"])
+    return annotated(table(["run", "state", "epochs", "test"], rows), notes)
+
+
+WIDTH = 100  #: columns of a terminal that tables take at most
+
+
+def report_text(tables: Iterable[Table]) -> str:
+    """Return tables of results as text, each with its title and notes."""
+    from kmip_data.models.reports.sheets import sheet_of
+
+    return "\n\n".join(_text(sheet_of(results)) for results in tables) + "\n"
+
+
+def _text(sheet: Sheet) -> str:
+    # 1. As many columns as have room; changes are easier to read on lines of their own.
+    columns = list(zip(sheet.header, *sheet.cells, strict=True))
+    shown = 0
+    used = 0
+    for column in columns:
+        used += max(map(len, column)) + 2
+        if used > WIDTH or column[0] == "changes":
+            break
+        shown += 1
+
+    # 2. The others, by name, below each row.
+    notes = []
+    for cells in sheet.cells:
+        others = []
+        for name, value in list(zip(sheet.header, cells, strict=True))[shown:]:
+            if value != "–":
+                others.append(value if name == "changes" else f"{name} {value}")
+        notes.append(textwrap.wrap("; ".join(others), WIDTH - 4))
+    rows = table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
+
+    about = [_filled(text) for text in (sheet.title, sheet.shared) if text]
+    return "\n".join([*about, annotated(rows, notes), *filter(None, [_filled(sheet.notes)])])
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_long_words=False)
