@@ -98,7 +98,7 @@ class Source(Strict):
         return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
 
 
-class Expected(Strict):
+class ExpectedCounts(Strict):
     """Counts of the complete published set; a build with these counts is called complete."""
 
     graphs: int | None = None
@@ -173,7 +173,7 @@ class Manifest(Strict):
     generated: bool = False
     sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
     content: Content = Content(anchor="", members=(), max_total_bytes=0)
-    expected: Expected = Expected()
+    expected: ExpectedCounts = ExpectedCounts()
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str  #: public class in ``kmip_data``
     pyg: str = ""  #: class of PyTorch Geometric that has several datasets, this one by its name

@@ -14,18 +14,18 @@ from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
 from kmip_data.models.parts import (
     Activation,
+    Fraction,
     GatedGCNPart,
     LapPEKeys,
     MessagePassing,
     Part,
     RWSEKeys,
-    Share,
     SignNetKeys,
     StableKeys,
 )
 from kmip_data.models.tables import (
     POSITIONAL,
-    Build,
+    Builder,
     Encoder,
     Names,
     Positional,
@@ -96,7 +96,7 @@ def models() -> Mapping[str, Mapping[str, Any]]:
     return keys
 
 
-def network_of(name: str) -> Build | None:
+def network_of(name: str) -> Builder | None:
     """Return the whole network that a plugin has for a model; None for a model of GPS layers."""
     model, _ = ADDED["models"].get(name, ({}, None))
     return None if isinstance(model, Mapping) else model
@@ -166,7 +166,7 @@ class ModelConfig(Strict):
     local: AnyMessagePassing = Field(
         default_factory=GatedGCNPart, description="message passing of a layer"
     )
-    dropout: Share = Field(default=0.1, description="dropout of all branches of a layer")
+    dropout: Fraction = Field(default=0.1, description="dropout of all branches of a layer")
     norm: Annotated[str, Names("norms", "norm", all_norms)] = Field(
         default="batch",
         description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
@@ -186,7 +186,7 @@ class ModelConfig(Strict):
     head_l2norm: bool = Field(
         default=True, description="scale hidden rows of the head to length 1 (code)"
     )
-    head_dropout: Share = Field(
+    head_dropout: Fraction = Field(
         default=0.0, description="dropout before each linear layer of the head"
     )
     head_activation: Activation = Field(default="relu", description="activation of the head")
@@ -204,7 +204,7 @@ class ModelConfig(Strict):
         " coco: standardised, then linear; block: that of input_layers, on the features; linear-norm:"
         " linear, layer norm, ReLU; types28: one embedding of 28 types; none: the first layer maps them",
     )
-    input_dropout: Share = Field(default=0.0, description="dropout after the node encoder")
+    input_dropout: Fraction = Field(default=0.0, description="dropout after the node encoder")
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
     )

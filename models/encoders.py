@@ -20,7 +20,7 @@ from kmip_data.models.layers.norms import BatchNorm
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
-    from kmip_data.models.tables import Build, Integers, Positional
+    from kmip_data.models.tables import Builder, Integers, Positional
 
 
 def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
@@ -183,7 +183,7 @@ class SummedEdges(nn.Module):
     """
 
     def __init__(
-        self, channels: int | None, dim: int, *, encoder: str, features: Build, encoding: Encoding
+        self, channels: int | None, dim: int, *, encoder: str, features: Builder, encoding: Encoding
     ) -> None:
         super().__init__()
         self.encoder = encoder

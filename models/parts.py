@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Activation = Literal["relu", "gelu"]  #: functions of ``torch.nn.functional``
-Share = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of dropout
+Fraction = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of dropout
 
 
 @dataclass(frozen=True)

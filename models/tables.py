@@ -24,7 +24,7 @@ from kmip_data.registry import with_added
 if TYPE_CHECKING:
     from torch import nn
 
-Build = Callable[..., "nn.Module"]
+Builder = Callable[..., "nn.Module"]
 
 
 def late(reference: str, **options: object) -> Callable[..., Any]:
@@ -61,7 +61,7 @@ class Names:
 
 
 #: Called with the channels; the norm of nodes (N, d) is then called as ``norm(x, batch)``.
-NORMS: dict[str, Build] = {
+NORMS: dict[str, Builder] = {
     "batch": late("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
     "graph-layer": late("kmip_data.models.layers.norms:GraphLayerNorm"),  # LRGB and cities
     # One mean and variance per node: the paper's word.
@@ -73,7 +73,7 @@ NORMS: dict[str, Build] = {
 NORMS_OF_ROWS = {"batch", "layer", "none"}
 
 
-def all_norms() -> Mapping[str, Build]:
+def all_norms() -> Mapping[str, Builder]:
     """Return the norms by name, with those of loaded plugins."""
     return with_added("norms", NORMS)
 
@@ -84,7 +84,7 @@ class Head:
 
     #: Called with channels, outputs and the keys ``layers``, ``l2norm``, ``dropout``,
     #: ``activation`` of the head and ``pooling``.
-    build: Build
+    build: Builder
     level: str  #: unit that a prediction belongs to: node, graph or link
 
     def __post_init__(self) -> None:
@@ -137,7 +137,8 @@ BOND = Integers(
 class Encoder:
     """Features of nodes or edges, called as ``encoder(batch)``, to the channels of the network."""
 
-    build: Build  #: called with the columns of the features (None: there are none) and the channels
+    #: Called with the columns of the features (None: there are none) and the channels.
+    build: Builder
     encoding: Encoding | None = None  #: added column that it reads from ``batch.added``
     integers: Integers | None = None  #: numbers that it embeds, which are checked before a run
     dataset: str = ""  #: whose constants standardise its features, which others do not have
@@ -255,7 +256,7 @@ class Positional:
     encoding: Encoding | None = None
     #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N,
     #: width), or where the encoding takes no channels the batch with an addition.
-    build: Build | None = None
+    build: Builder | None = None
     #: Channels that it takes from those of the node encoder; 0: it changes the batch.
     width: int = 0
     distances: bool = False  #: True if it gives the edges the squared distance of their ends

@@ -1,4 +1,4 @@
-"""What other libraries make of a map: ``python -m benchmarks.against.maps READER FILE`` prints a count.
+"""Read a map by another library: ``python -m benchmarks.against.maps READER FILE`` prints a count.
 
 Nothing of this package is imported here: a process that is timed begins with the library's imports.
 """

@@ -297,7 +297,7 @@ class Card(Strict, frozen=False):
 
     @property
     def variant(self) -> str:
-        """What distinguishes builds of one name: parameters and, for data of your own, sources."""
+        """Properties that distinguish builds of one name: parameters and, for data of your own, sources."""
         # Builds of one name differ in parameters, or in the files they were made of.
         parts = [as_values(self.parameters)]
         origins = list(dict.fromkeys(entry.origin for entry in self.receipts))

@@ -24,7 +24,7 @@ from kmip_data.files.faults import check_version, refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
 from kmip_data.format import schema as names
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Expected, parse_schema
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ExpectedDataset, parse_schema
 
 if TYPE_CHECKING:
     import h5py
@@ -226,7 +226,7 @@ class Shard:
         offset = self._offsets[key] or 0
         return self._view(self._entry(key), self._new_map(private=True), offset)
 
-    def _view(self, entry: Expected, buffer: memoryview, offset: int) -> Array:
+    def _view(self, entry: ExpectedDataset, buffer: memoryview, offset: int) -> Array:
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         values = np.frombuffer(buffer, entry.dtype, math.prod(shape), offset)
         view: Array = values.reshape(shape)
@@ -246,7 +246,7 @@ class Shard:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
             _library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
 
-    def _entry(self, key: str) -> Expected:
+    def _entry(self, key: str) -> ExpectedDataset:
         try:
             return self.layout[key]
         except KeyError:

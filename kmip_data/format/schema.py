@@ -3,7 +3,7 @@
 A :class:`Schema` lists the columns of a dataset, their presentation to PyTorch Geometric, and the
 layout of edges. It depends on the parameters and the manifest, never on the data of one shard, and
 is written into every shard as JSON (``docs/format.md`` is normative). The datasets of a shard
-(:class:`Expected`) follow from it.
+(:class:`ExpectedDataset`) follow from it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ RESERVED = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedDataset:
     """One dataset that a shard of a schema holds."""
 
     key: str
@@ -200,7 +200,7 @@ class Expected:
         return (*self.row, count) if self.axis else (count, *self.row)
 
 
-def expected_datasets(schema: Schema) -> dict[str, Expected]:
+def expected_datasets(schema: Schema) -> dict[str, ExpectedDataset]:
     """Return every dataset of a shard with ``schema`` by key, in the order in which they are written.
 
     Raises ``UsageError`` if the schema cannot be stored: a bad column key, an unsupported dtype, a
@@ -215,7 +215,7 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
 
 
 @functools.lru_cache(maxsize=16)
-def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
+def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     """Return a schema from its JSON, and its datasets.
 
     They are cached: all shards of a build have the same text.
@@ -229,22 +229,22 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     _check(schema)
     pointer = np.dtype("<i8")
     index = np.dtype(schema.index_dtype).newbyteorder("<")
-    columns: dict[str, list[Expected]] = {"graph": [], "node": [], "edge": []}
+    columns: dict[str, list[ExpectedDataset]] = {"graph": [], "node": [], "edge": []}
     for column in schema.columns:
         dtype = np.dtype(column.stored).newbyteorder("<")
-        columns[column.level].append(Expected(column.key, dtype, column.level, column.shape))
+        columns[column.level].append(ExpectedDataset(column.key, dtype, column.level, column.shape))
 
     # The order in which they are written, so it decides the bytes of every shard.
-    entries = [Expected(NODE_PTR, pointer, "pointer")]
+    entries = [ExpectedDataset(NODE_PTR, pointer, "pointer")]
     if schema.edges == "index":
-        entries.append(Expected(EDGE_PTR, pointer, "pointer"))
-    entries.append(Expected(KEY, np.dtype(f"S{schema.key_length}"), "graph"))
+        entries.append(ExpectedDataset(EDGE_PTR, pointer, "pointer"))
+    entries.append(ExpectedDataset(KEY, np.dtype(f"S{schema.key_length}"), "graph"))
     entries += columns["graph"]
     entries += columns["node"]
     if schema.edges == "neighbor":
-        entries.append(Expected(NEIGHBOR, index, "node", (schema.k or 0,)))
+        entries.append(ExpectedDataset(NEIGHBOR, index, "node", (schema.k or 0,)))
     if schema.edges == "index":
-        entries.append(Expected(EDGE_INDEX, index, "edge", (2,)))
+        entries.append(ExpectedDataset(EDGE_INDEX, index, "edge", (2,)))
     entries += columns["edge"]
     return schema, {entry.key: entry for entry in entries}
 

@@ -18,7 +18,7 @@ from kmip_data.arrays import I64, Array, DType, Integers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import Digests, canonical_json
 from kmip_data.format import schema as names
-from kmip_data.format.schema import Column, Expected, Schema, expected_datasets
+from kmip_data.format.schema import Column, ExpectedDataset, Schema, expected_datasets
 
 if TYPE_CHECKING:
     import h5py
@@ -200,7 +200,7 @@ def _write_pieces(
     return digests
 
 
-def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, Expected]:
+def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDataset]:
     """Store attributes and datasets, but not the data of nodes and edges.
 
     Returns the datasets of these by offset.
@@ -253,7 +253,7 @@ def _pieces(content: ShardContent) -> Iterator[bytes]:
         yield sparse.read()
 
 
-def _data(entry: Expected, content: ShardContent) -> Iterator[bytes]:
+def _data(entry: ExpectedDataset, content: ShardContent) -> Iterator[bytes]:
     """Yield the bytes of node or edge data: rows of all records.
 
     Sources come before targets in ``edge/index``.
@@ -279,13 +279,13 @@ def _data(entry: Expected, content: ShardContent) -> Iterator[bytes]:
             yield _joined(waiting, entry, content)
 
 
-def _joined(pieces: list[Array], entry: Expected, content: ShardContent) -> bytes:
+def _joined(pieces: list[Array], entry: ExpectedDataset, content: ShardContent) -> bytes:
     rows = np.concatenate(pieces, dtype=entry.dtype, casting="unsafe")
     _check_values(rows, entry, content)
     return rows.tobytes()
 
 
-def _check_values(rows: Array, entry: Expected, content: ShardContent) -> None:
+def _check_values(rows: Array, entry: ExpectedDataset, content: ShardContent) -> None:
     """Refuse values that break a promise of their column, with the key of the record."""
     column = content.columns.get(entry.key)
     if column is None or not (fault := column.fault(rows)):
@@ -306,7 +306,7 @@ class ShardContent(NamedTuple):
     """Checked records, and everything else that a shard consists of."""
 
     records: list[GraphRecord]
-    layout: dict[str, Expected]
+    layout: dict[str, ExpectedDataset]
     columns: dict[str, Column]
     pointers: dict[str, I64]  #: first row of each record, and one more, by dataset
     texts: dict[str, str]  #: attributes of the file
@@ -359,7 +359,7 @@ def _pointers(counts: Sequence[int]) -> I64:
     return pointers
 
 
-def _assemble(entry: Expected, content: ShardContent) -> Array:
+def _assemble(entry: ExpectedDataset, content: ShardContent) -> Array:
     """Join the rows of all records into the array of one dataset."""
     if entry.per == "pointer":
         return content.pointers[entry.key]
@@ -378,7 +378,7 @@ def _assemble(entry: Expected, content: ShardContent) -> Array:
 def _check_record(
     record: GraphRecord,
     schema: Schema,
-    columns: Mapping[str, Expected],
+    columns: Mapping[str, ExpectedDataset],
 ) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema."""
 

@@ -30,7 +30,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 class MirrorFailed(Exception):
     """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
 
-    ``again``: the same mirror is worth another try, after the seconds that the server asked to
+    ``retry``: the same mirror is worth another try, after the seconds that the server asked to
     ``wait``; ``stalled``: only if this try brought data.
     """
 
@@ -38,13 +38,13 @@ class MirrorFailed(Exception):
         self,
         reason: str,
         *,
-        again: bool = False,
+        retry: bool = False,
         stalled: bool = False,
         wait: float | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = without_controls(without_secrets(reason))
-        self.again = again
+        self.retry = retry
         self.stalled = stalled
         self.wait = wait
 
@@ -120,7 +120,7 @@ def body(response: requests.Response) -> Iterator[bytes]:
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             raise _stalled() from error
         except _FAILURES as error:
-            raise MirrorFailed("cut the connection", again=True) from error
+            raise MirrorFailed("cut the connection", retry=True) from error
         if not piece:
             return
         received += len(piece)
@@ -135,7 +135,7 @@ def body(response: requests.Response) -> Iterator[bytes]:
 
 def _stalled() -> MirrorFailed:
     reason = f"sent less than {RATE / 1000:.0f} kB per second for {STALL:g} s"
-    return MirrorFailed(reason, again=True, stalled=True)
+    return MirrorFailed(reason, retry=True, stalled=True)
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
@@ -162,7 +162,7 @@ def from_status(response: requests.Response) -> MirrorFailed:
     wait = retry_after(response.headers.get("Retry-After"))
     if wait is not None and wait > LONGEST_WAIT:
         return MirrorFailed(f"{reason} and asks to wait {wait:.0f} s")
-    return MirrorFailed(reason, again=code in PASSING, wait=wait)
+    return MirrorFailed(reason, retry=code in PASSING, wait=wait)
 
 
 def retry_after(value: str | None) -> float | None:
@@ -185,13 +185,13 @@ def from_exception(error: Exception) -> MirrorFailed:
     if isinstance(error, kinds.ProxyError):
         return MirrorFailed(f"cannot be reached through the proxy ({text})")
     if isinstance(error, kinds.ReadTimeout):
-        return MirrorFailed("sent nothing for too long", again=True, stalled=True)
+        return MirrorFailed("sent nothing for too long", retry=True, stalled=True)
     if "NameResolution" in repr(error) or "getaddrinfo" in text:
         return MirrorFailed("cannot be reached: its host name cannot be resolved")
     if isinstance(error, kinds.ConnectTimeout) or "refused" in text or "unreachable" in text:
         return MirrorFailed(f"cannot be connected to ({text})")
     if isinstance(error, kinds.ConnectionError):
-        return MirrorFailed("cut the connection", again=True)
+        return MirrorFailed("cut the connection", retry=True)
     return MirrorFailed(f"failed ({text})")
 
 

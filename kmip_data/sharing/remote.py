@@ -344,7 +344,7 @@ class _Body:
         self._rest = piece[count:]
         self._size -= len(data)
         if not data and self._size > 0:
-            raise MirrorFailed("cut the connection", again=True)
+            raise MirrorFailed("cut the connection", retry=True)
         return data
 
 

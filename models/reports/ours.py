@@ -288,13 +288,13 @@ class Leaderboard(Strict):
     #: dataset -> entry -> mean and, if published, standard deviation on test
     entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
 
-    def entry(self, dataset: str, name: str) -> Entry:
+    def entry(self, dataset: str, name: str) -> LeaderboardEntry:
         """Return an entry by name."""
         mean, *std = self.entries[dataset][name]
-        return Entry(name, mean, std[0] if std else None, self.source)
+        return LeaderboardEntry(name, mean, std[0] if std else None, self.source)
 
 
-class Entry(NamedTuple):
+class LeaderboardEntry(NamedTuple):
     """An entry of a leaderboard."""
 
     name: str
@@ -312,7 +312,7 @@ def leaderboards() -> list[Leaderboard]:
     ]
 
 
-def entry_for(dataset: str, model: str, metric: str) -> Entry | None:
+def entry_for(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
     """Return the entry of the same network, or else the best entry; None without a leaderboard."""
     for board in leaderboards():
         entries = board.entries.get(dataset) if metric in board.metrics else None

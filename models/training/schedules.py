@@ -27,7 +27,7 @@ class Span:
     min_lr: float = 0.0  #: ``schedule.min_lr``
 
 
-Build = Callable[["Optimizer", Span], "LRScheduler"]
+Builder = Callable[["Optimizer", Span], "LRScheduler"]
 LAST_RATE = 1e-7  #: final learning rate of polynomial_with_warmup, as in transformers
 
 
@@ -35,13 +35,13 @@ LAST_RATE = 1e-7  #: final learning rate of polynomial_with_warmup, as in transf
 class Schedule:
     """Constructor of a schedule, and the moments at which it may change the rate."""
 
-    build: Build  #: ``ReduceLROnPlateau`` receives the validation loss
+    build: Builder  #: ``ReduceLROnPlateau`` receives the validation loss
     #: Keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr.
     options: tuple[str, ...] = ()
     only_epochs: str = ""  #: reason why it cannot change per step, if any
 
 
-def by_factor(factor: Callable[[int, Span], float]) -> Build:
+def by_factor(factor: Callable[[int, Span], float]) -> Builder:
     """Make a schedule from a factor of ``optimiser.lr`` at each moment, from 0 to ``span.length``."""
 
     def build(optimiser: Optimizer, span: Span) -> LRScheduler:

@@ -80,14 +80,14 @@ def encode_build(
     build: Build,
     encodings: Sequence[Encoding],
     *,
-    again: bool = False,
+    recompute: bool = False,
     **options: Unpack[BuildArguments],
 ) -> list[ColumnsCard]:
     """Add missing columns to a build, and return the cards of all requested ones.
 
     The shards are never touched. An interrupted run resumes after its finished files, and the bytes
     depend on shards and encodings alone, which :func:`~kmip_data.graphs.encodings.parse_encoding`
-    makes from names. ``again`` recomputes existing ones; of the ``options`` ``jobs``,
+    makes from names. ``recompute`` computes existing ones; of the ``options`` ``jobs``,
     ``engine``, ``scheduler`` and ``quiet`` count.
 
     Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput``
@@ -98,10 +98,10 @@ def encode_build(
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     # Check without the lock first: no lock is needed if no column is missing.
-    if again or _missing(build, encodings):
+    if recompute or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
-            _add(build, encodings if again else _missing(build, encodings), chosen)
+            _add(build, encodings if recompute else _missing(build, encodings), chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
@@ -324,7 +324,7 @@ def repair_build(
             encodings,
             jobs=chosen.jobs,
             quiet=chosen.quiet,
-            again=True,
+            recompute=True,
         )
     return broken
 
@@ -365,7 +365,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             )
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
-            built = run_build(plan, splits, again=True)
+            built = run_build(plan, splits, rebuild=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
         say(

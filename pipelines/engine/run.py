@@ -74,12 +74,12 @@ def run_build(
     plan: BuildPlan,
     split_params: Sequence[SplitParams],
     *,
-    again: bool = False,
+    rebuild: bool = False,
 ) -> Card:
     """Build missing shards, then splits, README and card; the caller holds the lock.
 
     The bytes on disk depend on the plan alone, not on ``plan.options.jobs``, the order in which
-    units finish, or previous killed runs. A finished build is returned unchanged, unless ``again``;
+    units finish, or previous killed runs. A finished build is returned unchanged, unless ``rebuild``;
     an unfinished one is resumed. Each of ``split_params`` is written once; the first is the
     default.
 
@@ -89,7 +89,7 @@ def run_build(
     """
     folder = plan.folder
     files.refuse_links(folder)
-    if not again and (finished := finished_card(folder)) is not None:
+    if not rebuild and (finished := finished_card(folder)) is not None:
         remove_work(folder)
         return finished
     with _Run.opened(plan) as run:

@@ -41,7 +41,7 @@ _LOWER = 32  #: bit that is set in small letters
 
 
 @dataclass(frozen=True)
-class Table:
+class NumberTable:
     """A file of numbers separated by commas, a row a line, and the bounds of its values."""
 
     path: Path

@@ -113,7 +113,7 @@ class _Download:
                 # Progress means one per cent of the file, at most 1 MiB: not a byte per second.
                 least = min(2**20, (self._total or 2**30) // 100)
                 fruitless = 0 if self.received - before > least else fruitless + 1
-                if not failure.again or fruitless >= (1 if failure.stalled else _ATTEMPTS):
+                if not failure.retry or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
                 wait = failure.wait or http.PAUSE * 2 ** max(0, fruitless - 1)
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
@@ -145,7 +145,7 @@ class _Download:
             # 416: the file is shorter than the part here; another range would mix two files.
             if resumes and (status == 416 or (status == 206 and not self._continues(response))):
                 self._discard()
-                raise MirrorFailed("has another file now", again=True)
+                raise MirrorFailed("has another file now", retry=True)
             if status == 200:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not resumes:
@@ -212,7 +212,7 @@ class _Download:
                     self._discard()
                     raise MirrorFailed(f"sent more than {most} bytes")
         if total is not None and self.size < total:
-            raise MirrorFailed("cut the connection", again=True)
+            raise MirrorFailed("cut the connection", retry=True)
 
     def _finish(self, mirror: Mirror) -> Receipt:
         """Check the complete file, write its receipt and rename the file to its name."""

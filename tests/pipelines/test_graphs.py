@@ -24,7 +24,7 @@ from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
 from kmip_data.pipelines.datasets.graphs import links, tables, tensors
-from kmip_data.pipelines.datasets.graphs.tables import Facts
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts
 from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
@@ -126,7 +126,7 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
 
 def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     """Numbers that are cut at the end of a block are no others; a zero behind it is seen."""
-    facts = Facts(PIPELINE.Params())
+    facts = ColumnFacts(PIPELINE.Params())
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"

@@ -16,7 +16,7 @@ from torch_geometric.utils import to_undirected
 
 from kmip_data import OGBNArxiv, OGBNProducts, PCQM4Mv2, PCQM4Mv2Subset
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.numbers import Table
+from kmip_data.pipelines.formats.numbers import NumberTable
 from kmip_data.pipelines.shared.sample_files import write_archive
 
 QUIET = {"jobs": 1, "quiet": True}
@@ -42,7 +42,7 @@ def test_a_row_at_a_time_gives_the_same(raw):
     for name, columns in (("node-feat", 9), ("edge-feat", 3), ("edge", 2)):
         path = raw / "raw" / f"{name}.csv.gz"
         slow = [[float(word) for word in row] for row in rows_of(path)]
-        fast = np.concatenate(list(Table(path, columns, 10**9).blocks()))
+        fast = np.concatenate(list(NumberTable(path, columns, 10**9).blocks()))
         assert np.array_equal(fast, slow)
 
 
@@ -60,7 +60,7 @@ def test_numbers_are_the_nearest(tmp_path):
         lines = [",".join(words[i : i + columns]) for i in range(0, len(words), columns)]
         write(path, end.join(lines))
         most = np.inf
-        table = Table(path, columns, 10**9, low=-most, high=most, whole=False, missing=True)
+        table = NumberTable(path, columns, 10**9, low=-most, high=most, whole=False, missing=True)
         numbers = np.concatenate(list(table.blocks())).ravel()
         assert numbers.view(np.int64).tolist() == wanted.view(np.int64).tolist()
 
@@ -72,7 +72,7 @@ def test_each_fault_names_its_file_and_line(tmp_path):
         text, columns, message = case
         write(path, text)
         with pytest.raises(DamagedInput, match=message):
-            list(Table(path, columns, 3_000_000, low=0, high=100).blocks())
+            list(NumberTable(path, columns, 3_000_000, low=0, high=100).blocks())
 
     check_each(
         check,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.parts import MultiHead, Place, Share
+from kmip_data.models.parts import Fraction, MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,7 +47,7 @@ class ExphormerPart(MultiHead):
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"
     )
-    dropout: Share = Field(default=0.0, description="dropout of attention weights")
+    dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
 
     @property
     def reads_edges(self) -> bool:  # type: ignore[override]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import MultiHead, Place, Share
+from kmip_data.models.parts import Fraction, MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +29,7 @@ class KMIPPart(MultiHead):
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"
     )
-    dropout: Share = Field(default=0.0, description="dropout of attention weights")
+    dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
     legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
     search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import MultiHead, Place, Share
+from kmip_data.models.parts import Fraction, MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ class PerformerPart(MultiHead):
     features: int | None = Field(
         default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
     )
-    dropout: Share = Field(default=0.0, description="dropout after the output layer")
+    dropout: Fraction = Field(default=0.0, description="dropout after the output layer")
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
 
     def build(self, place: Place) -> nn.Module:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import MultiHead, Place, Share
+from kmip_data.models.parts import Fraction, MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,7 +16,7 @@ class TransformerPart(MultiHead):
     """Each node attends to all nodes of its graph."""
 
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")
-    dropout: Share = Field(default=0.0, description="dropout of attention weights")
+    dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""

@@ -95,7 +95,7 @@ DATA = default_manager[types.float32[::1]].get_field_position("data")
 
 @instruction(lambda array: types.CPointer(array.dtype)(array))
 def pointer(builder, array):
-    """Where the elements of a contiguous array begin.
+    """Point to the elements of a contiguous array.
 
     ``p[i]`` reads and writes them, counted from the front.
 

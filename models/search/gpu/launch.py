@@ -33,7 +33,7 @@ _count = itertools.count(1)  # programs that this process compiles
 _INSTEAD = "use another search backend (dense), or see `kmip-data doctor`"
 
 
-def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
+def run(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule; nothing here waits for the device.
 
     Kernels detect NaN and infinity, and the next search on the device raises
@@ -86,7 +86,7 @@ def _flag(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
-class Device:
+class SearchDevice:
     """A CUDA device that loads and launches the search kernels."""
 
     def __init__(self, index: int) -> None:
@@ -145,7 +145,7 @@ class Device:
         )
 
 
-device_of = functools.cache(Device)  #: the device of an index
+device_of = functools.cache(SearchDevice)  #: the device of an index
 
 
 def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:

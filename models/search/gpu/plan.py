@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
 
 @dataclass(eq=False)
-class Plan:
+class SearchPlan:
     """A search of given sizes, without addresses."""
 
     program: Program
@@ -87,7 +87,7 @@ def plan_for(
     device: torch.device,
     processors: int,
     _stream: int = 0,
-) -> Plan:
+) -> SearchPlan:
     """Plan a search.
 
     ``shape`` is (H, N, M, d); ``ptrs`` begin the graphs of queries and keys. Tables are made on the
@@ -156,7 +156,7 @@ def plan_for(
     for name, offset in offsets.items():
         values[name] = tables.data_ptr() + offset
     members = np.array([values.get(name, 0) for name in (*POINTERS, *NUMBERS)])
-    return Plan(
+    return SearchPlan(
         program,
         _launches(program, numbers, blocks),
         tables,
@@ -166,7 +166,7 @@ def plan_for(
     )
 
 
-def plan_of(problem: SearchProblem, processors: int) -> Plan:
+def plan_of(problem: SearchProblem, processors: int) -> SearchPlan:
     """Return the plan of a problem on a device."""
     stream = 0
     if problem.device.type == "cuda":

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from kmip_data.graphs.city_columns import Coordinates
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.parts import Share
+from kmip_data.models.parts import Fraction
 from kmip_data.models.tables import Names
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
@@ -31,10 +31,10 @@ class OptimiserConfig(Strict):
     weight_decay: float = Field(
         default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
     )
-    betas: tuple[Share, Share] | None = Field(
+    betas: tuple[Fraction, Fraction] | None = Field(
         default=None, description="decay of Adam's two moments"
     )
-    momentum: Share | None = Field(default=None, description="momentum of sgd")
+    momentum: Fraction | None = Field(default=None, description="momentum of sgd")
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:

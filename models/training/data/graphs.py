@@ -31,7 +31,7 @@ from kmip_data.wording import counted
 
 
 @dataclass(frozen=True)
-class EpochBatches:
+class TrainBatches:
     """Train batches of an epoch, in an order that depends only on the seed and that epoch."""
 
     loader: GraphLoader
@@ -126,9 +126,9 @@ class ManyGraphs(RunData):
             seed=training.seed,
         )
 
-    def batches(self, epoch: int, done: int = 0) -> EpochBatches:
+    def batches(self, epoch: int, done: int = 0) -> TrainBatches:
         """Train batches of an epoch, from 0, without its first ``done``."""
-        return EpochBatches(self._train_loader, epoch, done, self.task.level == "node")
+        return TrainBatches(self._train_loader, epoch, done, self.task.level == "node")
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in its own batches, in file order.

@@ -38,7 +38,7 @@ from kmip_data.shipped import Strict
 ARRAYS = ("logits", "pred", "key", "ptr")
 
 
-class About(Strict, extra="ignore"):
+class PredictionOrigin(Strict, extra="ignore"):
     """Origin of predictions, as stated in their file."""
 
     dataset: str
@@ -72,7 +72,7 @@ class Predictions:
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key.
     ptr: Array | None = None
     #: ``None`` if unknown.
-    about: About | None = None
+    about: PredictionOrigin | None = None
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -127,7 +127,7 @@ def predict(
                 rows.append(logits.float().cpu())
     values = torch.cat(rows)
 
-    about = About(
+    about = PredictionOrigin(
         **card.identity,
         build=str(data.build.path),
         split=data.split_name,
@@ -179,7 +179,7 @@ def read_predictions(path: Path) -> Predictions:
             with np.load(stream, allow_pickle=False) as arrays:
                 about = None
                 if "about" in arrays:
-                    about = About.model_validate_json(str(arrays["about"]))
+                    about = PredictionOrigin.model_validate_json(str(arrays["about"]))
                 values = {name: arrays[name] for name in ARRAYS if name in arrays}
                 return Predictions(**values, about=about)
     except FileNotFoundError:

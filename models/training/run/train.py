@@ -66,7 +66,7 @@ from kmip_data.wording import counted
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A run, ready to be trained."""
 
     #: configuration with all settings determined by the data
@@ -225,7 +225,7 @@ def _train_one(
                 (folder / file).parent.mkdir(exist_ok=True)
                 write_file(folder / file, content)
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
-        result = fit(Prepared(config, data, folder, device, needed, log, quiet))
+        result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
     return Summary([folder or Path()], [result])
 
 
@@ -324,7 +324,7 @@ def resume(
         needed = plan_memory(config, data, device)
         if stop_after is not None and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
-        result = fit(Prepared(config, data, folder, device, needed, log, quiet))
+        result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
         return Summary([folder], [result])
 
 
@@ -348,7 +348,7 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
     return result
 
 
-def fit(run: Prepared) -> RunResult:
+def fit(run: PreparedRun) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,
@@ -368,7 +368,7 @@ def fit(run: Prepared) -> RunResult:
     return _fit(replace(run, memory=replace(run.memory, recompute=True)))
 
 
-def _fit(run: Prepared) -> RunResult:
+def _fit(run: PreparedRun) -> RunResult:
     config = run.config
     data = run.data
     folder = run.folder
@@ -425,7 +425,7 @@ def _fit(run: Prepared) -> RunResult:
             memory.release()
 
 
-def _finish(run: Prepared, loop: Loop) -> RunResult:
+def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     """Measure the best weights on every part and write weights and result."""
     config = run.config
     data = run.data
@@ -484,7 +484,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
 
 
 def _announcement(
-    run: Prepared, module: TrainingModule, plain: str | None, *, resumed: bool
+    run: PreparedRun, module: TrainingModule, plain: str | None, *, resumed: bool
 ) -> Iterator[str]:
     config = run.config
     model = config.model

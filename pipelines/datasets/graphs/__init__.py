@@ -35,7 +35,7 @@ from kmip_data.pipelines.datasets.graphs.links import Links
 from kmip_data.pipelines.datasets.graphs.tables import (
     NO_CLASS,
     OTHER_FORMATS,
-    Facts,
+    ColumnFacts,
     GraphParams,
     first_member,
     head_of,
@@ -316,7 +316,7 @@ class _Survey:
     kinds: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     unfinished: set[str] = field(default_factory=set)  #: columns with values that are not finite
 
-    def claim(self, graph: GraphRecord, facts: Facts) -> None:
+    def claim(self, graph: GraphRecord, facts: ColumnFacts) -> None:
         """Reserve the memory of a graph: its values, their checks, and the labels of all graphs."""
         values = sum(array.nbytes for array in graph.columns.values())
         # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
@@ -328,7 +328,7 @@ class _Survey:
             f"The graph {ascii_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
         )
 
-    def add(self, graph: GraphRecord, facts: Facts) -> None:
+    def add(self, graph: GraphRecord, facts: ColumnFacts) -> None:
         """Count a graph; refuse it if its columns differ from those of previous graphs."""
         self.graphs += 1
         self.most_nodes = max(self.most_nodes, graph.num_nodes)
@@ -368,7 +368,7 @@ class _Survey:
         names = ", ".join(sorted(key.partition("/")[2] for key in self.unfinished))
         return f"not finite everywhere: {names}; training stops where the loss becomes NaN"
 
-    def columns(self, facts: Facts) -> list[Column]:
+    def columns(self, facts: ColumnFacts) -> list[Column]:
         """Return the columns of the schema except the targets."""
         columns = []
         for key, (dtype, shape) in self.kinds.items():
@@ -393,14 +393,14 @@ class _Survey:
 
 def read_graphs(
     folder: Path, members: Sequence[str], params: GraphParams, memory: int | None = None
-) -> tuple[Facts, Iterator[GraphRecord]]:
+) -> tuple[ColumnFacts, Iterator[GraphRecord]]:
     """Return the columns found in raw files, and their graphs.
 
     Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
     ``memory`` bytes.
     """
     heads = {name: head_of(folder / name) for name in members}
-    facts = Facts(params, memory=memory)
+    facts = ColumnFacts(params, memory=memory)
     for form in FORMATS:
         if form.recognises(heads, params):
             return facts, form.read(folder, members, facts)

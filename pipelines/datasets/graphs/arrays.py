@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import (
     MASKS,
-    Facts,
+    ColumnFacts,
     GraphParams,
     first_member,
     head_of,
@@ -52,7 +52,7 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
     for file in files:
         path = folder / file
@@ -68,7 +68,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
 
 
-def _market_graph(path: Path, name: str, facts: Facts) -> GraphRecord:
+def _market_graph(path: Path, name: str, facts: ColumnFacts) -> GraphRecord:
     """Return the graph of a matrix; a symmetric one has each edge in both directions."""
     from scipy import io, sparse
 
@@ -83,7 +83,7 @@ def _market_graph(path: Path, name: str, facts: Facts) -> GraphRecord:
 
 
 @np.errstate(over="raise")
-def _graph(file: NpzFile, name: str, facts: Facts, *, alone: bool) -> GraphRecord:
+def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> GraphRecord:
     facts.claim(_MEMORY * file.size, name)
     columns: dict[str, Array] = {}
     nodes = 0

@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.fitted import Raw
@@ -32,7 +32,7 @@ def _dataset(file: str) -> str:
     return name if first == "ind" and end in _ENDS else ""
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
     names = sorted({name for name in map(_dataset, files) if name})
     if len(names) > 1:

@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import (
     UNNAMED,
-    Facts,
+    ColumnFacts,
     GraphParams,
     Table,
     read_table,
@@ -40,7 +40,7 @@ def _stem(name: str) -> str:
     return name.partition(".")[0].lower()
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory."""
     stems = {_stem(name): name for name in files} if len(files) > 1 else {"edges": files[0]}
     if len(stems) < len(files):
@@ -53,7 +53,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     yield from assemble(tables, facts)
 
 
-def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]:
+def assemble(tables: Mapping[str, Table], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of tables by level; rows of a graph may be in any order."""
     # 1. Kinds of columns, and rows of each graph.
     params = facts.params
@@ -136,7 +136,7 @@ def _check_graphs(tables: Mapping[str, Table], params: GraphParams) -> None:
                 )
 
 
-def _check_ids(nodes: Table, ends: Array, facts: Facts) -> None:
+def _check_ids(nodes: Table, ends: Array, facts: ColumnFacts) -> None:
     """Refuse nodes without a column of ids where another column holds those of the edges."""
     if facts.params.node in {"none", *nodes.names}:
         return

@@ -17,7 +17,7 @@ import pandas as pd
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.edges import assemble
-from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, head_of
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, Table, head_of
 
 WANTS = "GraphML, GEXF, GML or JSON of networkx"
 _MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times a file of edges
@@ -47,7 +47,7 @@ def _format_of(head: bytes) -> str:
     return "GML" if _GML.match(text) else ""
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
     import networkx as nx
 
@@ -152,7 +152,7 @@ def _json(path: Path) -> list[Any]:
     return graphs
 
 
-def _drop_names(graph: Any, facts: Facts) -> None:
+def _drop_names(graph: Any, facts: ColumnFacts) -> None:
     """Drop ``label`` where each node has another: its name. Else it is its class.
 
     The text that a drawing shows at an edge is dropped always.
@@ -166,7 +166,7 @@ def _drop_names(graph: Any, facts: Facts) -> None:
         facts.ignored["label"] = None
 
 
-def _of_scalars(frame: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def _of_scalars(frame: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
     """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]

@@ -10,7 +10,7 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, read_table
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, read_table
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
@@ -25,7 +25,7 @@ def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
     return len(heads) == 1 and (params.smiles != SMILES or SMILES in names)
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
     table = read_table(folder / files[0], facts)
     facts.require([table])

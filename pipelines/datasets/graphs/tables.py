@@ -80,7 +80,7 @@ class GraphParams(OwnParams):
 
 
 @dataclass
-class Facts:
+class ColumnFacts:
     """Parameters, and findings of a reader about the columns of all graphs."""
 
     params: GraphParams
@@ -329,7 +329,7 @@ class Table:
             columns.append(column[:, None])
         return np.concatenate(columns, axis=1)
 
-    def columns(self, level: str, ids: set[str], facts: Facts) -> dict[str, Array]:
+    def columns(self, level: str, ids: set[str], facts: ColumnFacts) -> dict[str, Array]:
         """Return targets, parts and features by key, (R, …) each; remaining columns are features."""
         values = {}
         labels = [name for name in facts.params.label or USUAL_LABELS if name in self.names]
@@ -415,7 +415,7 @@ def _is_gzip(path: Path) -> bool:
         return file.read(2) == _GZIP
 
 
-def is_odd(path: Path, mark: str, facts: Facts) -> bool:
+def is_odd(path: Path, mark: str, facts: ColumnFacts) -> bool:
     """True if a text may contain integers such as 001, which are names; reserves its memory."""
     opened = gzip.open if _is_gzip(path) else open
     size = 0
@@ -443,7 +443,7 @@ def _as_written(texts: pd.Series) -> pd.Series:
     return whole if (whole.astype(str) == texts).all() else texts
 
 
-def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
+def read_table(path: Path, facts: ColumnFacts, *, names: bool = True) -> Table:
     """Return a table; columns without names are 0, 1 and so on.
 
     Ids are int64 if all are written canonically, else texts: 001 is not 1, and 2⁶³ is not 2⁶³ + 1.

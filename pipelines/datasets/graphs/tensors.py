@@ -12,7 +12,7 @@ from kmip_data.arrays import Array, fits
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
+from kmip_data.pipelines.datasets.graphs.tables import MASKS, ColumnFacts, GraphParams, first_member
 from kmip_data.pipelines.formats.pickles import Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, stream_values
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of
@@ -45,7 +45,7 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of all files; arrays are views of a file until the next graph is requested.
 
     Files called train, val and test are parts.
@@ -73,7 +73,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
 
 def _graphs(
-    folder: Path, files: Sequence[str], facts: Facts
+    folder: Path, files: Sequence[str], facts: ColumnFacts
 ) -> Iterator[tuple[str, str, GraphRecord]]:
     """Yield file, place and arrays by attribute of each graph."""
     for file in files:
@@ -155,7 +155,7 @@ def _separated(
         yield item
 
 
-def _graph(item: dict[str, object], name: str, where: str, facts: Facts) -> GraphRecord:
+def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -> GraphRecord:
     """Return the arrays of an item, without texts, from which nothing is computed."""
     item = dict(item)
     label = facts.label_of(item, ("y",), where)
@@ -207,7 +207,7 @@ def _fitting(graph: GraphRecord) -> dict[str, list[str]]:
 
 
 def _record(
-    graph: GraphRecord, levels: Mapping[str, list[str]], where: str, facts: Facts
+    graph: GraphRecord, levels: Mapping[str, list[str]], where: str, facts: ColumnFacts
 ) -> GraphRecord:
     """Return the graph with its columns by key."""
     columns: dict[str, Array] = {}

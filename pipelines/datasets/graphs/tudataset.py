@@ -15,7 +15,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.edges import assemble
-from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_table
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, Table, read_table
 
 WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _ENDS = ("_A.txt", "_graph_indicator.txt")
@@ -27,7 +27,7 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     return all(any(name.endswith(end) for name in heads) for end in _ENDS)
 
 
-def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs in order; all files are in memory."""
     prefix = next(name for name in files if name.endswith(_ENDS[0])).removesuffix(_ENDS[0])
 
@@ -96,7 +96,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     yield from assemble(tables, facts)
 
 
-def _joined(edges: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def _joined(edges: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
     """Return the sorted edges without self-loops and duplicates."""
     ends = [facts.params.source, facts.params.target]
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()

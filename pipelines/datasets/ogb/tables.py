@@ -26,7 +26,7 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.formats.numbers import Table
+from kmip_data.pipelines.formats.numbers import NumberTable
 from kmip_data.pipelines.shared.edges import undirected
 from kmip_data.pipelines.shared.fitted import record_of, schema_of
 from kmip_data.pipelines.shared.molecules import (
@@ -54,9 +54,9 @@ _TABLES = {
 _THERE_AND_BACK = [0, 1, 1, 0]  #: ends of an edge, and of its reverse next to it
 
 
-def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> Table:
+def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> NumberTable:
     """Return a table of the raw folder, with its bounds."""
-    return Table(folder / "raw" / f"{name}.csv.gz", columns, MAX_BYTES, **bounds)
+    return NumberTable(folder / "raw" / f"{name}.csv.gz", columns, MAX_BYTES, **bounds)
 
 
 def store_graphs(
@@ -119,7 +119,7 @@ def store_graphs(
     return nodes
 
 
-def _table_of(raw: Path, column: Column, high: Sequence[int] | None) -> Table:
+def _table_of(raw: Path, column: Column, high: Sequence[int] | None) -> NumberTable:
     bounds: dict[str, Any] = {"whole": column.low is not None, "missing": not column.finite}
     if column.low is not None:
         bounds |= {"low": column.low, "high": high or column.most}
@@ -136,7 +136,7 @@ def read_lists(folder: Path, rule: str) -> dict[str, I64]:
     lists = {}
     for part, name in FILES.items():
         path = folder / "split" / rule / f"{name}.csv.gz"
-        lists[part] = Table(path, 1, MAX_BYTES, low=0, high=MAX_ROWS, empty=True).column()
+        lists[part] = NumberTable(path, 1, MAX_BYTES, low=0, high=MAX_ROWS, empty=True).column()
     return lists
 
 

@@ -164,7 +164,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     """Where layers may be recomputed; then the error has the options."""
     tried: list[bool] = []
 
-    def attempt(job: train.Prepared) -> str:
+    def attempt(job: train.PreparedRun) -> str:
         tried.append(job.memory.recompute)
         if not job.memory.recompute or job.config.training.seed == 1:
             raise OutOfResources("Memory ran out.") from torch.cuda.OutOfMemoryError()
@@ -173,7 +173,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     monkeypatch.setattr(train, "_fit", attempt)
     lines: list[str] = []
     plan = memory.StepMemory(False, None, GIB)
-    job = train.Prepared(data.config, data, None, GPU, plan, lines.append, quiet=True)
+    job = train.PreparedRun(data.config, data, None, GPU, plan, lines.append, quiet=True)
     assert train.fit(job) == "trained"
     assert tried == [False, True]
     assert "Once more, with layers recomputed" in lines[0]

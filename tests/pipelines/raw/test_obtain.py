@@ -24,7 +24,7 @@ from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable
 from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import (
     Content,
-    Expected,
+    ExpectedCounts,
     License,
     Manifest,
     Member,
@@ -68,7 +68,7 @@ def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=
         ),
         "sources": sources or (Source(name="toy.zip", mirrors=mirrors),),
         "content": CONTENT.model_copy(update={"known_sha256": known or {}}),
-        "expected": Expected(graphs=1),
+        "expected": ExpectedCounts(graphs=1),
     }
     return toy_manifest().model_copy(update=changes)
 
