@@ -57,9 +57,10 @@ def metadata():
 
 def test_version_names_and_words_are_those_of_setup(metadata):
     cff, zenodo, recipe = load("CITATION.cff"), load(".zenodo.json"), load("conda/recipe.yaml")
-    assert {cff["version"], zenodo["version"], recipe["context"]["version"]} == {
-        kmip_data.__version__
-    }
+    version = kmip_data.__version__
+    assert metadata["Version"] == version
+    assert {cff["version"], zenodo["version"], recipe["context"]["version"]} == {version}
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert {cff["title"], zenodo["title"], recipe["package"]["name"]} == {metadata["Name"]}
     assert {cff["abstract"], zenodo["description"], recipe["about"]["summary"]} == {
         metadata["Summary"]

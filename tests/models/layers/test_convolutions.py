@@ -1,4 +1,4 @@
-"""GCN, GAT, GINE and the perceptron: PyTorch Geometric as oracle.
+"""Message passing: place of dropout, graphs without edges, GraphSAGE against PyTorch Geometric.
 
 Formulas are in test_whole_networks.py.
 """

@@ -78,7 +78,7 @@ def test_overrides_take_the_type_of_their_key():
 
 @pytest.mark.parametrize("dim", [16, 56])
 def test_a_width_of_ones_own_switches_the_budget_off(dim):
-    """Fails before: the preset's budget replaced the width without a word."""
+    """The preset's budget does not replace a given width."""
     begun = apply_overrides(config(), ["model.parameter_budget=300000"])
     asked = apply_overrides(begun, ["model.layers=1", f"model.hidden_dim={dim}"])
     assert (asked.model.hidden_dim, asked.model.parameter_budget) == (dim, None)

@@ -50,7 +50,7 @@ def copies(theirs, tmp_path):
 
 
 def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_path):
-    """Fails before: the folder was opened, and a split written into it."""
+    """No data folder that a received run names is opened."""
     done, stopped = copies
     mine = Home(tmp_path / "mine")
     for action in (
