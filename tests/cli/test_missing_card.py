@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cases import contents
 from support.cli import done, refused
 from support.shared import shared_data
 
@@ -29,11 +30,6 @@ def _own(edges: Path, *words: str) -> Path:
     return Path(done("build", *own, *words, "--quiet", "--json").json["path"])
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 def test_the_same_build_command_writes_the_card_again(home, edges):
     for build in (
         lambda: _own(edges),
@@ -41,47 +37,47 @@ def test_the_same_build_command_writes_the_card_again(home, edges):
     ):
         path = build()
         (path / "notes.txt").write_text("mine")
-        before = _files(path)
+        before = contents(path)
         (path / CARD_NAME).unlink()
         assert build() == path
-        assert _files(path) == before
+        assert contents(path) == before
 
 
 def test_a_changed_card_away_and_the_same_command(home, edges):
     """The remedy that the error of a changed card names."""
     path = _own(edges)
-    before = _files(path)
+    before = contents(path)
     card = path / CARD_NAME
     card.write_bytes(card.read_bytes().replace(b'"sample": false', b'"sample": true'))
     assert f"move {card} away" in refused("train", path, "--model", "gcn", "--epochs", "1", code=4)
     card.unlink()
     assert _own(edges) == path
-    assert _files(path) == before
+    assert contents(path) == before
 
 
 def test_the_card_of_a_column_of_an_older_version_is_repaired(home, edges):
     path = _own(edges)
     done("encode", path, "rwse4", "--quiet")
-    before = _files(path)
+    before = contents(path)
     card = path / "columns/rwse4" / CARD_NAME
     old = json.loads(card.read_bytes()) | {"version": 1}
     card.write_text(json.dumps(old))
     assert "--repair" in refused("verify", path, code=1)
     done("verify", path, "--repair", "--quiet")
-    assert _files(path) == before
+    assert contents(path) == before
 
 
 def test_repair_without_raw_files_says_where_they_come_from(home, edges, tmp_path):
     path = _own(edges)
     shard = path / "shards/00000.h5"
-    before = _files(path)
+    before = contents(path)
     shutil.move(home / "raw/friends", tmp_path / "raw")
     shard.unlink()
     message = refused("verify", path, "--repair", code=3)
     assert "kmip-data build graphs --name friends --archive PATH --set undirected=true" in message
     _own(edges, "--output", tmp_path / "other")  # the command that is named brings the files back
     done("verify", path, "--repair", "--quiet")
-    assert _files(path) == before
+    assert contents(path) == before
 
     shared = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
     words = ("--archive", shared, "--unpinned", "--quiet", "--json")

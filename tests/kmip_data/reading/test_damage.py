@@ -16,9 +16,8 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cases import flip
 
 from kmip_data.builds.home import Build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.format import checks, writer
-from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.reading.dataset import ShardedDataset
@@ -195,23 +194,3 @@ def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypa
         change(folder / "shards/00000.h5")
         with pytest.raises(DamagedInput, match="CRC-32 read again"):
             read_all(folder)
-
-
-def test_exchanged_shards_an_edited_card_and_an_unknown_split(originals, tmp_path):
-    folder = shutil.copytree(originals / "whole", tmp_path / "build")
-    with pytest.raises(UsageError, match="There is no split called 'nonsense'") as caught:
-        ShardedDataset(folder, split_name="nonsense")
-    assert "default" in str(caught.value)
-    first, second, card = (
-        folder / "shards/00000.h5",
-        folder / "shards/00001.h5",
-        folder / "card.json",
-    )
-    first.rename(tmp_path / "first")
-    second.rename(first)
-    (tmp_path / "first").rename(second)
-    with pytest.raises(DamagedInput, match=r"00000\.h5 is not the file that the card names"):
-        ShardedDataset(folder)
-    card.write_text(card.read_text().replace('"sample": false', '"sample": true'))
-    with pytest.raises(DamagedInput, match="was changed after it was written"):
-        read_card(folder)

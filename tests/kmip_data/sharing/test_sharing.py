@@ -19,7 +19,7 @@ import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 from support.attacks.http_server import File, Handler, redirect, serving, status
-from support.cases import Cases, damage
+from support.cases import Cases, contents, damage
 from torch_geometric.data import Data
 
 import kmip_data
@@ -78,17 +78,11 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield request.getfixturevalue("bucket")
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Every file of a folder."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
 def test_there_and_back_is_the_same_build(build, address, home) -> None:
     share = push_build(build, address, quiet=True)
     found = pull(address, home, quiet=True)
     assert found.path == home.built / "rings"
-    assert digests(found.path) == digests(build.path)
+    assert contents(found.path) == contents(build.path)
     assert verify_build(found.path).ok
     assert found.share.to_json() == share.to_json()
     assert not os.access(found.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
@@ -113,7 +107,7 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
             blocks += hashlib.sha256(data[start : start + 1_048_576]).digest()
     assert (tmp_path / "share" / BLOCKS_NAME).read_bytes() == blocks
     assert hashlib.sha256(blocks).hexdigest() == share["blocks"]
-    there = digests(tmp_path / "share").keys()
+    there = contents(tmp_path / "share").keys()
     assert there == {entry["file"] for entry in share["files"]} | {
         SHARE_NAME,
         BLOCKS_NAME,
@@ -208,10 +202,10 @@ def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch) -
                 (share / SHARE_NAME).write_bytes(change if isinstance(change, bytes) else sound)
                 if not isinstance(change, bytes):
                     hostile(share, change)
-                before = digests(tmp_path)
+                before = contents(tmp_path)
                 with pytest.raises(DamagedInput):
                     pull(str(share), home, quiet=True)
-                assert digests(tmp_path) == before
+                assert contents(tmp_path) == before
     (share / SHARE_NAME).unlink()
     os.mkfifo(share / SHARE_NAME)
     for read in (
@@ -243,7 +237,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     folder.unlink()
     shutil.rmtree(home.built / ".locks", ignore_errors=True)
     (home.built / ".locks").symlink_to(victim)  # the lock is inside the folder then
-    assert digests(pull(str(share), home, quiet=True).path) == digests(build.path)
+    assert contents(pull(str(share), home, quiet=True).path) == contents(build.path)
 
 
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
@@ -253,7 +247,7 @@ def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> No
     assert not (found.path / "columns").exists()
     assert verify_build(found.path).ok
     found = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
-    assert digests(found.path) == digests(build.path)
+    assert contents(found.path) == contents(build.path)
     with pytest.raises(UsageError, match="There is no added column"):
         pull(share, home, columns=["rwse3"], quiet=True)
 
@@ -370,7 +364,7 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
         whole[: BLOCK + 5] + b"?" * BLOCK
     )
     with serving() as server:
-        for file in digests(tmp_path / "share"):
+        for file in contents(tmp_path / "share"):
             data = (tmp_path / "share" / file).read_bytes()
             cut = [File(data, ranges=knows, cut=2 * BLOCK + 7)] if file == "shards/00000.h5" else []
             server.route(f"/{file}", *cut, File(data, ranges=knows))
@@ -378,7 +372,7 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
         asked = [
             headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"
         ]
-    assert digests(found.path) == digests(build.path)
+    assert contents(found.path) == contents(build.path)
     assert asked[:2] == [f"bytes={BLOCK}-", f"bytes={2 * BLOCK}-"] or not knows
 
 
@@ -388,12 +382,12 @@ def test_a_pull_tries_again_before_the_first_piece_of_a_file(
     monkeypatch.setattr(remote, "PIECE", BLOCK)
     push_build(build, str(tmp_path / "share"), quiet=True)
     with serving() as server:
-        for file in digests(tmp_path / "share"):
+        for file in contents(tmp_path / "share"):
             data = (tmp_path / "share" / file).read_bytes()
             cut = [File(data, cut=0)] * 3 if file == "shards/00000.h5" else []
             server.route(f"/{file}", *cut, File(data))
         found = pull(server.url(""), home, quiet=True)
-    assert digests(found.path) == digests(build.path)
+    assert contents(found.path) == contents(build.path)
 
 
 class Hub(MemoryFileSystem):
@@ -433,7 +427,7 @@ def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
     push_build(build, address, quiet=True)
     push_build(build, address, quiet=True)
     assert commits == [("me/rings", "dataset", "main")]
-    assert digests(pull(address, home, quiet=True).path) == digests(build.path)
+    assert contents(pull(address, home, quiet=True).path) == contents(build.path)
 
 
 def test_the_page_has_the_header_of_a_hub(build) -> None:

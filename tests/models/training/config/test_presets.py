@@ -149,6 +149,8 @@ def test_named_variants():
     assert load_preset("london", variant="text").model.layers == 7
     assert load_preset("london", variant="code").model.layers == 12  # upstream's file
     assert "which produced the published result" in origin(config)
+    assert load_preset("london", "gps-performer").model.layers == 5
+    assert load_preset("london", "gps-performer", "code").model.layers == 12
     with pytest.raises(UsageError, match="Did you mean 'paper-depth'"):
         load_preset("london", variant="paper-deph")
     with pytest.raises(UsageError, match="no variant of paris/gps-kmip called 'paper-depth'"):
@@ -326,20 +328,3 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
     assert any(positional(load_preset(name).model.positional).distances for name in without)
-
-
-@pytest.mark.parametrize("dataset", ["ogbn-products", "ogbn-papers100m"])
-def test_ours_on_sampled_neighborhoods_have_no_expander(dataset: str) -> None:
-    preset = read_preset(dataset, "exphormer")
-    assert load_preset(dataset, "exphormer").model.attention.expander == 0
-    assert preset.source.endswith("without an expander: neighborhoods are sampled")
-
-
-def test_each_city_has_its_result() -> None:
-    assert read_preset("paris", "gat").paper.mean == 55.83
-    assert read_preset("london", "gat").paper.mean == 57.19
-    assert read_preset("london", "gps-performer").paper.runs == 1
-    assert read_preset("london", "gps-bigbird").paper is None  # out of memory in the paper
-    assert load_preset("london", "gps-performer").model.layers == 5
-    assert load_preset("london", "gps-performer", "code").model.layers == 12
-    assert read_preset("helsinki", "gat").paper is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from support.builds.learnable import learnable_build, tiny_config
+from support.cases import flip
 from support.cli import done, kmip, refused
 from support.runs.stopping import stop_at
 
@@ -48,13 +49,6 @@ def run_of(home: Home, name: str) -> Path:
     return home.runs / "clouds" / "gps-kmip" / name
 
 
-def flip(path: Path, share: float = 0.5) -> None:
-    """Flip one bit at this share of a file."""
-    data = bytearray(path.read_bytes())
-    data[int(share * len(data))] ^= 1
-    path.write_bytes(data)
-
-
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text("utf-8")
     assert text.count(old) == 1
@@ -73,7 +67,7 @@ def best_accuracy(run: Path) -> None:
 def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, tmp_path):
     run = run_of(home, "done")
     sound = (run / WEIGHTS).read_bytes()
-    flip(run / WEIGHTS, 0.9)
+    flip(run / WEIGHTS)
     load_file(run / WEIGHTS)  # they can be read
     rooted = ("--home", home.root)
     commands = (
@@ -91,7 +85,7 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
     assert (run / WEIGHTS).read_bytes() == sound
 
     shutil.rmtree(run / "checkpoints")  # as of a run that was pulled
-    flip(run / WEIGHTS, 0.9)
+    flip(run / WEIGHTS)
     with pytest.raises(DamagedInput, match="cannot be read as weights"):
         resume(run, home=home, quiet=True)
 
@@ -99,7 +93,7 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.7, 0.98])
 def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(home, share):
     run = run_of(home, "stopped")
-    flip(run / LAST, share)
+    flip(run / LAST, int(share * (run / LAST).stat().st_size))
     message = refused("train", "--resume", run, "--home", home.root, code=4)
     assert f"{run / LAST} cannot be read as a checkpoint: its SHA-256 is not in" in message
     assert f"mv {run / PREVIOUS} {run / LAST}, then the same command" in message

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from support.builds.learnable import learnable_build, tiny_config
 from support.cases import damage
 from support.runs.stopping import stop_at
@@ -114,16 +114,6 @@ def test_a_run_stopped_in_its_first_epoch_begins_with_the_same_weights(
     run = resume("stopped", home=home, quiet=True).runs[0]
     assert all(torch.equal(begun[0][name], tensor) for name, tensor in begun[-1].items())
     assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
-
-
-def test_weights_of_another_model_in_a_runs_own_folder_are_refused(build, source, tmp_path) -> None:
-    home = Home(tmp_path)
-    run = train(tuned(build, source), home=home, name="run", quiet=True).runs[0]
-    for name in ("result.json", "checkpoints/last.ckpt"):
-        (run / name).unlink()
-    save_file({next(iter(load_file(run / WEIGHTS))): torch.zeros(3)}, run / INITIAL)
-    with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256 is not in"):
-        resume(run, home=home, quiet=True)
 
 
 def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_path) -> None:

@@ -22,6 +22,7 @@ from support.builds.learnable import (
     tiny_config,
 )
 from support.runs.processes import free_port, on_processes
+from support.runs.stopping import stop_at
 from support.shared import ROOT
 from torch import distributed
 
@@ -36,7 +37,6 @@ from kmip_data.models.training.memory import StepMemory
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
 
@@ -48,21 +48,6 @@ NORMED = {"norm": "batch", "local": {"kind": "gated-gcn"}, "dropout": 0.0}
 #: Biases before a batch norm, and of keys, have no gradient but rounding errors, which Adam would
 #: divide by their own size.
 SGD = {"name": "sgd", "momentum": 0.9, "lr": 0.05}
-
-
-def _train_with_a_stop(config: Any, home: Home, name: str, at: tuple[int, int] = (1, 2)) -> None:
-    """End a run at an epoch and batch, as Ctrl-C does."""
-    step = Loop.plain_step
-
-    def stopping(loop: Loop, *given: Any, **options: Any) -> Any:
-        if (loop.epoch, loop.batch) == at:
-            raise KeyboardInterrupt
-        return step(loop, *given, **options)
-
-    Loop.plain_step = stopping
-    with pytest.raises(KeyboardInterrupt):
-        train(config, home=home, name=name, quiet=True)
-    Loop.plain_step = step
 
 
 def _divided(name: str, weight: torch.Tensor, rows: torch.Tensor, target: torch.Tensor) -> Any:
@@ -158,7 +143,10 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
             system = {**values["system"], "devices": 2}
             config = config_from_mapping({**values, "system": system}, "the test")
             if name == "stopped":
-                _train_with_a_stop(config, Home(two), name)
+                with pytest.MonkeyPatch.context() as patch:
+                    stop_at(patch, 1, batch=2)
+                    with pytest.raises(KeyboardInterrupt):
+                        train(config, home=Home(two), name=name, quiet=True)
                 resume(name, home=Home(two), quiet=True)
             else:
                 train(config, home=Home(two), name=name, quiet=True)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
 import statistics
-import subprocess
-import sys
 import warnings
 from functools import partial
 from types import SimpleNamespace
@@ -19,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.builds.learnable import CLASSES, learnable_build, read_history, tiny_config
-from support.shared import ROOT
+from support.cli import kmip_process
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
@@ -333,40 +330,20 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
     order = list(range(15))
     parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
     build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
-    keys = [
+    keys = (
         "model.layers=1",
         "model.hidden_dim=8",
         "model.attention.heads=2",
         "model.attention.k=3",
-    ]
-    keys += [
         "training.batch_size=2",
         "training.ema=0.7",
         "training.patience=1",
         "schedule.per=step",
-    ]
-    command = [
-        "train",
-        "--dataset",
-        str(build.path),
-        "--json",
-        "--home",
-        str(tmp_path),
-        "--name",
-        "two",
-    ]
-    command += ["--devices", "2", "--device", "cpu", "--epochs", "2"]
-    command += [word for key in keys for word in ("--set", key)]
-    done = subprocess.run(
-        [sys.executable, "-m", "kmip_data", *command],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)  # exactly one object
+    words = [word for key in keys for word in ("--set", key)]
+    words += ["--devices", 2, "--device", "cpu", "--epochs", 2, "--name", "two", "--json"]
+    words = ["train", "--dataset", build.path, "--home", tmp_path, *words]
+    found = kmip_process(*words, OMP_NUM_THREADS="1").json  # exactly one object
     (run,) = (tmp_path / "runs/clouds/gps-kmip").iterdir()
     assert found["run"] == str(run)
     result = read_result(run)
