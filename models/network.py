@@ -20,10 +20,11 @@ from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.hops import within
+from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
-from kmip_data.models.parts import Activation, MessagePassing, NoPart, Place
+from kmip_data.models.parts import Activation, NoPart, Place
 from kmip_data.models.search.topk import search
 from kmip_data.models.tables import (
     NORMS_OF_ROWS,

@@ -1,4 +1,4 @@
-"""Parts of a network by name, one entry each: norms, heads, encoders and positional encodings.
+"""Parts of a network by name, one entry each: norms, heads and encoders.
 
 Plugins add to the tables. torch is imported when a part is built.
 """
@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from kmip_data.errors import UsageError, unknown_name
-from kmip_data.graphs.encoding import Encoding, encodings, parse_encoding
+from kmip_data.errors import unknown_name
+from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
-from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.parts import LapPEKeys, PositionKeys, RWSEKeys, SignNetKeys, StableKeys
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
@@ -146,10 +144,11 @@ class Encoder:
     @property
     def reads(self) -> tuple[str, ...]:
         """Attributes of a batch in its added column."""
-        return _attributes(self.encoding)
+        return attributes(self.encoding)
 
 
-def _attributes(encoding: Encoding | None) -> tuple[str, ...]:
+def attributes(encoding: Encoding | None) -> tuple[str, ...]:
+    """Return the attributes of a batch in the columns of an encoding."""
     columns = () if encoding is None else encoding.columns()
     return tuple(column.attribute for column in columns)
 
@@ -246,73 +245,3 @@ class _WithTypes(dict[str, Encoder]):
 
 
 _TYPES = re.compile(r"types([1-9]\d{0,5})")
-
-
-@dataclass(frozen=True)
-class Positional:
-    """Encoding of the positions of nodes, and the module that reads it."""
-
-    #: Added column that it reads; training adds it where it is missing.
-    encoding: Encoding | None = None
-    #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N,
-    #: width), or where the encoding takes no channels the batch with an addition.
-    build: Builder | None = None
-    #: Channels that it takes from those of the node encoder; 0: it changes the batch.
-    width: int = 0
-    distances: bool = False  #: True if it gives the edges the squared distance of their ends
-    keys: Any = None  #: its section of the model: a :class:`PositionKeys`
-
-    def with_keys(self, keys: PositionKeys) -> Positional:
-        """Return the encoding with the values of its section."""
-        width = getattr(keys, "width", 0)
-        return replace(self, encoding=keys.encoding, width=width, keys=keys)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
-        return ("lappe_vectors",) if self.distances else _attributes(self.encoding)
-
-
-def _of(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
-    build = late(f"kmip_data.models.encoders:{name}")
-    return Positional(build=build, distances=distances).with_keys(keys)
-
-
-_ONE_COLUMN = late("kmip_data.models.encoders:ColumnPosition")
-POSITIONAL: dict[str, Positional] = {
-    "equivstable": _of(StableKeys(), "StablePosition", distances=True),
-    "lappe": _of(LapPEKeys(), "LapPE"),
-    "none": Positional(),
-    "rwse": _of(RWSEKeys(), "ColumnPosition"),
-    "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
-    "signnet": _of(SignNetKeys(), "SignNet"),
-}
-OTHER_WIDTH = 16  #: channels of an encoding that is no entry of the table
-
-
-def positional(name: str) -> Positional:
-    """Return a term of ``model.positional``: an entry of the table, or an encoding of one column."""
-    entry = POSITIONAL.get(name)
-    return entry or Positional(parse_encoding(name), _ONE_COLUMN, width=OTHER_WIDTH)
-
-
-class PositionalNames(Names):
-    """Names of the table, every encoding that has one column of floats for nodes, and sums of them."""
-
-    def check(self, name: str) -> str:
-        """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
-        for term in name.split("+"):
-            found = (kind.parse(term) for kind in encodings())
-            encoding = next(filter(None, found), None)
-            if encoding is None or term in POSITIONAL:
-                super().check(term)
-            else:
-                _check_columns(term, encoding)
-        return name
-
-
-def _check_columns(name: str, encoding: Encoding) -> None:
-    column, *others = encoding.columns()
-    floats = column.presented.startswith("float")
-    if others or column.level != "node" or len(column.shape) != 1 or not floats:
-        raise UsageError(f"The encoding {name} has other columns than one of floats, (N, width).")

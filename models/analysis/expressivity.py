@@ -19,7 +19,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
-from kmip_data.models.tables import POSITIONAL
+from kmip_data.models.positions import POSITIONAL
 
 #: Tolerance within which values of an encoding, float32 on disk, count as equal.
 SAME = 1e-5

@@ -10,13 +10,12 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.parts import LapPEKeys, RWSEKeys
+from kmip_data.models.positions import POSITIONAL, LapPEKeys, RWSEKeys
 from kmip_data.models.tables import (
     ATOM,
     BOND,
     EDGE_ENCODERS,
     NODE_ENCODERS,
-    POSITIONAL,
     edge_encoders,
     node_encoders,
 )

@@ -19,7 +19,8 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import load_manifest
 from kmip_data.models.config import USUAL_DIM, ModelConfig, kinds_of, merged
-from kmip_data.models.parts import GatedGCNPart, Part, StackPart
+from kmip_data.models.layers.kinds import GatedGCNPart, StackPart
+from kmip_data.models.parts import Part
 from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping

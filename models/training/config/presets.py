@@ -18,7 +18,7 @@ from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import kinds_of, merged, models
-from kmip_data.models.tables import positional
+from kmip_data.models.positions import positional
 from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping

@@ -20,12 +20,12 @@ from kmip_data.files.reading import read_json, read_model, read_small, sealed_js
 from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.registry import Plugin
 from kmip_data.shipped import Strict
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.run.folder import RESULT_NAME
 
 #: Part -> name -> value.
 Metrics = dict[str, dict[str, float]]

@@ -14,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models import config as model_config
 from kmip_data.models.config import models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
-from kmip_data.models.tables import positional
+from kmip_data.models.positions import positional
 from kmip_data.models.training.config import presets
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
