@@ -222,7 +222,11 @@ def _key_of(option: str) -> str:
     from kmip_data.models.training.config.overrides import documented_keys
 
     name = option.partition("=")[0].lstrip("-").replace("-", "_")
-    keys = [key.name for key in documented_keys() if key.name.rpartition(".")[2] == name]
+    keys = []
+    for key in documented_keys():
+        section, _, last = key.name.rpartition(".")
+        if last == name and section and key.type != "table":  # that --set can take
+            keys.append(key.name)
     # That of a section before those of its parts: model.dropout, not model.attention.dropout.
     return min(keys, key=lambda key: key.count("."), default="")
 

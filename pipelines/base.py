@@ -391,7 +391,8 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             elif not field:  # a fault of several values together
                 faults.append(why)
             else:
-                faults.append(f"{field} = {fault['input']!r}: {why}")
+                typed = "split_rule" if field == "split" else field  # --split-rule, split_rule=
+                faults.append(f"{typed} = {fault['input']!r}: {why}")
         raise UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,

@@ -278,7 +278,8 @@ def open(  # noqa: A001 -- its public name
     sample
         True to look for a sample.
     split, split_name, columns, transform
-        See :class:`ShardedDataset`.
+        See :class:`ShardedDataset`. ``split_name`` is a key of ``card.splits``, such as
+        ``room-area6-seed0``; dataset classes draw a missing split by ``split_rule``.
     **parameters
         Values that the build must have (``k=16``), also if its folder is
         given. With a name, the other parameters have the defaults of the dataset.

@@ -25,6 +25,7 @@ CASES = {
     "build heslinki": "Did you mean 'helsinki'?\n  next: kmip-data list\n",
     "build s3dis --kk 3": "next: kmip-data build --help",
     "build s3dis --split room": "--split-rule",  # the rule of a split is not its part
+    "build s3dis --split-rule foo": "split_rule = 'foo': Input should be 'upstream'",
     "build s3dis --test-area 7": "test_area = 7: Input should be less than or equal to 6",
     "build s3dis --k many": "'--k': 'many'",
     "build s3dis --set knn_rule=exat": "knn_rule = 'exat'",
@@ -48,6 +49,7 @@ CASES = {
     "train --epochs 5 --k 3 --dataset=s3diss": "Did you mean 's3dis'",
     "train --dataset shapenet-part --category=Chair": "No such option",
     "train --dataset s3dis --lr 1e-3": "next: --set optimiser.lr=1e-3",
+    "train --dataset s3dis --split test": "No such option '--split'. (Did you mean one of: '--limit', '--split-rule'",
     "train --dataset s3dis --neighbor-sampling ten": "such as --neighbor-sampling 10,10",
     "train --dataset s3dis --model GAT": "Did you mean 's3dis/gat'",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
