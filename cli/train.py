@@ -74,7 +74,6 @@ GROUPS = {
 )
 @path_option(
     "--config",
-    "--from-yaml",
     "file",
     exists=True,
     help="Configuration instead of a preset: a config.toml, or a .yaml of GraphGPS.",

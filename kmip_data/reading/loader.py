@@ -309,15 +309,6 @@ class GraphLoader(DataLoader[Data]):
         """Return the rank of this process and the number of processes."""
         return self._order.ranks()
 
-    def keys(self, epoch: int, batch: int) -> list[str]:
-        """Return the record keys of batch number ``batch`` of ``epoch``.
-
-        A ``sampler`` defines no such keys.
-        """
-        positions = next(islice(self._batches(epoch), batch, None))
-        keys = self.dataset.keys
-        return [keys[position] for position in positions.tolist()]
-
     def __len__(self) -> int:
         """Return the number of batches of this rank in the next epoch."""
         if not self._sampled:

@@ -49,7 +49,7 @@ CASES = {
     "train --epochs 5 --k 3 --dataset=s3diss": "Did you mean 's3dis'",
     "train --dataset shapenet-part --category=Chair": "No such option",
     "train --dataset s3dis --lr 1e-3": "next: --set optimiser.lr=1e-3",
-    "train --dataset s3dis --split test": "No such option '--split'. (Did you mean one of: '--limit', '--split-rule'",
+    "train --dataset s3dis --split test": "'--split'. (Did you mean one of: '--limit', '--split-rule'",
     "train --dataset s3dis --neighbor-sampling ten": "such as --neighbor-sampling 10,10",
     "train --dataset s3dis --model GAT": "Did you mean 's3dis/gat'",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
