@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -12,6 +12,7 @@ from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.files.faults import located
+from kmip_data.saving import ExportFormat
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
 @click.option(
-    "--to",
+    "--format",
+    "to",
     required=True,
-    type=click.Choice(["parquet", "pt"]),
+    type=click.Choice(get_args(ExportFormat)),
     help="Output format.",
 )
 @path_option(
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 @work_options
 def command(
     target: str,
-    to: Literal["parquet", "pt"],
+    to: ExportFormat,
     output: Path | None,
     sample: bool,
     home: Home,

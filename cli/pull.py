@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("address")
 @path_option(
-    "--to", metavar="DIR",
+    "--output", metavar="DIR",
     help="Destination.  [default: its name, below the home's built/; a run: in the current folder]",
 )  # fmt: skip
 @click.option(

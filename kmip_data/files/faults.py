@@ -101,18 +101,13 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
     )
 
 
-def occupied(
-    folder: Path,
-    expected: str,
-    found: str,
-    option: str = "--output",
-) -> UsageError:
-    """Return the error for a folder, given by ``option``, that already holds something else."""
+def occupied(folder: Path, expected: str, found: str) -> UsageError:
+    """Return the error for a folder that already holds something else."""
     return UsageError(
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        next=f"give another {option} folder",
+        next="give another --output folder",
     )
 
 

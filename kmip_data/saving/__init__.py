@@ -1,1 +1,5 @@
 """Save any PyTorch Geometric dataset as a build."""
+
+from typing import Literal
+
+ExportFormat = Literal["parquet", "pt"]

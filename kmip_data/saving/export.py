@@ -6,9 +6,9 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch_geometric.data import InMemoryDataset
@@ -28,6 +28,7 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import open_store
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, say
+from kmip_data.saving import ExportFormat
 from kmip_data.sharing.push import PARQUET, dataset_page
 from kmip_data.wording import human_bytes
 
@@ -274,9 +275,7 @@ def _data_type(name: str, kind: pa.DataType) -> dict[str, object]:
     return description
 
 
-def export(
-    build: Build, to: Literal["parquet", "pt"], folder: Path, *, quiet: bool = False
-) -> dict[str, Path]:
+def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
     ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
@@ -292,8 +291,7 @@ def export(
     if os.path.lexists(folder):
         raise UsageError(f"{folder} already exists.", next="another --output folder")
     with files.new_folder(folder, "export", quiet=quiet) as scratch:
-        write = write_parquet if to == "parquet" else _write_pt
-        written = write(build, scratch, quiet=quiet)
+        written = WRITERS[to](build, scratch, quiet=quiet)
         for path in scratch.rglob("*"):
             files.fsync_path(path)
     return {part: folder / path.name for part, path in written.items()}
@@ -313,3 +311,10 @@ def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
             paths[part] = folder / f"{part}.pt"
             InMemoryDataset.save(items, str(paths[part]))
     return paths
+
+
+#: Writer of each format: takes the build and a folder, returns the file of each part.
+WRITERS: dict[ExportFormat, Callable[..., dict[str, Path]]] = {
+    "parquet": write_parquet,
+    "pt": _write_pt,
+}

@@ -51,7 +51,7 @@ def pull(
     address: str,
     home: Home,
     *,
-    to: Path | None = None,
+    output: Path | None = None,
     columns: Sequence[str] | None = None,
     quiet: bool = False,
 ) -> Pulled:
@@ -59,7 +59,7 @@ def pull(
 
     A pull that was stopped is resumed.
 
-    It goes to the folder ``to``; by default a build goes to its name below ``home``, and a run to
+    It goes to the folder ``output``; by default a build goes to its name below ``home``, and a run to
     its name in the working directory, because runs below ``home`` count as the user's own.
     ``columns`` selects added columns, by default all; shards hold the stored ones.
 
@@ -73,13 +73,13 @@ def pull(
     if is_run and columns is not None:
         raise UsageError(f"{received.remote.address} is a run, which has no --columns.")
 
-    if to is None:
+    if output is None:
         parent = Path.cwd() if is_run else home.built
         folder = parent / received.share.name
         if not (folder / CARD_NAME).is_file():  # the user did not choose this folder
             refuse_link(folder)
     else:
-        folder = located(to, "folder")
+        folder = located(output, "folder")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
@@ -155,7 +155,7 @@ def _present_card(folder: Path, card: Card) -> Card | None:
     except DamagedInput:
         return None
     if shards_digest(present) != shards_digest(card):
-        raise occupied(folder, "the shards that were pushed", "others of the same key", "--to")
+        raise occupied(folder, "the shards that were pushed", "others of the same key")
     return present
 
 

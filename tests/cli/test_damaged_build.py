@@ -19,7 +19,7 @@ def test_nothing_damaged_leaves_the_home(home, tmp_path):
 
     for command in (
         ("push", folder, tmp_path / "pushed"),
-        ("export", folder, "--to", "parquet", "--output", tmp_path / "exported"),
+        ("export", folder, "--format", "parquet", "--output", tmp_path / "exported"),
         ("preview", folder, "--output", tmp_path / "preview.png"),
         ("train", "--dataset", folder, "--epochs", 1, "--set", "model.layers=1"),
     ):

@@ -71,11 +71,11 @@ def test_folders_that_are_not_ours_are_refused_and_stay(
     """Anything in a folder without a marker, also names of ours or a card alone."""
     commands: dict[str, tuple[Any, ...]] = {
         "build": (*BUILD, "--output", "DIR"),
-        "pull": ("pull", world.pushed, "--to", "DIR", "-q"),
-        "pull run": ("pull", world.pushed_run, "--to", "DIR", "-q"),
+        "pull": ("pull", world.pushed, "--output", "DIR", "-q"),
+        "pull run": ("pull", world.pushed_run, "--output", "DIR", "-q"),
         "push": ("push", world.build, "DIR", "-q"),
         "push run": ("push", world.run, "DIR", "-q", "--home", world.run.parents[3]),
-        "export": ("export", world.build, "--to", "pt", "--output", "DIR", "-q"),
+        "export": ("export", world.build, "--format", "pt", "--output", "DIR", "-q"),
     }
     with Cases() as cases:
         for number, (name, command) in enumerate(commands.items()):
@@ -115,7 +115,7 @@ def test_a_folder_for_another_build_is_refused(world: World, tmp_path: Path) -> 
     refused("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
     (folder / "card.json").unlink()
     refused("build", "long-range", "--limit", "5", "--jobs", "1", "-q", "--output", folder)
-    refused("pull", world.pushed_run, "--to", folder, "-q")
+    refused("pull", world.pushed_run, "--output", folder, "-q")
     assert contents(folder) == {name: data for name, data in before.items() if name != "card.json"}
     to = copied(world.pushed, tmp_path / "to")
     before = contents(to)
@@ -331,8 +331,8 @@ def test_an_address_is_no_path(
     monkeypatch.chdir(tmp_path)
     commands: tuple[tuple[Any, ...], ...] = (
         (*BUILD, "--output"),
-        ("pull", world.pushed, "--to"),
-        ("export", world.build, "--to", "pt", "--output"),
+        ("pull", world.pushed, "--output"),
+        ("export", world.build, "--format", "pt", "--output"),
         ("preview", world.build, "--output"),
         ("report", "--output"),
     )

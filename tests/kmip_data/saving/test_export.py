@@ -225,7 +225,7 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
         written(build, folder, **more)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(exporting, "write_parquet", broken)
+    monkeypatch.setitem(exporting.WRITERS, "parquet", broken)
     with pytest.raises(KeyboardInterrupt):
         export(graphs, "parquet", out, quiet=True)
     assert not list(tmp_path.iterdir())

@@ -40,14 +40,14 @@ def shares(small: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def test_a_copy_of_another_push_and_files_of_the_user_stay(small, shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
-    folder = pull(str(shares["build"]), home, to=tmp_path / "copy", quiet=True).path
+    folder = pull(str(shares["build"]), home, output=tmp_path / "copy", quiet=True).path
     before = contents(folder)
     with pytest.raises(UsageError, match="holds something else"):
-        pull(str(shares["run"]), home, to=folder, quiet=True)
+        pull(str(shares["run"]), home, output=folder, quiet=True)
     assert contents(folder) == before
     (folder / "shards/00000.h5.partial").write_bytes(MINE)
     (folder / "shards/00000.h5").unlink()
-    pull(str(shares["build"]), home, to=folder, quiet=True)
+    pull(str(shares["build"]), home, output=folder, quiet=True)
     assert contents(folder) == before | {"shards/00000.h5.partial": MINE}
 
 
@@ -67,7 +67,7 @@ def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
                 target = to / second.relative_to(source)
                 target.parent.mkdir(parents=True)
                 shutil.copy(second, target)
-            pull(str(share), home, to=to, quiet=True)
+            pull(str(share), home, output=to, quiet=True)
             for path in (first, second):
                 assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
 
@@ -76,7 +76,7 @@ def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
     with Cases() as cases:
         for kind, share in shares.items():
-            folder = pull(str(share), home, to=tmp_path / kind, quiet=True).path
+            folder = pull(str(share), home, output=tmp_path / kind, quiet=True).path
             whole, mine = contents(folder), {"notes.txt": MINE} if kind == "build" else {}
             names = whole.keys() - {MARKER}
             for name, way in itertools.product(names, ("missing", "cut", "flipped", "longer")):
@@ -85,9 +85,9 @@ def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
                         (folder / each).unlink(missing_ok=True)
                         (folder / each).write_bytes(content)
                     damage(folder / name, whole[name], way)
-                    assert not pull(str(share), home, to=folder, quiet=True).was_complete
+                    assert not pull(str(share), home, output=folder, quiet=True).was_complete
                     assert contents(folder) == whole | mine
-                    assert pull(str(share), home, to=folder, quiet=True).was_complete
-    folder = pull(str(shares["build"]), home, to=tmp_path / "more", quiet=True).path
+                    assert pull(str(share), home, output=folder, quiet=True).was_complete
+    folder = pull(str(shares["build"]), home, output=tmp_path / "more", quiet=True).path
     assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert kmip_data.open(folder)[0].num_nodes == 9

@@ -127,7 +127,7 @@ def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path) -> None:
                             kmip_data.open(folder.as_uri(), home=home.root)
                     push(str(folder))
                     assert contents(folder) == whole
-                    pull(str(folder), home, to=tmp_path / f"pulled-{kind}-{number}", quiet=True)
+                    pull(str(folder), home, output=tmp_path / f"pulled-{kind}-{number}", quiet=True)
 
 
 def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path) -> None:
