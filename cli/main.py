@@ -212,7 +212,7 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
     if isinstance(error, OSError) and error.filename is not None:
         return errors.UsageError(
             f"{error.filename} cannot be used: {error.strerror}",
-            next="another path, --home or --output",
+            next="use another path, --home or --output",
         )
     return None
 
@@ -244,5 +244,5 @@ def _unknown(error: Exception) -> errors.KmipDataError:
     return errors.KmipDataError(
         f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
         found=f"the traceback is {file.name}",
-        next="a bug report with that traceback",
+        next="report the bug with that traceback",
     )

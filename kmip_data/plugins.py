@@ -217,7 +217,7 @@ def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
     if not name.isidentifier() or name in sys.modules or _origin(name) not in {None, str(path)}:
         raise UsageError(
             f"{path.name} cannot be a plugin: {name!r} is the name of another module, or none.",
-            next="another name for the file",
+            next="use another name for the file",
         )
     try:
         code = read_small(path)
@@ -288,7 +288,7 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
         )
     shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
     if name in shipped.get(group, ()):
-        raise UsageError(f"{label} is a name of kmip-data itself.", next="another name")
+        raise UsageError(f"{label} is a name of kmip-data itself.", next="use another name")
     if name in ADDED[group]:
         raise UsageError(f"{label} is a name of the plugin {ADDED[group][name][1].name}, too.")
 
@@ -306,7 +306,7 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
     elif _NEEDED[group] is _PART:
         stated = getattr(value.model_fields.get("kind"), "default", "")
     if stated != name:
-        raise UsageError(f"{label} calls itself {stated!r}.", next="one name for both")
+        raise UsageError(f"{label} calls itself {stated!r}.", next="use one name for both")
     if group != "datasets":
         return value
     manifest = _manifest(plugin, name, value)

@@ -176,7 +176,7 @@ class ModelConfig(Strict):
     )
     head: Annotated[str, Names("heads", "head", all_heads)] | None = Field(
         default=None,
-        description="level of a prediction; san: of graphs, in layers that halve the channels; none:"
+        description="level of the predictions; san: graphs, with layers that halve the channels; none:"
         " that of the targets",
     )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")

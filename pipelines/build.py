@@ -202,7 +202,7 @@ def _check_files(build: Build) -> None:
             fault = f"{path.stat().st_size:,} bytes, not {size:,}"
         if fault:
             raise DamagedInput(
-                f"{build.path} is no longer whole: {file} is {fault}.",
+                f"{build.path} is no longer complete: {file} is {fault}.",
                 next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
             )
 

@@ -115,7 +115,7 @@ class Build:
             raise UsageError(
                 f"{self.path} holds another build than {self.card.key}: "
                 "another process has built into it.",
-                next="the same command again, for the build that is there now",
+                next="run the same command again, for the build that is there now",
             )
         return card
 

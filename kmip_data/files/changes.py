@@ -121,7 +121,7 @@ def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
         f"{folder} is not empty, and kmip-data has not made it.",
         expected=f"a new or empty folder, or one with {MARKER}",
         found=", ".join(names),
-        next=f"another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
+        next=f"use another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
         " marker",
     )
 
@@ -305,7 +305,7 @@ def remove_files(
                 raise OutOfResources(
                     f"{root / name} cannot be removed: {error.strerror or error}.",
                     left=f"this file, and {MARKER}",
-                    next="fix the permissions of the file or its folder (chmod, chattr); then the same"
+                    next="fix the permissions of the file or its folder (chmod, chattr); then run the same"
                     " command again",
                 ) from error
         emptied.update(name.parents[:-1])

@@ -78,7 +78,7 @@ def disk_error(
         found=reason,
         left=left,
         next=f"{'free some space' if full else 'check the disk'} (or raise the quota or the limit on file "
-        "sizes), or choose another disk with --home DIR (or KMIP_DATA_HOME); then the same command again",
+        "sizes), or choose another disk with --home DIR (or KMIP_DATA_HOME); then run the same command again",
     )
 
 

@@ -139,7 +139,7 @@ def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
         valid = not bool((steps < 0).any())
     if not valid:
         raise UsageError(
-            f"batch must be {rows} integers from 0 that never fall, the graph of each node.",
+            f"batch must be {rows} non-decreasing integers from 0, the graph of each node.",
             next="order the nodes by graph, as Batch.from_data_list does",
         )
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))

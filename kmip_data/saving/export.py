@@ -289,7 +289,7 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     the data; ``OutOfResources`` where the disk is full.
     """
     if os.path.lexists(folder):
-        raise UsageError(f"{folder} already exists.", next="another --output folder")
+        raise UsageError(f"{folder} already exists.", next="use another --output folder")
     with files.new_folder(folder, "export", quiet=quiet) as scratch:
         written = WRITERS[to](build, scratch, quiet=quiet)
         for path in scratch.rglob("*"):

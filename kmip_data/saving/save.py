@@ -114,19 +114,19 @@ def check_target(folder: Path, name: str) -> None:
     files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{folder} already exists.", next="another folder, or remove this one first"
+            f"{folder} already exists.", next="use another folder, or remove this one first"
         )
     if not is_name(name):
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
             expected=NAME_WORDS,
-            next="another name: save(…, name=…), build pyg --name NAME",
+            next="use another name: save(…, name=…), build pyg --name NAME",
         )
     # The name of a recipe, such as graphs, is free, as its builds have their own names.
     if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
-            next="another name: save(…, name=…), build pyg --name NAME",
+            next="use another name: save(…, name=…), build pyg --name NAME",
         )
 
 

@@ -84,7 +84,7 @@ class Copies:
         if len(data) != stop - start:
             raise DamagedInput(
                 f"{path} was changed while it was read.",
-                next="the same command again",
+                next="run the same command again",
             )
         return data
 

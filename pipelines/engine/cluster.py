@@ -62,7 +62,7 @@ def check_view(view: SharedView) -> str:
         if here.get(name) != version:
             raise UsageError(
                 f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ.",
-                next="give every worker the same environment, then the same command",
+                next="give every worker the same environment, then run the same command again",
             )
     return host
 
@@ -215,5 +215,5 @@ def _connected() -> Iterator[None]:
         raise SourceUnavailable(
             f"The connection to the Dask scheduler was lost: {str(error) or type(error).__name__}.",
             left=RESUMES,
-            next="start the scheduler and its workers again, then the same command",
+            next="start the scheduler and its workers again, then run the same command again",
         ) from error

@@ -378,10 +378,10 @@ def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
     if manifest.recipe:
         options = as_options(params.model_dump(exclude_defaults=True))
         command = f"kmip-data build {manifest.file} --name {manifest.name} --archive PATH {options}"
-        return f"{command.rstrip()}, which brings the files; then the same command again"
+        return f"{command.rstrip()}, which brings the files; then run the same command again"
     archive = f"kmip-data verify {path} --repair --archive PATH"
     if any(source.mirrors for source in manifest.sources):
-        return f"kmip-data fetch {manifest.name}, then the same command again; or {archive}"
+        return f"kmip-data fetch {manifest.name}, then run the same command again; or {archive}"
     return archive
 
 

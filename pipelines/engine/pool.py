@@ -339,7 +339,7 @@ class Workers(Executor):
             except FileNotFoundError as error:
                 raise UsageError(
                     "The current folder no longer exists: no worker process can be started in it.",
-                    next="cd, then the same command again",
+                    next="change to an existing folder, then run the same command again",
                 ) from error
             with signals.held():
                 # Else loky starts it before the first worker, and that unblocks the signals that

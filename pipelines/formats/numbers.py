@@ -108,7 +108,7 @@ class NumberTable:
                 count += len(values)
         if count != rows:
             raise DamagedInput(
-                f"{self.name} has another number of lines than the files next to it say.",
+                f"{self.name} does not have as many lines as the files next to it state.",
                 expected=f"{rows:,}",
                 found=f"{count:,}",
             )

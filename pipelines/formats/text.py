@@ -34,7 +34,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("ascii")
     except FileNotFoundError as error:
-        raise DamagedInput(f"{path} is not there.") from error
+        raise DamagedInput(f"{path} is missing.") from error
     except UnicodeDecodeError as error:
         raise DamagedInput(f"{path.name} is not ASCII text: {error}.") from error
     if not text:

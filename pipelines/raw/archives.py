@@ -106,7 +106,7 @@ def reading(path: Path) -> Iterator[None]:
             raise unreadable(path, error) from error
         message = ascii(str(error) or type(error).__name__)[1:-1]
         raise DamagedInput(
-            f"{path} is not a whole archive: {' '.join(message.split())[:200]}.",
+            f"{path} is not a complete archive: {' '.join(message.split())[:200]}.",
             next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
         ) from error
 

@@ -145,7 +145,7 @@ class _Download:
             # 416: the file is shorter than the part here; another range would mix two files.
             if resumes and (status == 416 or (status == 206 and not self._continues(response))):
                 self._discard()
-                raise MirrorFailed("has another file now", retry=True)
+                raise MirrorFailed("now has another file", retry=True)
             if status == 200:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not resumes:

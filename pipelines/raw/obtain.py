@@ -417,7 +417,7 @@ class _Import:
         why = "they have no address"
         if addresses:
             expected += f", or without --offline one of{''.join(addresses)}"
-            why = "offline nothing is downloaded"
+            why = "nothing is downloaded offline"
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are not here, and {why}.",
             expected=expected,

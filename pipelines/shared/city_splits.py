@@ -165,7 +165,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
         raise UsageError(
             f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: in blocks "
             f"of {size:g} m, {dropped} are too near to another part.",
-            next="a larger block_size, or a smaller buffer",
+            next="use a larger block_size, or a smaller buffer",
         )
     note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
     buffer = ""

@@ -169,7 +169,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
         floor = " × ".join(f"{length:g}" for length in extent)
         raise UsageError(
             f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MAX_WINDOWS:,} of them.",
-            next="a larger block, in the unit of the positions",
+            next="use a larger block, in the unit of the positions",
         )
     # The last window reaches the far wall; a narrow floor has one window.
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]

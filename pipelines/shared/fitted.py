@@ -215,7 +215,7 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
     by_reverse = np.argsort(reverse, kind="stable")
     same = np.array_equal(forward[by_forward], reverse[by_reverse])
     if not same or (attr is not None and not np.array_equal(attr[by_forward], attr[by_reverse])):
-        raise DamagedInput(f"{where}: an edge there, but not back.")
+        raise DamagedInput(f"{where}: an edge without its reverse.")
 
 
 def fitted_batches(

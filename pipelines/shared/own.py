@@ -47,7 +47,7 @@ class OwnSplitParams(SplitParams):
     split: str = Field(
         default="given",
         pattern="^(given|random|stratified)$",
-        description="given: folders called train, val and test, else random; random: records dealt at "
+        description="given: folders called train, val and test, else random; random: records divided at "
         "random; stratified: with equal shares of the classes",
     )
     val_fraction: float = Field(

@@ -85,7 +85,7 @@ def raw(tmp_path_factory):
 FAULTS = [
     (NODES, "29\t1,2", "line 31 is not laid out"),
     (NODES, "30\t1,2\t0", "line 31: '30'"),
-    (NODES, "28\t1,2\t0", "line 31: node 28 has a line before"),
+    (NODES, "28\t1,2\t0", "line 31: node 28 occurs a second time"),
     (NODES, "29\t1,2\t5", "line 31: '5', not 1 integers from 0 to 4"),
     (NODES, "29\t1,932\t0", "line 31: '1,932', not integers from 0 to 931"),
     (NODES, "29\t1,,2\t0", "line 31: '1,,2'"),

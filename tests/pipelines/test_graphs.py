@@ -486,7 +486,7 @@ def test_columns_without_names(tmp_path):
     assert schema.column("node/x").fields == ("mass",)
     assert "edge/edge_attr" not in record.columns
     other = write(tmp_path / "o", **{**index, "nodes_csv": ",mass\n0,5\n2,6\n1,7\n"})
-    with pytest.raises(DamagedInput, match="the ids of the edges stand in 'Unnamed: 0'"):
+    with pytest.raises(DamagedInput, match="the ids of the edges are in 'Unnamed: 0'"):
         made(other)
     _, (record,) = made(other, node="Unnamed: 0")
     assert record.edge_index.tolist() == [[0, 2], [2, 1]]
@@ -756,8 +756,8 @@ BAD = [
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
     ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "same name"),
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 may be the numbers of nodes and edges"),
-    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "stand in 'id'"),
-    ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "stand in 'name'"),
+    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "edges are in 'id'"),
+    ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "edges are in 'name'"),
     ({"edges_csv": "graph_id,source,target\n1,0,1\n2,0,1\n"}, {}, "'graph_id' seems to be it"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "not 0 and 1 of 2"),
     ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx does not hold positions"),
@@ -765,7 +765,7 @@ BAD = [
     ({"a_bin": b"\0\1\2"}, {}, "The files are not graphs in a known format"),
     ({"edges_csv": EDGES}, {"smiles": "y"}, "no column 'y'"),
     ({"a_pt": PICKLE}, {}, "cannot be read as tensors"),
-    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a whole archive"),
+    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a complete archive"),
     ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "declares a document type"),
     ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml cannot be read as GraphML"),
     ({"a_gexf": "<!DOCTYPE x><gexf/>"}, {}, "a.gexf declares a document type"),

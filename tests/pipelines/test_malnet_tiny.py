@@ -150,7 +150,7 @@ def test_lists_must_partition_the_graphs(sample, tmp_path):
     check_each(
         check,
         [
-            ("test", lambda text: f"{text}{first}\n", "a second time"),
+            ("test", lambda text: f"{text}{first}\n", "of one of the five types, or repeated"),
             ("train", lambda text: text.replace(f"{first}\n", ""), "do not partition"),
             ("val", lambda text: f"{text}adware/airpush/{'0' * 64}\n", "do not partition"),
             ("train", lambda _: "../../etc/passwd\n", "line 1: not a graph of one of the five"),

@@ -181,7 +181,7 @@ def test_complete_set(published):
         PIPELINE.split(records_of(chosen), SPLIT, None)
     # A sample of that size is no claim to be it, but the published lists are not disjoint.
     params = PIPELINE.Params()
-    with pytest.raises(DamagedInput, match="in another list, too"):
+    with pytest.raises(DamagedInput, match="shapes are in two lists"):
         PIPELINE.prepare(RawFolder(published, {}, (), sample=True), params, published)
 
 
@@ -239,10 +239,10 @@ def test_lists(copy):
     path = copy / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
     train = json.loads((copy / "train_test_split/shuffled_train_file_list.json").read_bytes())
-    unknown = "an entry twice, or one of no known category"
+    unknown = "a repeated entry, or one of an unknown category"
     for more, *patterns in (
         ([listed[0]], unknown),
-        ([train[3]], "1 shapes are in another list, too"),
+        ([train[3]], "1 shapes are in two lists"),
         (["shape_data/02691156/absent"], "val list is not there", "02691156/absent.txt"),
         (["shape_data/12345678/a"], unknown, "12345678"),
         (["shape_data/02691156/../../etc"], unknown),

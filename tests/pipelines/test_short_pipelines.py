@@ -41,8 +41,8 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"y": [0.5]}, r"y is float64 \(1,\), not numbers \(\)"),
     ({"edge_index": np.array([[0, 2], [2, 0]])}, "edges of nodes 0 to 2, of 2"),
     ({"edge_index": np.array([[0, -1], [-1, 0]])}, "edges of nodes -1 to 0, of 2"),
-    ({"edge_index": np.array([[0, 0], [1, 1]])}, "an edge there, but not back"),
-    ({"edge_attr": np.array([1, 2])}, "an edge there, but not back"),
+    ({"edge_index": np.array([[0, 0], [1, 1]])}, "an edge without its reverse"),
+    ({"edge_attr": np.array([1, 2])}, "an edge without its reverse"),
     ({"edge_attr": np.array([1])}, r"edge_attr is int64 \(1,\), not numbers \(2,\)"),
 ]
 

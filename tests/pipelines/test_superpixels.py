@@ -239,7 +239,7 @@ def faulty(pictures: Path) -> dict[str, str]:
     )  # the size that the header declares
     mask = np.asarray(Image.open(pictures / "masks" / "picture_002.png"))
     faults = {
-        "small": (whole, mask[:50, :50], "another size than its picture"),
+        "small": (whole, mask[:50, :50], "differs in size from its picture"),
         "cut": (whole[:2000], mask, "cannot be read"),
         "text": (b"no picture", mask, "cannot be read"),
         "huge": (huge, mask, "cannot be read"),

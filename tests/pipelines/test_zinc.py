@@ -113,7 +113,10 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path):
         ({"edge_index": [first, second[1:]]}, "laid out"),
         ({"edge_index": [[*range(len(first))]]}, r"edges are int64 \(1, "),
         ({"edge_index": [[99, *first[1:]], second]}, "edges of nodes"),
-        ({"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]}, "a bond twice"),
+        (
+            {"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]},
+            "a bond occurs twice",
+        ),
         ({"edge_attr": [0.5] * len(first)}, "edge_attr"),
         ({"edge_attr": [[9]] * len(first)}, "edge_attr is"),
         ({"y": [float("nan")]}, "not finite"),

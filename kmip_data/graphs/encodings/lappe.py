@@ -202,7 +202,7 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
             raise OutOfResources(
                 f"Lanczos did not converge to {missing} pairs of a component of {nodes:,} nodes: "
                 f"{error}",
-                next="fewer pairs, such as lappe10",
+                next="use fewer pairs, such as lappe10",
             ) from error
 
         # 2. Solve again in the space of all vectors, which puts old and new pairs in one order.

@@ -42,7 +42,7 @@ class ExphormerPart(MultiHead):
         default=5.0,
         gt=0,
         le=50,
-        description="bound of the scores, both ways",
+        description="bound of the scores' absolute value",
     )
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"

@@ -52,7 +52,7 @@ class ScheduleConfig(Strict):
         default="cosine_with_warmup", description="schedule of the learning rate, also of a plugin"
     )
     per: Literal["epoch", "step"] = Field(
-        default="epoch", description="interval at which the rate moves"
+        default="epoch", description="interval at which the rate changes"
     )
     warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
     patience: int = Field(
@@ -138,7 +138,9 @@ class TrainingConfig(Strict):
         ge=1,
         description="stop after this many epochs of the schedule; none: at its end",
     )
-    batch_size: int = Field(default=8, ge=1, description="graphs per batch, dealt to all processes")
+    batch_size: int = Field(
+        default=8, ge=1, description="graphs per batch, divided among all processes"
+    )
     accumulate: int = Field(default=1, ge=1, description="batches per optimiser step")
     clip_norm: float = Field(
         default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
@@ -146,7 +148,7 @@ class TrainingConfig(Strict):
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     task: Literal["classification", "multilabel", "regression"] | None = Field(
         default=None,
-        description="what the targets are learned as, with its usual loss and metric; none: as they are stored",
+        description="kind of the targets, with its usual loss and metric; none: as stored",
     )
     loss: Annotated[str, Names("losses", "loss", all_losses)] | None = Field(
         default=None,

@@ -217,7 +217,7 @@ class RunData(ABC):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name} has no {self.unit}: {sizes or 'all empty'}.",
-                next="another part, --split-rule random, a build without --limit, or save(…, split=…)"
+                next="use another part, --split-rule random, a build without --limit, or save(…, split=…)"
                 " with this part",
             )
 

@@ -199,7 +199,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     run = path.parents[1]
     digests = _digests(run)
-    step = "begin another run"
+    step = "start another run"
     previous = run / PREVIOUS
     if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
         step = (
@@ -285,7 +285,7 @@ def put_initial(module: nn.Module, run: Path) -> None:
 
     Raises ``DamagedInput`` where their digest is not in the list of checkpoints.
     """
-    step = "begin another run with --init-from"
+    step = "start another run with --init-from"
     weights = _read(run / INITIAL, safetensors.load, "weights", step, _digests(run))
     module.load_state_dict(weights, strict=False)
 

@@ -122,7 +122,9 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if matches:
         fault = "are called" if exact else "begin with"
         several = "".join(f"\n    {folder}" for folder in matches)
-        raise UsageError(f"{len(matches)} runs {fault} {text!r}.", found=several, next="a path")
+        raise UsageError(
+            f"{len(matches)} runs {fault} {text!r}.", found=several, next="give a path"
+        )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
     # Compare with the last parts of paths, as a name is much shorter than its path.
     ends = ["/".join(folder.parts[-len(wanted) :]) for folder in runs]

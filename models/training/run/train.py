@@ -546,7 +546,7 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     if last is not None and not loop.proven and isinstance(error, Exception) and not ours:
         return DamagedInput(
             f"The run cannot be resumed from {last}: {type(error).__name__}: {first_fault(error)}",
-            next="begin another run",
+            next="start another run",
         )
     return error
 

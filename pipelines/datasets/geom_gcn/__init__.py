@@ -36,7 +36,7 @@ class GeomGCNPipeline(ShortPipeline[FoldParams]):
             number, features, label = line.split("\t")
             (node,) = raw.numbers(number, nodes, 1)
             if y[node] >= 0:
-                raise DamagedInput(f"{raw.place}: node {node} has a line before.")
+                raise DamagedInput(f"{raw.place}: node {node} occurs a second time.")
             (y[node],) = raw.numbers(label, columns["node/y"].classes or 0, 1)
             if self.manifest.file == "actor":
                 x[node, raw.numbers(features, width)] = 1

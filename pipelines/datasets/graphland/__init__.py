@@ -327,7 +327,7 @@ def _column(table: pd.DataFrame, name: str, file: str) -> F32:
             f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
         ) from error
     if np.isinf(values).any():
-        raise DamagedInput(f"{file}: the column {name!r} is infinite somewhere.")
+        raise DamagedInput(f"{file}: the column {name!r} has an infinite value.")
     return values
 
 

@@ -85,7 +85,7 @@ class GraphSplitParams(OwnSplitParams):
     split: str = Field(
         default="given",
         description="given: the masks, or column of parts, else random; random: records, or nodes of a single "
-        "graph, dealt at random; stratified: with equal shares of the classes; or the name of a column "
+        "graph, divided at random; stratified: with equal shares of the classes; or the name of a column "
         "of parts",
     )
     fold: int = Field(
@@ -144,7 +144,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         except MemoryError as error:
             raise OutOfResources(
                 f"Memory ran out while the files were read: {error}.",
-                next="close other programs, or take a machine with more memory",
+                next="close other programs, or use a machine with more memory",
             ) from error
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise DamagedInput(
@@ -263,7 +263,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 next=f"fold=0 to {folds - 1}",
             )
 
-        # Nodes are dealt where a single graph has labels of them.
+        # Nodes are divided if a single graph has node labels.
         label = records.label
         if label and (len(records.keys) > 1 or label.level != "node"):
             label = None
@@ -275,7 +275,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             return super().split(records, params, raw)
         if label is None:
             raise UsageError(
-                f"{rule!r} gives parts to nodes, and graphs are dealt.",
+                f"{rule!r} divides nodes, but graphs are to be divided.",
                 next="--split-rule random, or a column of parts of graphs",
             )
 
@@ -376,7 +376,9 @@ class _Survey:
                 continue
             attribute = key.partition("/")[2]
             if key in RESERVED or not attribute.isidentifier():
-                raise DamagedInput(f"{attribute!r} can be no name of a column.", next="rename it")
+                raise DamagedInput(
+                    f"{attribute!r} cannot be the name of a column.", next="rename it"
+                )
             column = Column(
                 key=key,
                 attribute=attribute,

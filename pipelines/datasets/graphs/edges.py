@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
     texts_of,
 )
 
-WANTS = "edges.csv with source and target, if you like nodes.csv and graphs.csv"
+WANTS = "edges.csv with source and target; optionally nodes.csv and graphs.csv"
 Rows = dict[str, I64]  #: rows of each graph, by its name
 GRAPH_NAMES = {"graph_id", "graph_idx", "graph_index", "graphid"}
 #: File without its suffix -> level of its rows; graphs are in the order of the first of these.
@@ -89,7 +89,7 @@ def assemble(tables: Mapping[str, Table], facts: ColumnFacts) -> Iterator[GraphR
                     # Labels and parts of edges belong to their graph.
                     if not len(rows):
                         raise DamagedInput(
-                            f"The graph {name!r} has no edge that says its {key[6:]}."
+                            f"The graph {name!r} has no edge that gives its {key[6:]}."
                         )
                     other = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
                     if other.any():
@@ -154,7 +154,7 @@ def _check_ids(nodes: Table, ends: Array, facts: ColumnFacts) -> None:
             wanted = texts_of(ids)
         if 0 < len(ids) <= len(known) and pd.Index(wanted).isin(known).all():
             raise DamagedInput(
-                f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges stand in "
+                f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges are in "
                 f"{name!r}.",
                 found=", ".join(nodes.names)[:500],
                 next=f"--set node={shlex.quote(name)}; or --set node=none, where nodes are numbered by row, "

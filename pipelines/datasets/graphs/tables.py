@@ -98,7 +98,7 @@ class ColumnFacts:
             raise OutOfResources(
                 f"{what} needs {about} {human_bytes(needed)} of memory,"
                 f" and {human_bytes(self.memory)} are allowed.",
-                next=f"--memory {-(-needed // 2**30)}GiB or more, where the machine has as much",
+                next=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
             )
 
     def require(self, tables: Sequence[Table]) -> None:
@@ -183,7 +183,7 @@ class ColumnFacts:
         """Return the target column of all graphs, and the texts of the classes."""
         names = self.names["y"]
         if len({y.shape[1:] for y in targets}) > 1:
-            raise DamagedInput(f"Graphs have other numbers of labels {', '.join(names)}.")
+            raise DamagedInput(f"Graphs differ in their number of labels {', '.join(names)}.")
         y = np.concatenate(targets)
         classes: tuple[str, ...] = ()
         if y.dtype == object and y.ndim == 1:

@@ -94,7 +94,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
             missing = len(listed - existing_files)
             unlisted = len(existing_files - listed)
             raise DamagedInput(
-                f"The lists do not partition the graphs: {missing} listed graphs are not there, "
+                f"The lists do not partition the graphs: {missing} listed graphs are missing, "
                 f"{unlisted} graphs are not listed, such as {min(listed ^ existing_files)}."
             )
         return Prepared(raw.path)
@@ -154,7 +154,7 @@ def read_graph(data: bytes, name: str) -> I32:
     counted = f"# Nodes: {nodes}, Edges: {edges.shape[1]}"
     if counted != declared.strip():
         raise DamagedInput(
-            f"{name} is not whole: {counted!r} was counted, not {declared.strip()!r}."
+            f"{name} is incomplete: {counted!r} was counted, not {declared.strip()!r}."
         )
     return edges
 
@@ -195,7 +195,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             match = _GRAPH.fullmatch(line)
             if match is None or match[1] not in LABEL_ORDERS["alphabetical"] or match[2] in seen:
                 raise DamagedInput(
-                    f"{file}, line {number}: not a graph of one of the five types, or a second time: "
+                    f"{file}, line {number}: not a graph of one of the five types, or repeated: "
                     f"{line[:160]!r}",
                     expected="<type>/<family>/<SHA-256>",
                 )

@@ -100,7 +100,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         edges = data.number("num_edges_list")
         if nodes > self.manifest.max_nodes:
             raise DamagedInput(
-                f"{data.name}: {nodes:,} nodes, of at most {self.manifest.max_nodes:,}."
+                f"{data.name}: {nodes:,} nodes; at most {self.manifest.max_nodes:,} are supported."
             )
         _features(raw.path, nodes)
         _years(data, nodes)

@@ -229,7 +229,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         """Write the tables as memory-mapped arrays; check the split."""
         nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
         if len(nodes) != 1:
-            raise DamagedInput(f"raw/num-node-list.csv.gz is of {len(nodes):,} graphs, not of one.")
+            raise DamagedInput(f"raw/num-node-list.csv.gz has {len(nodes):,} graphs, not one.")
         read_split(raw.path, rule_of(self.manifest), int(nodes[0]))
         return Prepared(workdir)
 

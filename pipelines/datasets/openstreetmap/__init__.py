@@ -73,7 +73,8 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         chunk_labels(np.zeros(len(tensors.features), np.float32), params.classes)
         if len(tensors.features) > self.manifest.max_nodes:
             raise DamagedInput(
-                f"{self.manifest.name} has {len(tensors.features):,} nodes; {self.manifest.max_nodes:,} fit.",
+                f"{self.manifest.name} has {len(tensors.features):,} nodes; at most"
+                f" {self.manifest.max_nodes:,} are supported.",
                 next="choose a part of the map: --set bbox=W,S,E,N",
             )
         return store_city(tensors, workdir)

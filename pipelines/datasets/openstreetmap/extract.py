@@ -119,7 +119,7 @@ def file_format(path: Path) -> str:
     raise DamagedInput(
         f"{path.name} is not an OpenStreetMap file: {fault}.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
-        next="an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
+        next="download an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
     )
 
 
@@ -170,7 +170,7 @@ def _converted(path: Path, folder: Path, name: str) -> Path:
     if osmium.FileProcessor(source).header.has_multiple_object_versions:
         raise DamagedInput(
             f"{name} is a history or change file, not a map of one point in time.",
-            next="osmium time-filter makes a map of a history file",
+            next="make a map of a history file with osmium time-filter",
         )
     copy = folder / "copy.osm.pbf"
     target = osmium.io.File(str(copy), "pbf,pbf_compression=none,add_metadata=false")
@@ -231,7 +231,7 @@ class _Map:
                 ).view(np.ndarray)
         if size >= 2**31:
             raise UsageError(
-                f"{self.name} has {size:,} nodes.", next="give an extract of a part of it"
+                f"{self.name} has {size:,} nodes.", next="use an extract of a part of it"
             )
 
         # Each row: a number of 8 bytes, longitude, latitude.
@@ -357,7 +357,7 @@ class _Map:
             lat = y[first] / UNITS_A_DEGREE
             raise DamagedInput(
                 f"{self.name}: node {node_id[first]} is not on the map, at {lon}, {lat} degrees.",
-                next="give an undamaged extract",
+                next="use an undamaged extract",
             )
 
     def _add_areas(self, block: Elements, kind: I32, position: I32, owner: I64) -> None:
@@ -436,5 +436,5 @@ def _explained(name: str) -> Iterator[None]:
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
         raise DamagedInput(
             f"{name} cannot be read to its end: {first_fault(error)}",
-            next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
+            next="download the extract again; `osmium fileinfo -e FILE` checks that it is complete",
         ) from error

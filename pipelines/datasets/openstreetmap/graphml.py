@@ -95,7 +95,7 @@ def _street_graph(graph: Any) -> StreetGraph:
     short = (lengths < _SHORT * direct).mean()
     if short > _MAX_SHORT:
         raise ValueError(
-            f"{short:.0%} of the streets are shorter than the distance of their ends: x is the longitude, "
+            f"{short:.0%} of the streets are shorter than the distance between their ends: x is the longitude, "
             "y the latitude, in degrees, and length is in metres"
         )
     return StreetGraph(

@@ -50,11 +50,11 @@ class CitySource(Strict):
     )
     archive: Path | None = Field(default=None, description="tensors in the layout of City-Networks")
     polygon: Path | None = Field(
-        default=None, description="GeoJSON file with the outline of the part meant"
+        default=None, description="GeoJSON file with the outline of the part to use"
     )
     vocabulary: str | None = Field(
         default=None,
-        description="build whose categories the one-hot columns have, so that its models read this city",
+        description="build with the categories of the one-hot columns, so that its models can read this city",
     )
 
 

@@ -59,7 +59,7 @@ def read_polygon(path: Path) -> Geometry:
     message = f"{path.name} does not outline an area"
     advice = {
         "expected": "GeoJSON with a valid polygon in degrees",
-        "next": "draw one at https://geojson.io",
+        "next": "draw a polygon at https://geojson.io",
     }
     with geojson_faults(message, **advice):
         polygons = list(map(geometry, _polygons(read_json(path, _MAX_BYTES))))
@@ -146,7 +146,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     del land_use  # of a country 0.3 GB
     vocabulary = None
     if VOCABULARY in raw.members:
-        hint = "build the city again, with another --set vocabulary=TARGET"
+        hint = "build the city again with another --set vocabulary=TARGET"
         vocabulary = read_model(raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=hint)
     return city_tensors(
         graph,
@@ -207,7 +207,7 @@ def _from_extract(
     if not graph.num_edges:
         raise DamagedInput(
             f"{name} has no connected streets: {facts['ways']} ways of network type {params.network_type!r}.",
-            next="give an extract with streets, or another network_type",
+            next="use an extract with streets, or another network_type",
         )
     facts |= {
         "land_use_areas": len(land_use.value),
@@ -227,7 +227,7 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) ->
         map_box = _box_text((lon.min(), lat.min(), lon.max(), lat.max()))
         raise UsageError(
             f"The area {asked_box} has no streets; the map is {map_box} (W,S,E,N).",
-            next="give another bbox or polygon; longitude comes before latitude",
+            next="use another bbox or polygon; longitude comes before latitude",
         )
     return part
 

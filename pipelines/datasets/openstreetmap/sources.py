@@ -111,7 +111,7 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
     except (LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            next="another --set vocabulary=TARGET, or none",
+            next="use another --set vocabulary=TARGET, or none",
         ) from error
 
 
@@ -125,7 +125,7 @@ def download(
 ) -> list[Path]:
     """Write the simplified street graph of a place, and its land use if any, to ``folder``."""
     if offline:
-        raise _unavailable(place, dataset, "offline nothing is downloaded")
+        raise _unavailable(place, dataset, "nothing is downloaded offline")
     import osmnx
 
     # OSMnx has no network type for all ways, so pass its filter string.
@@ -148,7 +148,7 @@ def download(
         except ValueError as error:  # "Found no graph nodes within the requested polygon."
             raise DamagedInput(
                 f"{place} has no streets of this network type: {str(error)[:200]}",
-                next="give a larger place, or another network_type",
+                next="use a larger place, or another network_type",
             ) from error
         areas = _land_use(outline)
 
@@ -225,7 +225,7 @@ def _fault_of(response: Response) -> str:
         return f"answers {response.status_code}"
     data = response.content
     if data.lstrip()[:1] not in (b"{", b"["):
-        return "answers with no JSON"
+        return "does not answer with JSON"
     if b'"remark"' in data[-4096:]:
         remark = str(response.json().get("remark", ""))
         if "error" in remark:
@@ -235,6 +235,6 @@ def _fault_of(response: Response) -> str:
 
 def _unavailable(place: str, dataset: str, fault: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"OpenStreetMap gave no streets of {place}: {fault}.",
+        f"OpenStreetMap returned no streets of {place}: {fault}.",
         next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )

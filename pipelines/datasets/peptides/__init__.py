@@ -174,7 +174,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         if len(train) < 2 or not np.ptp(train, axis=0).all():
             raise DamagedInput(
                 f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
-                "one value in all."
+                "equal values."
             )
         mean = train.mean(axis=0)
         deviation = train.std(axis=0, ddof=1)

@@ -79,7 +79,7 @@ class OwnPointParams(PointParams, OwnParams):
     position: str = Field(default="x,y,z", description="columns of the position")
     feature: tuple[str, ...] = Field(
         default=(),
-        description="column that is a feature besides the position, such as red, or red/255; repeat",
+        description="feature column besides the position, such as red, or red/255; repeat",
     )
     label_column: str | None = Field(default=None, description="column of the class of each point")
     classes: int | None = Field(
@@ -222,7 +222,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if size is None:
             if count > most:
                 raise DamagedInput(
-                    f"{key} has {count:,} points; {most:,} at most are allowed.",
+                    f"{key} has {count:,} points; at most {most:,} are allowed.",
                     next="cut it into blocks: --set block=WIDTH",
                 )
             x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
@@ -240,7 +240,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if not blocks:
             raise DamagedInput(
                 f"{key} ({count} points) has no block: no window of at least 100 points.",
-                next="a larger --set block=WIDTH",
+                next="use a larger --set block=WIDTH",
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):

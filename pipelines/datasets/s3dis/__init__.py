@@ -191,7 +191,7 @@ def read_file_list(path: Path) -> list[str]:
         name = PurePosixPath(line).name
         is_name = re.fullmatch(r"[\w.-]+\.h5", name) is not None
         if not is_name or name in names or not (path.parent / name).is_file():
-            fault = "not the name of an HDF5 file next to the list, or named twice"
+            fault = "not the name of an HDF5 file next to the list, or repeated"
             raise DamagedInput(f"{path.name}, line {number}: {fault}: {line!r}")
         names.append(name)
     return names
@@ -230,8 +230,8 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
         label = file["label"]
         if data.shape[2] != WIDTH or label.shape != data.shape[:2]:
             raise DamagedInput(
-                f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not fit, or "
-                f"'data' has not {WIDTH} columns."
+                f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not match, or "
+                f"'data' does not have {WIDTH} columns."
             )
         yield data, label
 

@@ -123,13 +123,13 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         twice = [key for keys in lists.values() for key in keys if "@" in key]
         complete = not raw.sample and shapes == self.manifest.expected.graphs
         if twice and not complete:
-            raise DamagedInput(f"{len(twice)} shapes are in another list, too, such as {twice[0]}.")
+            raise DamagedInput(f"{len(twice)} shapes are in two lists, such as {twice[0]}.")
 
         for part, keys in lists.items():
             for key in keys:
                 name = _file_name(key)
                 if not (raw.path / name).is_file():
-                    raise DamagedInput(f"A shape of the {part} list is not there: {name}")
+                    raise DamagedInput(f"A shape of the {part} list is missing: {name}")
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
@@ -211,7 +211,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             shape = f"{match[1]}/{match[2]}" if match else ""
             if match is None or match[1] not in BY_SYNSET or shape in shapes:
                 raise DamagedInput(
-                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}",
+                    f"{name} has a repeated entry, or one of an unknown category: {repr(entry)[:100]}",
                     expected="shape_data/<synset>/<shape>",
                 )
             shapes[shape] = f"{shape}@{part}" if shape in seen else shape

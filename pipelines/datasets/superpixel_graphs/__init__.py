@@ -128,7 +128,7 @@ def _joined(path: Path) -> Iterator[Sequence[Array]]:
     if isinstance(data, PickledData):
         data = data.mapping
     if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
-        raise DamagedInput(f"{path.name} is not the joined graphs and where each begins.")
+        raise DamagedInput(f"{path.name} does not hold concatenated graphs and their offsets.")
 
     axes = {"x": 0, "edge_attr": 0, "edge_index": 1, "y": 0}
     parts = [

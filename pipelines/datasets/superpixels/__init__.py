@@ -82,13 +82,13 @@ class OwnSuperpixelParams(OwnParams):
         default=21,
         ge=2,
         le=graph.MAX_CLASSES,
-        description="number of classes, background too",
+        description="number of classes, including background",
     )
     void: int = Field(
         default=255,
         ge=0,
         le=65_535,
-        description="value of mask pixels that have no class",
+        description="value of mask pixels without a class",
     )
 
 
@@ -178,7 +178,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         )
         if classes.shape != size:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
-            raise DamagedInput(f"{mask} has another size than its picture {picture}: {sizes}.")
+            raise DamagedInput(f"{mask} differs in size from its picture {picture}: {sizes}.")
         # Centroids are stored as float16: a larger picture would lose them.
         if max(size) > np.finfo(np.float16).max:
             raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
@@ -238,8 +238,8 @@ def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
         other = sides[side].setdefault(stem, name)
         if other != name:
             raise DamagedInput(
-                f"Two of the {side} have one name, but for the suffix: {other} and {name}.",
-                next="take one of them away",
+                f"Two of the {side} differ only in their suffix: {other} and {name}.",
+                next="remove one of them",
             )
     return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
 

@@ -131,7 +131,7 @@ def parquet_rows(path: Path) -> Iterator[Graph]:
             for batch in file.iter_batches(_ROWS):
                 yield from batch.to_pylist()
     except (ArrowException, OSError, ValueError) as error:  # names that are no UTF-8
-        raise DamagedInput(f"{path.name} is not a whole Parquet file: {error}.") from error
+        raise DamagedInput(f"{path.name} is not a complete Parquet file: {error}.") from error
 
 
 def graph_of_row(row: Graph, where: str) -> Graph:
@@ -146,7 +146,7 @@ def graph_of_row(row: Graph, where: str) -> Graph:
     order = np.lexsort(ends[::-1])
     ends = ends[:, order]
     if (ends[:, 1:] == ends[:, :-1]).all(axis=0).any():
-        raise DamagedInput(f"{where}: a bond twice.")
+        raise DamagedInput(f"{where}: a bond occurs twice.")
 
     y = np.reshape(row["y"], ())
     if y.dtype.kind == "f":

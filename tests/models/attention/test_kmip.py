@@ -174,7 +174,7 @@ def test_graph_numbers_that_do_not_fit() -> None:
     check_each(
         holds,
         [
-            ((x, torch.tensor([1, 0, 1])), {}, "never fall"),
+            ((x, torch.tensor([1, 0, 1])), {}, "non-decreasing"),
             ((x,), {"batch": torch.tensor([0, 1])}, "batch must be 3 integers"),
             ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch must be 3 integers"),
             ((x,), {"batch": [0, 1, 1]}, "batch is not a dense tensor"),

@@ -101,7 +101,7 @@ def test_a_row_is_close_within_three_deviations(tmp_path) -> None:
     on_two = a_row(hardware="a processor, 2 threads")
     with pytest.raises(NotReproduced) as caught:
         check_reproduced(on_two, a_summary(tmp_path / "threads", 0.92 + 1.01 * far))
-    assert caught.value.parts["next"].startswith("OMP_NUM_THREADS=2")
+    assert caught.value.parts["next"].startswith("set OMP_NUM_THREADS=2")
 
     lists = ("seeds", "splits", "val", "test", "seconds", "weights")
     one = a_row(**{name: getattr(a_row(), name)[:1] for name in lists})

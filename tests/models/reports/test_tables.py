@@ -130,7 +130,7 @@ def test_a_seed_counts_once(tmp_path):
     first, second = (write_run(tmp_path, value, seed=3) for value in (0.8, 0.9))
     [table], [notice] = report(tmp_path)
     assert (table.rows[0]["runs"], table.rows[0]["test"]) == (1, 0.9)
-    assert notice.startswith(f"{first} is left out: {second} has its configuration")
+    assert notice.startswith(f"{first} is left out: {second} has the same configuration")
 
 
 def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
@@ -392,7 +392,7 @@ def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
     [table], _ = report(tmp_path)
     sheet = sheet_of(table)
     assert "0.4720 ± 0.0500 GPS" in sheet.written("markdown")
-    assert "complete published data, and these rows are not" in sheet.notes
+    assert "complete published data; these rows do not" in sheet.notes
     write_run(tmp_path, 0.9)
     write_run(tmp_path, 0.9, dataset="cifar10")
     others = {row["dataset"]: row["leaderboard_entry"] for row in rows_of(tmp_path)}

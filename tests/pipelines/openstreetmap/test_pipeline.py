@@ -268,7 +268,7 @@ ANSWERS = [
     ("search", (200, []), UsageError, "0 results"),
     ("search", (200, POINT), UsageError, "(Multi)Polygon"),
     ("search", (503, "<html>down"), SourceUnavailable, "answers 503"),
-    ("search", (200, "<html>sign in"), SourceUnavailable, "no JSON"),
+    ("search", (200, "<html>sign in"), SourceUnavailable, "does not answer with JSON"),
     ("streets", (200, {"elements": []}), DamagedInput, "has no streets"),
     ("streets", (200, REMARK), SourceUnavailable, "Query timed out"),
     ("streets", (500, {"elements": []}), SourceUnavailable, "answers 500"),

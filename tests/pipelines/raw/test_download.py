@@ -301,7 +301,7 @@ BAD = {
     "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
     "slow loris": (drip(DATA), "sent less than 2 kB per second"),
     "no header": (lambda handler: handler.server.held.wait(5), "sent nothing for too long"),
-    "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
+    "too long declared": (File(DATA[:1000], length=SIZE), "now has another file"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
     "no address": (redirect("http://[bad/"), "failed (Invalid IPv6 URL)"),
     "endless redirect": (endless_redirect, "cannot be connected to"),

@@ -230,8 +230,8 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "zip duplicate": (_more("toy/index.txt"), "occurs twice"),
     "zip encrypted": (_patched("<H", 6, 8, 1), "is encrypted"),
     # Python 3.11 reads there and finds no header; 3.13 sees first that two members overlap.
-    "zip wrong offset": (_patched("<L", None, 42, 9), "not a whole archive"),
-    "zip bzip2": (_patched("<H", 8, 10, 12), "not a whole archive"),
+    "zip wrong offset": (_patched("<L", None, 42, 9), "not a complete archive"),
+    "zip bzip2": (_patched("<H", 8, 10, 12), "not a complete archive"),
     "zip wrong CRC": (_patched("<L", 14, 16, 9), "Bad CRC-32"),
     "zip lying bomb": (_patched("<L", 22, 24, 100, 64 * 2**20), "Bad CRC-32"),
     "zip honest bomb": (
@@ -239,7 +239,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
         "declares 67108864 bytes, and 2000000 are allowed",
     ),
     "zip 101,000 members": (lambda p: _empty_members_zip(p, 101_000, 6), "more than 100,000 files"),
-    "zip cut at 99 %": (_cut(0.99, good_zip), "not a whole archive"),
+    "zip cut at 99 %": (_cut(0.99, good_zip), "not a complete archive"),
     "zip too many parts": (
         lambda p: good_zip(p, *[(f"toy/parts/{i}.bin", b"x") for i in range(2, 30)]),
         "30 of parts/*.bin (expected 1 to 20)",
@@ -247,9 +247,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "tar with hostile members beside": (_tar_besides, SAME),
     "tar symlink": (_more(tar_info(_NINE, tarfile.SYMTYPE, linkname="/etc/passwd")), "is a link"),
     "tar pax name": (_with_pax(path="toy/parts/\x1b.bin"), "cannot be printed"),
-    "tar pax size": (_with_pax(size="9" * 30), "not a whole archive"),
+    "tar pax size": (_with_pax(size="9" * 30), "not a complete archive"),
     "tar global path": (_tar_raw(_GLOBAL, _header("toy/plain")), SAME),
-    "tar huge pax": (_tar_raw(_header("p", 0o77777777777, tarfile.XHDTYPE)), "not a whole archive"),
+    "tar huge pax": (_tar_raw(_header("p", 0o77777777777, tarfile.XHDTYPE)), "not a complete archive"),
     "tar negative size": (_tar_raw(_header("toy/n", -1, form=tarfile.GNU_FORMAT)), "a negative size"),
     "tar not UTF-8": (_tar_raw(_header("toy/parts/\udcff.bin")), "cannot be printed"),
     "tar lying size": (_HUGE, _EARLY),
@@ -257,11 +257,11 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "tar big member": (_more(tar_info("toy/parts/8.bin"), bytes(3_000_000)), "declares 3000000 bytes"),
     "tar header flip": (_changed(good_tar, _flipped(1026)), "a header is damaged"),
     "tar without end": (_tar_raw(end=False), "ends early"),
-    "tar.gz pax headers": (_pax_headers_only, "not a whole archive"),
+    "tar.gz pax headers": (_pax_headers_only, "not a complete archive"),
     "tar.gz wrong CRC": (
-        _changed(_changed(good_tar, gzip.compress), _flipped(-6)), "not a whole archive",
+        _changed(_changed(good_tar, gzip.compress), _flipped(-6)), "not a complete archive",
     ),
     "tar.bz2 cut": (_cut(0.9, _changed(good_tar, bz2.compress)), "neither zip nor tar"),
-    "tar.xz cut": (_cut(0.9, _changed(good_tar, lzma.compress)), "not a whole archive"),
+    "tar.xz cut": (_cut(0.9, _changed(good_tar, lzma.compress)), "not a complete archive"),
     "tar.xz huge dictionary": (_changed(good_tar, _huge_xz_dictionary), SAME),
 }  # fmt: skip

@@ -108,7 +108,7 @@ def test_no_damaged_checkpoint_is_offered(home):
     for name in (LAST, PREVIOUS):
         flip(run / name)
     message = refused("train", "--resume", run, "--home", home.root, code=4)
-    assert "next: begin another run" in message
+    assert "next: start another run" in message
 
 
 def test_a_kill_between_two_checkpoints_loses_none(home):
