@@ -3,11 +3,10 @@ from . import errors as errors
 from . import graphs as graphs
 from . import models as models
 from . import plugins as plugins
-from .datasets.base import open as open  # noqa: A004
 from .datasets.city import CityNetwork as CityNetwork
 from .datasets.city import GraphLandDataset as GraphLandDataset
-from .datasets.inputs import LocalDegreeProfile as LocalDegreeProfile
 from .datasets.lightning import GraphDataModule as GraphDataModule
+from .datasets.malnet import MalNetTiny as MalNetTiny
 from .datasets.molecules import ZINC as ZINC
 from .datasets.molecules import OGBGMolHIV as OGBGMolHIV
 from .datasets.molecules import OGBGMolPCBA as OGBGMolPCBA
@@ -22,6 +21,7 @@ from .datasets.nodes import OGBNArxiv as OGBNArxiv
 from .datasets.nodes import OGBNPapers100M as OGBNPapers100M
 from .datasets.nodes import OGBNProducts as OGBNProducts
 from .datasets.nodes import Planetoid as Planetoid
+from .datasets.opening import open as open  # noqa: A004
 from .datasets.points import S3DIS as S3DIS
 from .datasets.points import ShapeNetPart as ShapeNetPart
 from .datasets.pyg import GNNBenchmarkDataset as GNNBenchmarkDataset
@@ -33,9 +33,9 @@ from .datasets.superpixels import MNISTGraphs as MNISTGraphs
 from .datasets.superpixels import PascalVOCSP as PascalVOCSP
 from .datasets.synthetic import ECHO as ECHO
 from .datasets.synthetic import LongRange as LongRange
-from .datasets.synthetic import MalNetTiny as MalNetTiny
 from .datasets.synthetic import SBMCluster as SBMCluster
 from .datasets.synthetic import SBMPattern as SBMPattern
+from .datasets.transforms import LocalDegreeProfile as LocalDegreeProfile
 from .reading.batching import batch_neighbors as batch_neighbors
 from .reading.batching import expand_edges as expand_edges
 from .reading.dataset import ShardedDataset as ShardedDataset

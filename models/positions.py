@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.models.tables import Builder, Names, attributes, late
 from kmip_data.shipped import Strict
-
-if TYPE_CHECKING:
-    pass
 
 
 class PositionKeys(Strict):

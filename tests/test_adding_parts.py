@@ -30,7 +30,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
+from kmip_data.pipelines.shared.fitted import Graph, Raw
+from kmip_data.pipelines.short import GraphsPipeline
 
 
 class QM9(GraphsPipeline):
@@ -226,8 +227,8 @@ TRIALS: dict[str, dict[str, str]] = {
         "pipelines/datasets/qm9/sample.py": SAMPLE,
         "manifests/datasets/qm9/dataset.toml": MANIFEST,
         "manifests/datasets/qm9/gps-kmip.toml": PRESET,
-        "kmip_data/datasets/synthetic.py": CLASS,
-        "kmip_data/__init__.pyi": "from .datasets.synthetic import QM9 as QM9\n",
+        "kmip_data/datasets/molecules.py": CLASS,
+        "kmip_data/__init__.pyi": "from .datasets.molecules import QM9 as QM9\n",
         "docs/datasets/qm9.md": "# QM9\n\nMolecules.\n",
     },
     "an attention": {"models/attention/kinds/hub.py": ATTENTION},

@@ -1,4 +1,4 @@
-"""Open a build by folder, name or address, and the base of the dataset classes: their common arguments."""
+"""Base of the dataset classes: their common arguments, and how they open a build."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.find import find, obtain, split_name
+from kmip_data.pipelines.find import obtain, split_name
 from kmip_data.plugins import seek
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.wording import is_address
 
 Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]
@@ -252,54 +251,3 @@ def names_of(dataset_class: type[BuiltDataset]) -> list[str]:
         for name in dataset_names()
         if load_manifest(name).dataset_class == dataset_class.__name__
     ]
-
-
-def open(  # noqa: A001 -- its public name
-    path_or_name: Folder,
-    split: str | None = None,
-    *,
-    home: Folder | Home | None = None,
-    sample: bool = False,
-    split_name: str | None = None,
-    columns: Sequence[str] | None = None,
-    transform: Transform | None = None,
-    **parameters: Any,
-) -> ShardedDataset:
-    """Open a finished build. Nothing is built, and no complete file is downloaded.
-
-    Parameters
-    ----------
-    path_or_name
-        A build folder, the name of a dataset with one matching build, or the address of a push
-        (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
-    home
-        Home folder with the builds and what was read of remote ones; default ``$KMIP_DATA_HOME`` or
-        the user's data folder.
-    sample
-        True to look for a sample.
-    split, split_name, columns, transform
-        See :class:`ShardedDataset`. ``split_name`` is a key of ``card.splits``, such as
-        ``room-area6-seed0``; dataset classes draw a missing split by ``split_rule``.
-    **parameters
-        Values that the build must have (``k=16``), also if its folder is
-        given. With a name, the other parameters have the defaults of the dataset.
-
-    Raises
-    ------
-    UsageError
-        No build or several builds match, a name is unknown, or the folder holds a build with other
-        values.
-    DamagedInput, SourceUnavailable
-        The build is damaged; an address does not answer.
-    """
-    if is_address(path_or_name):
-        from kmip_data.sharing.remote_build import open_remote
-
-        # Only the card is fetched here; rows come when they are read.
-        build: Build = open_remote(os.fspath(path_or_name), Home.locate(home))
-        find(build.path, parameters, sample=sample)  # refuses a build with other parameters
-    else:
-        if path_or_name not in dataset_names():
-            seek("datasets", os.fspath(path_or_name))
-        build = find(path_or_name, parameters, home=home, sample=sample)
-    return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

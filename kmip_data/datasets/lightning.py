@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Dataset
 
-from kmip_data.datasets.base import open as open_build
+from kmip_data.datasets.opening import open as open_build
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset

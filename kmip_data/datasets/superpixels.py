@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments
-from kmip_data.datasets.inputs import Standardise
+from kmip_data.datasets.transforms import Standardise
 
 
 class _Superpixels(BuiltDataset):
