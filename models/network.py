@@ -24,7 +24,7 @@ from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
-from kmip_data.models.parts import Activation, NoPart, Place
+from kmip_data.models.parts import Activation, LayerInfo, NoPart
 from kmip_data.models.search.topk import search
 from kmip_data.models.tables import (
     NORMS_OF_ROWS,
@@ -308,10 +308,10 @@ class InputBlock(nn.Module):
 
 def _gps_layer(config: ModelConfig, number: int, inputs: int) -> GPSLayer:
     distances = any(position.distances for position in config.positions)
-    place = Place(config.hidden_dim, config.dropout, number, config.layers, distances, inputs)
+    layer = LayerInfo(config.hidden_dim, config.dropout, number, config.layers, distances, inputs)
     return GPSLayer(
-        config.local.build(place),
-        config.attention.build(place),
+        config.local.build(layer),
+        config.attention.build(layer),
         dim=config.hidden_dim,
         dropout=config.dropout,
         norm=config.norm,

@@ -25,12 +25,12 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of drop
 
 
 @dataclass(frozen=True)
-class Place:
-    """Position of a part in a network."""
+class LayerInfo:
+    """Layer of a network that a part is built for."""
 
     dim: int  #: channels of the nodes and edges, in and out
     dropout: float = 0.0  #: dropout probability of all branches of a layer
-    layer: int = 0  #: index of the layer, from 0
+    index: int = 0  #: number of the layer, from 0
     layers: int = 1  #: number of layers
     distances: bool = False  #: True if edges carry the squared distance between their ends
     inputs: int | None = None  #: input channels of the nodes, if not ``dim``
@@ -38,7 +38,7 @@ class Place:
     @property
     def last(self) -> bool:
         """True if nothing reads its output edges."""
-        return self.layer == self.layers - 1
+        return self.index == self.layers - 1
 
 
 class Part(Strict):
@@ -62,12 +62,12 @@ class Part(Strict):
 
     @property
     def reads_distances(self) -> bool:
-        """True if it reads ``Place.distances``."""
+        """True if it reads ``LayerInfo.distances``."""
         return False
 
     @property
     def takes_inputs(self) -> bool:
-        """True if it reads ``Place.inputs``, and so maps other input channels."""
+        """True if it reads ``LayerInfo.inputs``, and so maps other input channels."""
         return False
 
     def check(self, layers: int, dim: int | None) -> None:
@@ -90,7 +90,7 @@ class Part(Strict):
         """
         return None
 
-    def build(self, place: Place) -> nn.Module | None:
+    def build(self, layer: LayerInfo) -> nn.Module | None:
         """Make the module of one layer, called as :class:`~kmip_data.models.network.GPSLayer` says."""
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class NoPart(Part):
 
     kind: Literal["none"] = Field(default="none", description="no such branch")
 
-    def build(self, place: Place) -> None:
+    def build(self, layer: LayerInfo) -> None:
         """Return None: no module."""
 
 

@@ -145,7 +145,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Part, Place
+from kmip_data.models.parts import Part, LayerInfo
 
 if TYPE_CHECKING:
     from torch import nn
@@ -156,7 +156,7 @@ class HubPart(Part):
 
     kind: Literal["hub"] = Field(default="hub", description="attention through one hub per graph")
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make the module."""
         from torch import nn
         from torch_geometric.nn import global_mean_pool
@@ -165,7 +165,7 @@ class HubPart(Part):
             def forward(self, x, batch):
                 return super().forward(global_mean_pool(x, batch.graph))[batch.graph]
 
-        return Hub(place.dim, place.dim)
+        return Hub(layer.dim, layer.dim)
 '''
 METRIC = '''
 

@@ -162,7 +162,7 @@ from typing import Literal
 from kmip_data.models.parts import Part
 class Late(Part):
     kind: Literal["late"] = "late"
-    def build(self, place):
+    def build(self, layer):
         from torch.nn import Identity
         class Same(Identity):
             def forward(self, x, batch):

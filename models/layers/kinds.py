@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Activation, Part, Place
+from kmip_data.models.parts import Activation, LayerInfo, Part
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,17 +45,17 @@ class GatedGCNPart(MessagePassing):
         """True: distances scale the gates."""
         return True
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
         from kmip_data.models.layers.gated_gcn import GatedGCN
 
         return GatedGCN(
-            place.dim,
-            dropout=place.dropout,
+            layer.dim,
+            dropout=layer.dropout,
             residual=self.residual == "inside",
             edge_residual=self.edge_residual,
-            update_edges=not place.last,
-            by_distance=place.distances,
+            update_edges=not layer.last,
+            by_distance=layer.distances,
             activation=self.activation,
         )
 
@@ -96,21 +96,21 @@ class StackPart(MessagePassing):
                 nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
                 nn.init.zeros_(layer.bias)
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.convolutions.Convolution` of its kind."""
-        return self.convolution(place)
+        return self.convolution(layer)
 
-    def convolution(self, place: Place, **more: object) -> nn.Module:
+    def convolution(self, layer: LayerInfo, **more: object) -> nn.Module:
         """Make the class named like its kind, with ``more`` options than the common ones."""
         from kmip_data.models.layers import convolutions
 
         made: type[nn.Module] = getattr(convolutions, self.kind.upper())
         return made(
-            place.dim,
-            dropout=place.dropout,
+            layer.dim,
+            dropout=layer.dropout,
             stack=self.stack,
             activation=self.activation,
-            inputs=place.inputs,
+            inputs=layer.inputs,
             linear_residual=self.residual == "linear",
             **more,
         )
@@ -138,9 +138,9 @@ class SAGEPart(StackPart):
         default=False, description="the node is one of its neighbours (tunedGNN)"
     )
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.convolutions.SAGE`."""
-        return self.convolution(place, self_loops=self.self_loops)
+        return self.convolution(layer, self_loops=self.self_loops)
 
 
 class GATPart(StackPart):
@@ -149,9 +149,9 @@ class GATPart(StackPart):
     kind: Literal["gat"] = Field(default="gat", description="GAT")
     bias: bool = Field(default=True, description="a bias; false in tunedGNN's smaller graphs")
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.convolutions.GAT`."""
-        return self.convolution(place, bias=self.bias)
+        return self.convolution(layer, bias=self.bias)
 
 
 class GINEPart(StackPart):
@@ -174,9 +174,9 @@ class GINEPart(StackPart):
         """False: nodes are added to edge features, so their channels must agree."""
         return False
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.convolutions.GINE`."""
-        return self.convolution(place, by_distance=place.distances)
+        return self.convolution(layer, by_distance=layer.distances)
 
 
 class MLPPart(StackPart):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import MultiHead, Place
+from kmip_data.models.parts import LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,10 +34,10 @@ class BigBirdPart(MultiHead):
         description="lay out blocks as for the longest graph of the batch, as upstream",
     )
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
         from kmip_data.models.attention.bigbird import BigBirdAttention
 
         return BigBirdAttention(
-            place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"})
+            layer.dim, dropout=layer.dropout, **self.model_dump(exclude={"kind"})
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.parts import Fraction, MultiHead, Place
+from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
@@ -73,9 +73,9 @@ class ExphormerPart(MultiHead):
         options = self.model_dump(include={"virtual_nodes", "self_loops", "real_edges"})
         return ExphormerEdges(dim, expander=self.expander > 0, **options)
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
         from kmip_data.models.attention.exphormer import ExphormerAttention
 
         options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})
-        return ExphormerAttention(place.dim, **options)
+        return ExphormerAttention(layer.dim, **options)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Fraction, MultiHead, Place
+from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,7 +60,7 @@ class KMIPPart(MultiHead):
         if self.search != "auto":
             check_backend(self.search, device)
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention
         from kmip_data.models.search.topk import get_backend
@@ -69,8 +69,8 @@ class KMIPPart(MultiHead):
             get_backend(self.search)  # fail now on an unknown name, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"})
         return KMIPAttention(
-            place.dim,
-            k=self.k_of(place.layer),
+            layer.dim,
+            k=self.k_of(layer.index),
             backend=self.search,
             **options,
         )

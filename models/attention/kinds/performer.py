@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Fraction, MultiHead, Place
+from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,8 +25,8 @@ class PerformerPart(MultiHead):
     dropout: Fraction = Field(default=0.0, description="dropout after the output layer")
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
         from kmip_data.models.attention.performer import PerformerAttention
 
-        return PerformerAttention(place.dim, **self.model_dump(exclude={"kind"}))
+        return PerformerAttention(layer.dim, **self.model_dump(exclude={"kind"}))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Fraction, MultiHead, Place
+from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,8 +18,8 @@ class TransformerPart(MultiHead):
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")
     dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""
         from kmip_data.models.attention.transformer import TransformerAttention
 
-        return TransformerAttention(place.dim, heads=self.heads, dropout=self.dropout)
+        return TransformerAttention(layer.dim, heads=self.heads, dropout=self.dropout)
