@@ -125,8 +125,8 @@ def test_edge_lists_are_whole_and_a_bad_line_is_named():
     check_each(
         check,
         [
-            (GOOD[:-1], "not whole"),
-            (["# Nodes: 4, Edges: 3", *GOOD[2:]], "not whole"),
+            (GOOD[:-1], "is incomplete"),
+            (["# Nodes: 4, Edges: 3", *GOOD[2:]], "is incomplete"),
             (["# Nodes: 0, Edges: 0"], "no edges"),
             (GOOD[2:], "has no comment line"),
             ([], "no edges"),
@@ -154,6 +154,6 @@ def test_lists_must_partition_the_graphs(sample, tmp_path):
             ("train", lambda text: text.replace(f"{first}\n", ""), "do not partition"),
             ("val", lambda text: f"{text}adware/airpush/{'0' * 64}\n", "do not partition"),
             ("train", lambda _: "../../etc/passwd\n", "line 1: not a graph of one of the five"),
-            ("train", lambda _: "", "not there"),
+            ("train", lambda _: "", "train.txt is missing"),
         ],
     )

@@ -192,9 +192,9 @@ def test_wrong_arrays_are_named(copy):
         [
             ({"data": changed(data, (11, 77, 4), np.nan)}, spoilt),
             ({"label": changed(label, (3, 5), 13)}, "block 3", "y is 0 to 13, not 0 to 12"),
-            ({"data": data[:, :, :6]}, "18, 4096, 6", "not 9 columns"),
+            ({"data": data[:, :, :6]}, "18, 4096, 6", "does not have 9 columns"),
             ({"data": data.astype(np.float64)}, "'data' is not float32", "float64"),
-            ({"label": label[:, :100]}, "do not fit"),
+            ({"label": label[:, :100]}, "do not match"),
             ({"label": label.reshape(-1)}, "'label' is not uint8 of 2 axes"),
             (wide, "of 4097 points", "4096"),
             ({"data": data[:, :0], "label": label[:, :0]}, "blocks of 0 points"),
@@ -234,7 +234,7 @@ def test_lists(copy):
         (rooms, "\n".join(["Area_7_office_1", *lines[1:]]), "line 1", "Area_7_office_1"),
         (rooms, "\n".join([*lines[:4], "Area_1_../x", *lines[5:]]), "line 5", "not a room"),
         (files, "", "all_files.txt is empty"),
-        (files, "a/ply_data_all_0.h5\na/ply_data_all_0.h5\n", "line 2", "twice"),
+        (files, "a/ply_data_all_0.h5\na/ply_data_all_0.h5\n", "line 2", "or repeated"),
         (
             files,
             "a/ply_data_all_0.h5\na/ply_data_all_1.h5\n",
@@ -250,4 +250,4 @@ def test_lists(copy):
         fails(copy, *patterns)
         path.write_bytes(sound)
     files.unlink()
-    fails(copy, "all_files.txt is not there")
+    fails(copy, "all_files.txt is missing")

@@ -243,7 +243,7 @@ def test_lists(copy):
     for more, *patterns in (
         ([listed[0]], unknown),
         ([train[3]], "1 shapes are in two lists"),
-        (["shape_data/02691156/absent"], "val list is not there", "02691156/absent.txt"),
+        (["shape_data/02691156/absent"], "val list is missing", "02691156/absent.txt"),
         (["shape_data/12345678/a"], unknown, "12345678"),
         (["shape_data/02691156/../../etc"], unknown),
         ([7], unknown),

@@ -289,6 +289,6 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     Image.open(pictures / "images" / "picture_000.png").save(
         pictures / "images" / "picture_000.jpg"
     )
-    with pytest.raises(DamagedInput, match="have one name"):
+    with pytest.raises(DamagedInput, match="differ only in their suffix"):
         build(pictures, home)
     assert [path.name for path in home.root.rglob("*") if path.is_file()] == []
