@@ -1,6 +1,6 @@
 """Find a finished build by folder, or by name and parameters; build it if it is missing.
 
-Packages above import this module of the pipelines alone; it imports the others to build.
+Of the pipelines, kmip_data and models import only this module; commands import what they run.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def obtain(
         # A shipped dataset without permission to build: look for one with these parameters.
         existing = _find_named(name, dict(parameters or {}), home, sample=sample)
     # Add the split in any case: most rules need no raw files.
-    split_name(existing, split_parameters)
+    obtain_split(existing, split_parameters)
     return existing
 
 
-def split_name(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
+def obtain_split(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
     """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.splits`."""
     from kmip_data.pipelines.splits import ensure_split
 
@@ -118,6 +118,14 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
         from kmip_data.pipelines.engine.encode import encode_build
 
         encode_build(build, missing, **options)
+
+
+def parameter_names(name: str) -> tuple[set[str], set[str]]:
+    """Return the names of a dataset's parameters: of its records, and of its split."""
+    from kmip_data.pipelines.base import load_pipeline
+
+    pipeline = load_pipeline(load_manifest(name))
+    return set(pipeline.Params.model_fields), set(pipeline.SplitParams.model_fields)
 
 
 def record_parameters(name: str, given: Mapping[str, object]) -> dict[str, object]:

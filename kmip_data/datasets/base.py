@@ -20,8 +20,7 @@ from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.find import obtain, split_name
+from kmip_data.pipelines.find import obtain, obtain_split, parameter_names
 from kmip_data.plugins import seek
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -162,9 +161,9 @@ class BuiltDataset(ShardedDataset):
         user's; the columns ``always`` are read besides the user's.
         """
         seek("datasets", self.dataset_name)
-        pipeline = load_pipeline(load_manifest(self.dataset_name))
-        rule_keys = {"split_rule", *pipeline.SplitParams.model_fields} - {"split"}
-        own_keys = {*pipeline.Params.model_fields, *rule_keys} - parameters.keys()
+        of_records, of_split = parameter_names(self.dataset_name)
+        rule_keys = (of_split | {"split_rule"}) - {"split"}
+        own_keys = (of_records | rule_keys) - parameters.keys()
         for key in arguments:
             if key == "split" and not self.has_parts:
                 raise UsageError(
@@ -226,7 +225,7 @@ class BuiltDataset(ShardedDataset):
             build,
             part if self.has_parts else None,
             transform,
-            split_name=split_name(build, rule),
+            split_name=obtain_split(build, rule),
             columns=[*always, *(given["columns"] or ())] or None,
             views=views,
             edge_lengths=edge_lengths,

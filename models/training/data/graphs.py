@@ -24,7 +24,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.models.training.data.run_data import Pass, RunData, check_columns, page_locked
-from kmip_data.pipelines.find import obtain, obtain_columns, split_name
+from kmip_data.pipelines.find import obtain, obtain_columns, obtain_split
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.wording import counted
@@ -321,7 +321,7 @@ def open_split(
     )
     if named in opened.card.splits:
         return opened, named
-    return opened, split_name(opened, data.split)
+    return opened, obtain_split(opened, data.split)
 
 
 def open_data(

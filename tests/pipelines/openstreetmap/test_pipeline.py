@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.find import split_name
+from kmip_data.pipelines.find import obtain_split
 
 OPTIONS = {"jobs": 1, "quiet": True}
 
@@ -100,13 +100,13 @@ def test_options_make_other_builds(home):
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
     # The split of the first build is the default of the name from then on.
-    assert other.card.default_split == split_name(other) == "spatial-60m-buffer1-seed0"
+    assert other.card.default_split == obtain_split(other) == "spatial-60m-buffer1-seed0"
     inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
     with click.Context(click.Command("build")):  # options of the line: none
         summary = _summary(other, other.card.default_split).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
-    assert split_name(other, {"split": "random"}) == "random-seed0"
+    assert obtain_split(other, {"split": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
     assert (
         int(opened[0].train_mask.sum())
