@@ -192,6 +192,9 @@ class PCQM4Mv2Subset(PCQM4Mv2):
         drawn anew (at random: there are no classes).
     split_seed
         Seed of the rule, where it draws.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, split,
+        transform, backend, …
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """

@@ -1,1 +1,1 @@
-"""Message-passing layers and the GPS layer that joins them with attention."""
+"""Message-passing layers, norms, and the batch that they read."""

@@ -1,1 +1,1 @@
-"""Build engine: workers turn units into shards; builds resume from finished units and end with the card."""
+"""Build engine: runs of units in processes or on a cluster, added columns, and the end of a build."""

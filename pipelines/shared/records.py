@@ -212,7 +212,7 @@ def apply_split(
 ) -> Split:
     """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have.
 
-        The stratified rule deals the records that another rule, mostly the default, deals to
+    The stratified rule deals the records that another rule, mostly the default, deals to
     ``pipeline.stratified_parts`` anew.
 
     Graphs are grouped by their label, by their set of labels where several may hold, or by the most
