@@ -89,9 +89,7 @@ def command(
         from kmip_data.models.training.run.evaluate import open_run
 
         part = where
-        opened, answer = predict_record(
-            first, split=where, position=start, home=home, device=device
-        )
+        opened, answer = predict_record(first, split=part, position=start, home=home, device=device)
         build = opened.data.build
         folder = opened.folder
         runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]

@@ -175,8 +175,7 @@ def command(
         _refuse_second_model(file, chosen["preset"])
         chosen |= {"home": home, "file": file, "quiet": quiet}
         if chosen["neighbors"] is not None:
-            neighbors = number_list("--neighbor-sampling", chosen["neighbors"])
-            chosen["neighbors"] = neighbors
+            chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
         from kmip_data.models.training.config.compose import configuration
 
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
