@@ -100,9 +100,9 @@ def _patched(values: dict[str, Any]) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _workers(request: pytest.FixtureRequest, _light: dict[str, Any]) -> Iterator[None]:
-    """Start workers of builds where the engine is tested."""
-    engine = "engine" in request.path.parts or request.path.name == "test_build.py"
-    with _patched({name: value for name, value in _light.items() if engine and "engine" in name}):
+    """Start workers of builds where a file of tests is marked so."""
+    real = request.node.get_closest_marker("real_workers") is not None
+    with _patched({name: value for name, value in _light.items() if real and "engine" in name}):
         yield
 
 

@@ -33,6 +33,8 @@ from kmip_data.pipelines.engine.encode import repair_build
 from kmip_data.pipelines.engine.finish import BuildPlan, build_key
 from kmip_data.pipelines.find import find
 
+pytestmark = pytest.mark.real_workers
+
 
 class Toy:
     """The toy dataset as if it were shipped, with its raw files in a folder of the test."""

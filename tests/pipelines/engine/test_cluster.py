@@ -23,6 +23,8 @@ from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.cluster import SharedView, check_view, own_versions
 from kmip_data.pipelines.engine.encode import encode_build
 
+pytestmark = pytest.mark.real_workers
+
 Client = pytest.importorskip("distributed").Client
 ROOT = Path(__file__).resolve().parents[3]
 GRAPHS = 18  # six shards

@@ -12,6 +12,8 @@ import pytest
 from support.attacks import crash_points
 from support.builds.toy_pipeline import build_toy, digests, write_raw
 
+pytestmark = pytest.mark.real_workers
+
 GRAPHS = 20
 
 #: Every listing of a folder in another order.

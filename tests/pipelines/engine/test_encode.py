@@ -24,6 +24,8 @@ from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.run import open_executor
 from kmip_data.reading.dataset import ShardedDataset
 
+pytestmark = pytest.mark.real_workers
+
 NAMES = ("rwse5", "lappe4", "degree-profile-2.0", "edge-rwse3")
 ENCODINGS = [parse_encoding(name) for name in NAMES]
 

@@ -15,6 +15,8 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.engine.finish import differing_counts
 from kmip_data.reading.dataset import ShardedDataset
 
+pytestmark = pytest.mark.real_workers
+
 MALNET = {"graphs": 5_000, "nodes": 7_051_560, "edges": 14_299_690}
 SIZES = {"train": 3_500, "val": 500, "test": 1_000}
 

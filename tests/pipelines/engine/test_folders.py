@@ -24,6 +24,8 @@ from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.unfinished import remove_work
 
+pytestmark = pytest.mark.real_workers
+
 GRAPHS = 12
 MINE = "years of work"
 

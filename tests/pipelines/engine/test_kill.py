@@ -16,6 +16,8 @@ from support.attacks import crash_points
 from support.attacks.crash_points import Fault
 from support.builds.toy_pipeline import OneUnitPipeline, build_toy, built_units, digests, write_raw
 
+pytestmark = pytest.mark.real_workers
+
 GRAPHS = {"worker": 12, "builder": 12, "alone": 6}  #: four units of three graphs; one unit of six
 Point = tuple[str, str, str, int, str]
 

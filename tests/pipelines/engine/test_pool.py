@@ -24,6 +24,8 @@ from kmip_data.pipelines.base import PLUGIN_BYTES, is_small
 from kmip_data.registry import ADDED
 from kmip_data.runtime import signals
 
+pytestmark = pytest.mark.real_workers
+
 GRAPHS = 6
 
 

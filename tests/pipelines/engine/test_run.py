@@ -21,6 +21,8 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
 
+pytestmark = pytest.mark.real_workers
+
 
 def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 20)

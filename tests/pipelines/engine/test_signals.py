@@ -11,6 +11,8 @@ import pytest
 from support.attacks import crash_points
 from support.builds.toy_pipeline import built_units, write_raw
 
+pytestmark = pytest.mark.real_workers
+
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 

@@ -11,6 +11,8 @@ from support.cases import flip
 from kmip_data.pipelines.engine import run
 from kmip_data.pipelines.engine.unfinished import Steps
 
+pytestmark = pytest.mark.real_workers
+
 
 def test_a_result_that_is_cut_at_any_byte_is_none(tmp_path: Path) -> None:
     steps = Steps(tmp_path)

@@ -23,6 +23,8 @@ from kmip_data.pipelines.engine import encode as encode_module
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
 from kmip_data.pipelines.splits import ensure_split
 
+pytestmark = pytest.mark.real_workers
+
 
 def _wait_for(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, other: Callable[[Path], object]
