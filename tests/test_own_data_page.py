@@ -17,6 +17,7 @@ import pytest
 import scipy.io
 import torch
 from support.cli import kmip
+from support.shared import shared_data
 from torch_geometric.data import Data
 
 import kmip_data
@@ -25,7 +26,6 @@ from kmip_data.pipelines.base import load_pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "own-data.md"
-SHARED = ROOT.parent / "shared" / "data"
 _START, _END = (
     "<!-- Below: written by `make docs-tables` -->\n",
     "<!-- Above: written -->\n",
@@ -205,9 +205,9 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_a_command_builds_the_published_file(name: str, folder: Path):
     pattern, target, (nodes, edges, classes) = REAL[name]
-    files = sorted(SHARED.glob(pattern))
-    if not files:
-        pytest.skip(f"{SHARED / pattern} is not there")
+    place = Path(pattern)
+    files = sorted(shared_data(str(place.parent)).glob(place.name))
+    assert files
     if len(files) > 1:
         Path(target).mkdir()
     for file in files:
