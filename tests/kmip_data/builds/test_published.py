@@ -43,7 +43,7 @@ def test_builds_have_the_published_digests(name, tmp_path) -> None:
     pinned = published_builds().get(card.key, {})
     assert pinned.items() >= card.digests.items(), (
         "The bytes of this sample are not the published ones. Where that is meant, raise `version` of "
-        "the pipeline; then `python tests/support/published.py digests HOME` of a home with the build."
+        "the pipeline; then `python tools/published.py digests HOME` of a home with the build."
     )
     assert unlike_published(card) == []
 

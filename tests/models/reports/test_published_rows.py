@@ -9,15 +9,6 @@ import statistics
 from pathlib import Path
 
 import pytest
-from support import published
-from support.published import (
-    attention_table,
-    difference,
-    leaderboard,
-    our_standing,
-    published_table,
-    results_table,
-)
 from support.runs.reports import write_run
 
 from kmip_data.errors import NotReproduced, UsageError
@@ -28,6 +19,15 @@ from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.config.presets import family_of, load_preset
 from kmip_data.models.training.run.result import Summary, read_result
+from tools import published
+from tools.published import (
+    attention_table,
+    difference,
+    leaderboard,
+    our_standing,
+    published_table,
+    results_table,
+)
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = [DOCS / "results.md", DOCS / "datasets/long-range.md"]
@@ -168,7 +168,7 @@ def test_a_whole_training_of_one_seed_is_close_by_its_second_epoch(tmp_path) -> 
 
 def test_a_partial_row_says_of_how_many_epochs(monkeypatch) -> None:
     rows = {"malnet-tiny/gps-kmip": a_row(epochs=40, planned=150)}
-    monkeypatch.setattr("support.published.our_rows", lambda: rows)
+    monkeypatch.setattr("tools.published.our_rows", lambda: rows)
     assert "|40 of 150|" in results_table("malnet-tiny")
 
 
@@ -187,7 +187,7 @@ def test_a_row_of_published_splits_goes_by_folds(tmp_path) -> None:
 
 def test_next_to_the_figure_of_the_source_of_its_settings(monkeypatch) -> None:
     row = a_row(published=[0.9, 0.01], name="gcn", model="gcn")
-    monkeypatch.setattr("support.published.our_rows", lambda: {"malnet-tiny/gcn": row})
+    monkeypatch.setattr("tools.published.our_rows", lambda: {"malnet-tiny/gcn": row})
     assert "|92.00 ± 2.00|90.00 ± 1.00|+2.0|" in published_table()
 
 

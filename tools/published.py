@@ -1,6 +1,6 @@
 """Write our published data: ``digests.toml`` of datasets, ``manifests/results/ours``, tables of the docs.
 
-``python tests/support/published.py digests HOME`` writes the digests of every build of a home; ``…
+``python tools/published.py digests HOME`` writes the digests of every build of a home; ``…
 results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean
 checkout of the commit that trained. ``make docs-tables`` writes the tables of results and docs/leaderboard.md.
 """
@@ -35,7 +35,7 @@ from kmip_data.models.training.run.result import RunResult, title_of, value_text
 from kmip_data.wording import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
 
 
 def write_digests(home: Home) -> None:
@@ -149,7 +149,7 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 
 def results_table(file: str) -> str:
-    """Return the rows of one file as Markdown, unpadded: a mark between blanks counts as a word."""
+    """Return the rows of one file as Markdown."""
     rows = [row for name, row in our_rows().items() if name.startswith(f"{file}/")]
     unit = "[%]" if is_share(rows[0].metric) else title_of(rows[0].metric)
     lines = [
@@ -224,7 +224,8 @@ def difference(first: Ours, second: Ours) -> str:
         return "–"
     deviation = math.sqrt((first.std**2 + second.std**2) / 2)
     sign = 1 if all_metrics()[first.metric].better == "higher" else -1
-    return f"{sign * (first.mean - second.mean) / deviation:+.1f}".replace("-", "−")
+    text = f"{sign * (first.mean - second.mean) / deviation:+.1f}"
+    return "0.0" if float(text) == 0 else text.replace("-", "−")
 
 
 class Standing(NamedTuple):
