@@ -46,8 +46,7 @@ def command(
         names = list(filter(None, columns.replace(" ", "").split(",")))
     pulled = pull(address, home, columns=names, **options)
     share = pulled.share
-    # Card, page and Croissant are files of the push, too; columns that were not wanted have not
-    # come.
+    # Card, page and Croissant belong to the push, too; unwanted columns were not pulled.
     optional = (f"{COLUMNS}/", f"{PARQUET}/")
     files = [
         entry

@@ -146,8 +146,8 @@ def command(
             next="kmip-data train --help",
         )
 
-    # 1. A run goes on with its own configuration; else one is made: of a row of our results, of a
-    #    file, or of a preset.
+    # 1. A resumed run keeps its configuration; else it comes from a row of our results, a file or a
+    #    preset.
     row = None
     if resume is not None:
         _refuse_others("--resume", resume, ("--devices", "--stop-after"))

@@ -124,7 +124,7 @@ POSITIONAL: dict[str, Positional] = {
     "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
     "signnet": _of(SignNetKeys(), "SignNet"),
 }
-OTHER_WIDTH = 16  #: channels of an encoding that is no entry of the table
+OTHER_WIDTH = 16  #: channels of an encoding without an entry in the table
 
 
 def positional(name: str) -> Positional:

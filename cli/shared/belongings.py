@@ -118,7 +118,7 @@ def remove(items: Sequence[Belonging]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, has no marker, or another process works in
-    it; ``OutOfResources`` where a file cannot be removed: the same call goes on.
+    it; ``OutOfResources`` where a file cannot be removed: the same call resumes.
     """
     with contextlib.ExitStack() as locks:
         # 1. Lock every folder before anything is removed.

@@ -83,7 +83,7 @@ class Group(Command, click.Group):
     """A click group that shows its help alone, and answers a misspelt command with the right one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line; an empty one asks for help, which is no error."""
+        """Parse the line; an empty one asks for help, which is not an error."""
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(

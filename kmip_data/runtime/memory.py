@@ -147,7 +147,7 @@ def _limits() -> Iterator[tuple[int, int]]:
                 stat = dict(
                     line.split() for line in (group / "memory.stat").read_text("ascii").splitlines()
                 )
-                # Pages of files are given up first: they are no memory in use.
+                # Pages of files are given up first: they do not count as memory in use.
                 yield limit, used - int(stat.get("inactive_file", 0))
 
 

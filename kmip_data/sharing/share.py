@@ -13,7 +13,7 @@ from kmip_data.format.card import Card, Count, Name, RelativePath
 from kmip_data.shipped import Digest, Strict
 
 PUSH_NAME = "push.json"  #: written first: marker of an address
-SHARE_NAME = "share.json"  #: written last: a folder without it is no push
+SHARE_NAME = "share.json"  #: written last: a folder without it is not a push
 BLOCKS_NAME = "blocks.sha256"
 MAX_FILES = 100_000  #: most files of one push
 #: Files of a shared run in writing order: a folder with its configuration counts as a run.

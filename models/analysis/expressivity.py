@@ -151,7 +151,7 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
             values = np.repeat(values, sizes, 0)  # noqa: PLW2901 -- a graph's value at each node
         features.append(values)
 
-    # Missing eigenvalues of a small graph are NaN, which equals nothing: −1 is no eigenvalue.
+    # Missing eigenvalues of a small graph are NaN, which equals nothing: −1 is not an eigenvalue.
     rows = np.nan_to_num(np.concatenate(features, axis=1), nan=-1)
     relations = []
     for matrix in matrices:

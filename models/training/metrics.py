@@ -48,7 +48,7 @@ def macro_f1(confusion: Tensor) -> Tensor:
 def class_accuracy(confusion: Tensor) -> Tensor:
     """Mean fraction of correct rows per class, over classes among labels or predictions.
 
-    0 for a class that is no label. GraphGPS's ``accuracy-SBM`` over the rows of a whole part, by
+    0 for a class that is not a label. GraphGPS's ``accuracy-SBM`` over the rows of a whole part, by
     which PATTERN and CLUSTER are reported; where every class is a label, the balanced accuracy.
     """
     hit = confusion.diagonal()

@@ -10,7 +10,7 @@ from kmip_data.runtime.threads import njit_nogil
 
 @njit_nogil()
 def _chances(first: I64) -> F64:
-    """Return the chance of each edge out of a node, (N,); 0 if there is none."""
+    """Return the probability of each edge out of a node, (N,); 0 if there is none."""
     inverse = np.zeros(len(first) - 1)
     for i in range(len(inverse)):
         degree = first[i + 1] - first[i]

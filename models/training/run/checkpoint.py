@@ -195,7 +195,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
 
     Raise DamagedInput, which names the previous checkpoint if that is sound, for a file whose
-    digest is not in the list next to it, or that is no checkpoint.
+    digest is not in the list next to it, or that is not a checkpoint.
     """
     run = path.parents[1]
     digests = _digests(run)

@@ -2,7 +2,7 @@
 
 A Python object for each way, node and tag takes microseconds: a minute for a country of two million
 intersections. Here compiled kernels decode the format, several blocks at a time
-(https://wiki.openstreetmap.org/wiki/PBF_Format). The file may be from anyone, so they check all
+(https://wiki.openstreetmap.org/wiki/PBF_Format). The file is untrusted, so they check all
 bounds. What is damaged, or so rare that no kernel knows it, raises :class:`UnusualError`: libosmium
 converts such a file, or says what is wrong with it.
 """
@@ -327,7 +327,7 @@ def _scan(
 ) -> tuple[I64, I32, I64]:
     """Return number and tags of the chosen elements, and where keys, texts, references and kinds are.
 
-    ``column`` is that of each text, -1 if it is no key; ``refs`` is the field of references.
+    ``column`` is that of each text, -1 if it is not a key; ``refs`` is the field of references.
     """
     number = np.zeros(len(bounds), np.int64)
     tags = np.full((len(bounds), keys), -1, np.int32)

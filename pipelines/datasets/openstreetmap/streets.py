@@ -78,7 +78,7 @@ def read_speed(text: str) -> float | None:
     (48.2802, 40.0, 50.0, None)
     """
     scale = KM_A_MILE if "mph" in text.lower() else 1
-    # One number a lane; a text of which some part is no number may still be an implicit limit.
+    # One number a lane; a text with a part that is not a number may still be an implicit limit.
     lanes = [match[1] for lane in text.split("|") if (match := _NUMBER.fullmatch(lane))]
     if len(lanes) == text.count("|") + 1:
         with contextlib.suppress(ValueError):  # "1.2.3"

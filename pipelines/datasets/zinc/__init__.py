@@ -130,7 +130,7 @@ def parquet_rows(path: Path) -> Iterator[Graph]:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS):
                 yield from batch.to_pylist()
-    except (ArrowException, OSError, ValueError) as error:  # names that are no UTF-8
+    except (ArrowException, OSError, ValueError) as error:  # names that are not UTF-8
         raise DamagedInput(f"{path.name} is not a complete Parquet file: {error}.") from error
 
 
