@@ -47,7 +47,8 @@ class Encoding(ABC):
     stem: ClassVar[str]  #: stem of its name and of its flag in ``kmip-data encode``
     help: ClassVar[str]  #: help text of that flag
     about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
-    metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MAX_NUMBER`
+    #: letter for a numeric parameter, from 1 to :data:`MAX_NUMBER`; empty: none
+    metavar: ClassVar[str] = ""
     choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
     seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to 999,999,999
     #: Peak memory, measured on streets (2.8 edges a node), for a forecast
@@ -55,16 +56,18 @@ class Encoding(ABC):
     names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
     note: ClassVar[str] = ""  #: for the card: where another machine may give other bytes
 
-    parameter: Any
+    parameter: Any = ""
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Return the encoding of a name; ``None`` for the name of another encoding."""
-        # A stem and a number from 1 to 1,024, or a stem and one of its choices.
+        if not name.startswith(cls.stem):
+            return None
         text = name.removeprefix(cls.stem)
-        number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MAX_NUMBER
-        fits = text != name and (number or text in cls.choices)
-        return cls(int(text) if number else text) if fits else None
+        if cls.metavar:
+            fits = re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MAX_NUMBER
+            return cls(int(text)) if fits else None
+        return cls(text) if text in (cls.choices or ("",)) else None
 
     @property
     def name(self) -> str:
@@ -130,7 +133,9 @@ def parse_encoding(name: str) -> Encoding:
         number = ""
     known = []
     for kind in encodings():
-        parameters = kind.choices or (number or kind.metavar,)
+        parameters = kind.choices or ("",)
+        if kind.metavar:
+            parameters = (number or kind.metavar,)
         known += [kind.stem + parameter for parameter in parameters]
     raise unknown_name(
         "encoding",

@@ -200,12 +200,19 @@ def test_edges_that_lead_to_missing_nodes() -> None:
             function(edges, 3)
 
 
-def test_every_encoding_reads_its_own_name_and_no_other():
+def test_every_encoding_reads_its_own_name_and_no_other() -> None:
     for kind, parameter in ((RandomWalk, 20), (Laplacian, 10), (Profile, "2.8")):
         encoding = kind(parameter)
         assert parse_encoding(encoding.name) == encoding
         assert [other for other in encodings() if other.parse(encoding.name)] == [kind]
     assert RandomWalk(7) != Laplacian(7)
+
+    class Degree(RandomWalk):
+        stem, metavar = "degree", ""
+
+    assert Degree.parse("degree") == Degree()
+    assert Degree().name == "degree"
+    assert [Degree.parse(name) for name in ("degree7", "degreee", "deg", "rwse20")] == [None] * 4
     for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
         with pytest.raises(UsageError):
             parse_encoding(name)
