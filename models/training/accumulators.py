@@ -250,7 +250,7 @@ class SplitMetrics(nn.Module):
             self.metrics[chosen] = metric
             if metric.accumulator is not None:
                 self.own = metric.accumulator(task)
-            elif metric.of_two_classes:
+            elif metric.kind != task.kind:  # two classes
                 self.own = _TwoClasses()
         self.loss = _Sums(_loss_of_rows, 2)
 

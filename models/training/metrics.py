@@ -200,7 +200,7 @@ class Metric:
     #: accumulator of a plugin's metric; None: that of its kind
     accumulator: Callable[[Task], Accumulator] | None = None
     unit: Literal["share", "number"] = "number"  #: fractions are printed in percent
-    #: for two classes: value from scores and targets of all rows, (N, 1) each
+    #: also of two classes: from the difference of their scores
     of_two_classes: bool = False
     everywhere: bool = True  #: True if computed for every task of its kind, not on request alone
 
@@ -241,24 +241,12 @@ METRICS: dict[str, Metric] = {
         compute=mean_average_precision,
         title="AP",
         kind="multilabel",
-    ),
-    "auc": _share(
-        compute=mean_roc_auc,
-        title="ROC-AUC",
-        kind="multilabel",
-        everywhere=False,
+        of_two_classes=True,
     ),
     "roc_auc": _share(
         compute=mean_roc_auc,
         title="ROC-AUC",
-        kind="single-label",
-        of_two_classes=True,
-        everywhere=False,
-    ),
-    "average_precision": _share(
-        compute=mean_average_precision,
-        title="average precision",
-        kind="single-label",
+        kind="multilabel",
         of_two_classes=True,
         everywhere=False,
     ),

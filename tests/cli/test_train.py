@@ -292,7 +292,7 @@ def test_options_that_are_keys_name_the_key(home):
 def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
     small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
-    for metric in ("accuracy", "roc_auc", "average_precision", "f1"):
+    for metric in ("accuracy", "roc_auc", "ap", "f1"):
         found = done(*words, *small, "--set", f"training.metric={metric}").json
         assert read_config(Path(found["run"]) / "config.toml").training.metric == metric
         assert metric in found["metrics"]["test"]
@@ -303,7 +303,7 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
         "training.metric = mae does not fit the targets: y is one of 2 classes of a node."
         in message
     )
-    fitting = "accuracy, f1, miou, accuracy_sbm, roc_auc, average_precision"
+    fitting = "accuracy, f1, miou, accuracy_sbm, ap, roc_auc"
     assert f"expected: {fitting}\n" in message
     message = refused(*words, *small, "--set", "training.loss=l1")
     losses = "weighted_cross_entropy, weighted_binary_cross_entropy, cross_entropy"
@@ -316,7 +316,7 @@ def test_the_task_is_chosen_where_the_targets_allow(one_graph, home):
     words += ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
     for task, settings, loss, metric in (
         ("multilabel", [], "binary_cross_entropy", "ap"),
-        ("multilabel", ["--set", "training.metric=auc"], "binary_cross_entropy", "auc"),
+        ("multilabel", ["--set", "training.metric=roc_auc"], "binary_cross_entropy", "roc_auc"),
         ("regression", ["--set", "training.loss=mse"], "mse", "mae"),
         ("classification", [], "weighted_cross_entropy", "accuracy"),
     ):

@@ -13,10 +13,9 @@ from support.cli import kmip
 from support.datasets import datasets, one_of_each
 
 from kmip_data.builds.home import added_names
-from kmip_data.format.targets import eval_metric
+from kmip_data.format.targets import eval_metric, kind_of, target_column
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import load_preset
-from kmip_data.models.training.metrics import METRICS
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.shipped import shipped_names
 
@@ -50,8 +49,9 @@ def records_of(dataset: str) -> int | None:
 def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     manifest = load_manifest(dataset)
     pipeline = load_pipeline(manifest)
-    metric = eval_metric(pipeline.schema(pipeline.Params()), dataset)
-    metrics = METRICS_OF[METRICS[metric].kind] | {metric}
+    schema = pipeline.schema(pipeline.Params())
+    metric = eval_metric(schema, dataset)
+    metrics = METRICS_OF[kind_of(target_column(schema))] | {metric}
     limit = records_of(dataset)
     arguments = [
         "train",

@@ -67,7 +67,7 @@ def fitting_names(
         "training.metric": [
             name
             for name, metric in all_metrics().items()
-            if metric.kind == kind and (two or not metric.of_two_classes)
+            if metric.kind == kind or (two and metric.of_two_classes)
         ],
         "model.head": [name for name, head in all_heads().items() if head.level == level],
     }

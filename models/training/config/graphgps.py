@@ -456,6 +456,7 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
             task = "classification_multilabel"
     file.require("dataset.task_type", task, "classification")
     name = str(file.get("metric_best", base.training.metric)).lower().replace("-", "_")
+    name = _NAMES["metrics"].get(name, name)
     metric = METRICS.get(name)
     if metric is not None:
         best = {"higher": "argmax", "lower": "argmin"}[metric.better]

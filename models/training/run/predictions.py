@@ -261,7 +261,11 @@ def evaluate_predictions(
         task = next((name for name, kind in KIND_OF_TASK.items() if kind == about.kind), None)
         loss = USUAL_LOSSES[about.kind]
         known = all_metrics().get(about.metric or "")
-        metric = about.metric if known is not None and known.kind == about.kind else None
+        metric = None
+        if known is not None:
+            of_classes = known.of_two_classes and about.kind == "single-label"
+            if known.kind == about.kind or of_classes:
+                metric = about.metric
         config = config.updated(
             "training", batch_size=about.batch_size, task=task, loss=loss, metric=metric
         )

@@ -131,10 +131,10 @@ def labels_and_scores(seed, rows=300, labels=6):
 @pytest.mark.parametrize(("seed", "batch"), [(0, 7), (1, 300), (2, 300), (3, 7)])
 def test_metrics_of_labels_are_scikit_learns(seed, batch):
     scores, target = labels_and_scores(seed)
-    metrics = SplitMetrics(Task("graph", "multilabel", 6), "auc")
+    metrics = SplitMetrics(Task("graph", "multilabel", 6), "roc_auc")
     fill_rows(metrics, scores, target, batch)
     values = metrics.compute()
-    for name, function in (("ap", average_precision_score), ("auc", roc_auc_score)):
+    for name, function in (("ap", average_precision_score), ("roc_auc", roc_auc_score)):
         each = [
             function(target[known, label], scores[known, label])
             for label in range(6)
@@ -146,15 +146,15 @@ def test_metrics_of_labels_are_scikit_learns(seed, batch):
 def test_labels_without_a_positive_row_are_left_out():
     target = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
     scores = torch.tensor([[1.0, 0.0, 0.0], [2.0, 1.0, 5.0]])
-    metrics = SplitMetrics(Task("graph", "multilabel", 3), "auc")
+    metrics = SplitMetrics(Task("graph", "multilabel", 3), "roc_auc")
     metrics.update(scores, target, torch.tensor(0.0))
     # Nowhere positive; ranked last of two; everywhere.
     values = metrics.compute()
     assert values["ap"] == (0.5 + 1.0) / 2
-    assert values["auc"] == 0.0
+    assert values["roc_auc"] == 0.0
     metrics.update(scores[:, :1], target[:, :1], torch.tensor(0.0))
     values = metrics.compute()
-    assert all(math.isnan(values[name]) for name in ("ap", "auc"))
+    assert all(math.isnan(values[name]) for name in ("ap", "roc_auc"))
 
 
 def test_errors_of_batches_and_of_logarithms():
@@ -208,7 +208,7 @@ def test_regression_is_scikit_learns():
 def test_the_loss_is_the_mean_over_known_targets():
     scores, target = labels_and_scores(1)
     loss = LOSSES["binary_cross_entropy"]
-    metrics = SplitMetrics(Task("graph", "multilabel", 6), "auc")
+    metrics = SplitMetrics(Task("graph", "multilabel", 6), "roc_auc")
     fill_rows(metrics, scores, target, 40, loss)
     whole = float(loss(torch.from_numpy(scores), torch.from_numpy(target)))
     assert metrics.compute()["loss"] == pytest.approx(whole, rel=1e-5)

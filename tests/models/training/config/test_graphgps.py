@@ -139,6 +139,8 @@ def test_a_file_of_graphgps(tmp_path):
     again, unread = read_graphgps(path)
     assert again == config
     assert unread == ["posenc_LapPE.n_heads", "gnn.agg", "gnn.batchnorm", "gnn.dropout"]
+    path.write_text(VOC.replace("metric_best: f1", "metric_best: auc"))
+    assert read_graphgps(path)[0].training.metric == "roc_auc"
 
 
 @pytest.mark.parametrize(
