@@ -212,7 +212,7 @@ def test_every_encoding_reads_its_own_name_and_no_other() -> None:
 
     assert Degree.parse("degree") == Degree()
     assert Degree().name == "degree"
-    assert [Degree.parse(name) for name in ("degree7", "degreee", "deg", "rwse20")] == [None] * 4
+    assert [Degree.parse(name) for name in ("degree7", "degrees", "deg", "rwse20")] == [None] * 4
     for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
         with pytest.raises(UsageError):
             parse_encoding(name)
