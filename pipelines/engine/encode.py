@@ -86,7 +86,7 @@ def encode_build(
     """Add missing columns to a build, and return the cards of all requested ones.
 
     The shards are never touched. An interrupted run resumes after its finished files, and the bytes
-    depend on shards and encodings alone, which :func:`~kmip_data.graphs.encodings.parse_encoding`
+    depend on shards and encodings alone, which :func:`~kmip_data.graphs.encoding.parse_encoding`
     makes from names. ``recompute`` computes existing ones; of the ``options`` ``jobs``,
     ``engine``, ``scheduler`` and ``quiet`` count.
 
