@@ -64,6 +64,16 @@ def test_the_site_shows_pages_as_a_forge_does(site):
         assert {tag: found[tag] for tag in SHAPES} == {tag: wanted[tag] for tag in SHAPES}, name
 
 
+@pytest.mark.slow
+def test_llms_txt_links_to_every_page(site):
+    """Title, summary, sections of links: the shape that llmstxt.org proposes."""
+    text = (site / "llms.txt").read_text("utf-8")
+    assert re.match(r"# kmip-data\n\n> .+\n\n- \[", text)
+    links = set(re.findall(r"\[[^\]]+\]\(([^)]+)\)", text))
+    assert all((site / link).is_file() for link in links)
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= links
+
+
 def test_pictures_are_few_and_each_is_shown():
     pictures = {path.name: path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()}
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))

@@ -98,7 +98,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Add the executed notebooks with what they wrote, and every page as Markdown, for llms.txt."""
+    """Add the executed notebooks with what they wrote, and every page as Markdown, with its index llms.txt."""
     site = Path(config.site_dir)
     for path in (
         *EXECUTED.glob("*.html"),
@@ -109,6 +109,7 @@ def on_post_build(config: MkDocsConfig) -> None:
         target = site / path.relative_to(DOCS)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    (site / "llms.txt").write_text(_llms_txt(config.site_description or ""), "utf-8")
 
 
 def on_page_content(html: str, *, page: Page, **_: object) -> str:
@@ -124,6 +125,17 @@ def on_page_content(html: str, *, page: Page, **_: object) -> str:
         return f'<a href="{relative.removesuffix("md")}html#{anchor}">{shown}</a>'
 
     return ROLE.sub(turned, html)
+
+
+def _llms_txt(about: str) -> str:
+    """The table of all pages in the form of llmstxt.org."""
+    table = (DOCS / "README.md").read_text("utf-8").partition("\n## All pages\n")[2]
+    _, *rows = re.findall(r"^\| (.+?) \| (.*?) ?\|$", table, re.MULTILINE)
+    lines = ["# kmip-data", "", f"> {about}", ""]
+    for pages, topic in rows:
+        if "(../" not in pages:  # only docs/ is there as Markdown
+            lines.append(f"- {pages}: {topic}" if topic else f"\n## {pages.strip('*')}\n")
+    return "\n".join(lines) + "\n"
 
 
 def _expanded(items: list[Any]) -> list[Any]:

@@ -48,13 +48,3 @@ def test_an_error_is_one_object_and_nothing_is_downloaded(home, command, code):
         "found",
         "on_disk",
     }
-
-
-def test_llms_txt_links_to_pages_that_exist_and_to_every_page():
-    """Title, summary, sections of links: the shape that llmstxt.org proposes."""
-    text = (DOCS / "llms.txt").read_text("utf-8")
-    assert re.match(r"# kmip-data\n\n> .+\n", text)
-    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): .+$", text, re.MULTILINE)
-    assert links
-    assert all((DOCS / link).is_file() for link in links)
-    assert {path.name for path in DOCS.glob("*.md")} - {"README.md"} <= set(links)

@@ -328,3 +328,10 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
     assert any(positional(load_preset(name).model.positional).distances for name in without)
+
+
+@pytest.mark.parametrize("dataset", ["ogbn-products", "ogbn-papers100m"])
+def test_ours_on_sampled_neighborhoods_have_no_expander(dataset: str) -> None:
+    preset = read_preset(dataset, "exphormer")
+    assert load_preset(dataset, "exphormer").model.attention.expander == 0
+    assert preset.source.endswith("without an expander: neighborhoods are sampled")

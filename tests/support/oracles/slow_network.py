@@ -1,0 +1,374 @@
+"""Every network of the package as formulas in float64, one graph after another.
+
+Written from the papers' formulas alone, with dense matrices; of a network :class:`SlowNetwork` takes
+weights and buffers by name. Only batch norm and the sum of losses see the batch as a whole. Dropout
+is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from support.oracles.slow_attention import ATTENTION, exphormer, exphormer_edges
+from support.oracles.slow_models import (
+    linear,
+    slow_gat,
+    slow_gated_gcn,
+    slow_gcn,
+    slow_gcne,
+    slow_gine_sums,
+    slow_sage,
+)
+from torch import Tensor, nn
+from torch.nn.functional import gelu, normalize
+from torch_geometric.data import Data
+
+from kmip_data.models.config import ModelConfig
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": gelu}
+
+
+#: Terms of ``model.positional`` that take no channels.
+UNDER = {"equivstable", "none"}
+
+
+class State(NamedTuple):
+    """One graph between two layers."""
+
+    graph: Data
+    x: Tensor  #: (n, d)
+    e: Tensor  #: (E, d), a row for every edge even where they are alike
+    distance: Tensor | None  #: (E, 1) squared distance of the ends
+    virtual: Tensor  #: (V, d)
+    attended: Any  #: edges of Exphormer
+
+
+class SlowNetwork:
+    """``network`` as formulas; ``weights`` take gradients, ``buffers`` change in training."""
+
+    def __init__(self, network: nn.Module, config: ModelConfig) -> None:
+        self.config, self.training = config, network.training
+        self.weights = {
+            name: p.detach().clone().requires_grad_() for name, p in network.named_parameters()
+        }
+        self.buffers = {name: b.clone() for name, b in network.named_buffers()}
+
+    def __call__(self, graphs: Sequence[Data]) -> Tensor:
+        """Predictions of all graphs, as the network lays them out."""
+        states = self.encode(graphs)
+        for number in range(self.config.layers):
+            states = self.layer(f"layers.{number}.", number, states)
+        return self.head([state.x for state in states])
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """Weights and buffers whose names begin with ``prefix``, without it."""
+        both = {**self.weights, **self.buffers}
+        return {
+            name.removeprefix(prefix): value
+            for name, value in both.items()
+            if name.startswith(prefix)
+        }
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        return linear(self.weights, name, x)
+
+    def batch_norm(self, name: str, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Over the rows of all graphs; training moves the running statistics a tenth of the way."""
+        rows = torch.cat(list(parts))
+        mean, variance = (self.buffers[f"{name}.running_{of}"] for of in ("mean", "var"))
+        if self.training:
+            self.buffers[f"{name}.running_mean"] = (0.9 * mean + 0.1 * rows.mean(0)).detach()
+            self.buffers[f"{name}.running_var"] = (0.9 * variance + 0.1 * rows.var(0)).detach()
+            self.buffers[f"{name}.num_batches_tracked"] = (
+                self.buffers[f"{name}.num_batches_tracked"] + 1
+            )
+            mean, variance = rows.mean(0), rows.var(0, unbiased=False)
+        scaled = (rows - mean) / (variance + 1e-5).sqrt()
+        scaled = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return list(scaled.split([len(part) for part in parts]))
+
+    def norm(self, name: str, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The norm of the layers, ``config.norm``."""
+        if self.config.norm == "batch":
+            return self.batch_norm(name, parts)
+        if self.config.norm == "none":
+            return list(parts)
+        found = []
+        for x in parts:
+            shift, over = (
+                1.0,
+                {"graph-layer": (0, 1), "layer": (1,), "graph": (0,)}[self.config.norm],
+            )
+            if self.config.norm == "graph":
+                shift = self.weights[f"{name}.mean_scale"]
+            centred = x - shift * x.mean(over, keepdim=True)
+            variance = centred.square().mean(over, keepdim=True)
+            scaled = centred / (variance + 1e-5).sqrt()
+            found.append(scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"])
+        return found
+
+    def layer_norm(self, name: str, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+        scaled = (x - mean) / (variance + 1e-5).sqrt()
+        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+
+    def raw(self, name: str, kind: str, rows: Tensor, walks: Tensor | None = None) -> Tensor:
+        if kind == "none":
+            return rows
+        if kind in {"atom", "bond"} or kind.startswith("types"):
+            tables = self.under(f"{name}features.embeddings.")
+            return sum(tables[f"{i}.weight"][rows[:, i]] for i in range(rows.shape[1]))
+        if kind in {"voc", "coco", "voc-rwse32"}:
+            rows = (rows - self.buffers[f"{name}mean"]) / self.buffers[f"{name}std"]
+        if walks is not None:
+            rows = torch.cat([rows, walks], 1)
+        return self.linear(f"{name}linear", rows)
+
+    def raw_edges(self, kind: str, graph: Data) -> Tensor:
+        """Edge features (E, d): those of an encoder, and after a + a linear map of walks."""
+        walks = getattr(graph, "edge_rwse", None)
+        first, _, added = kind.partition("+")
+        at = "edge_encoder.features." if added else "edge_encoder."
+        if first == "dummy":
+            e = self.weights[f"{at}embedding.weight"].expand(graph.edge_index.shape[1], -1)
+        else:
+            e = self.raw(at, first, graph.edge_attr, None if added else walks)
+        return e + self.linear("edge_encoder.linear", walks) if added else e
+
+    def encode(self, graphs: Sequence[Data]) -> list[State]:
+        config = self.config
+        beside = [term for term in config.positional.split("+") if term not in UNDER]
+        name = "node_encoder." + "features." * len(beside)
+        nodes = [self.raw(name, config.node_encoder, graph.x) for graph in graphs]
+        if config.node_encoder == "block":
+            nodes = [normalize(torch.relu(x), dim=1) for x in self.batch_norm(f"{name}norm", nodes)]
+        if config.node_encoder == "linear-norm":
+            nodes = [torch.relu(self.layer_norm(f"{name}norm", x)) for x in nodes]
+        for number, term in enumerate(beside):
+            at = "node_encoder." + "features." * (len(beside) - 1 - number) + "position."
+            read = {"lappe": self.lappe, "signnet": self.signnet}.get(term, self.rwse)
+            nodes = [torch.cat(pair, 1) for pair in zip(nodes, read(at, graphs), strict=True)]
+        if config.node_encoder_norm:
+            nodes = self.batch_norm("node_encoder_norm", nodes)
+        for number in range(config.input_layers):
+            mapped = [self.linear(f"input.{number}.linear", x) for x in nodes]
+            nodes = [
+                normalize(torch.relu(x), dim=1)
+                for x in self.batch_norm(f"input.{number}.norm", mapped)
+            ]
+        return [self.state(graph, x) for graph, x in zip(graphs, nodes, strict=True)]
+
+    def state(self, graph: Data, x: Tensor) -> State:
+        config, index = self.config, graph.edge_index
+        e = None
+        if config.edge_encoder != "none":
+            e = self.raw_edges(config.edge_encoder, graph)
+        distance, virtual, attended = None, x[:0], None
+        if "equivstable" in config.positional:
+            place = self.linear("position.linear", graph.lappe_vectors.nan_to_num())
+            distance = ((place[index[0]] - place[index[1]]) ** 2).sum(1, keepdim=True)
+        if config.attention.kind == "exphormer":
+            begin = self.under("begin.")
+            virtual = begin.get("virtual.weight", virtual)
+            expander = getattr(graph, "expander", None)
+            attended = exphormer_edges(config.attention, begin, index, e, expander, len(x))
+        return State(graph, x, e, distance, virtual, attended)
+
+    def lappe(self, at: str, graphs: Sequence[Data]) -> list[Tensor]:
+        """A perceptron of each eigenpair, summed.
+
+        In training signs are drawn, by torch's generator.
+        """
+        signs = torch.ones(1, graphs[0].lappe_vectors.shape[1])
+        if self.training:
+            signs = torch.randint(0, 2, signs.shape) * 2 - 1
+        found = []
+        for graph in graphs:
+            total: Tensor = torch.zeros(())
+            for i, value in enumerate(graph.lappe_values.flatten()):
+                if value.isnan():
+                    continue
+                entry = (graph.lappe_vectors * signs)[:, i]
+                pair = torch.stack([entry, value.expand_as(entry)], 1)
+                inner = torch.relu(self.linear(f"{at}each.0", pair))
+                total = total + torch.relu(self.linear(f"{at}each.2", inner))
+            found.append(total)
+        return found
+
+    def rwse(self, at: str, graphs: Sequence[Data]) -> list[Tensor]:
+        rows = self.batch_norm(f"{at}norm", [graph.rwse for graph in graphs])
+        return [self.linear(f"{at}linear", x) for x in rows]
+
+    def signnet(self, at: str, graphs: Sequence[Data]) -> list[Tensor]:
+        """Each eigenvector alone through the network, and negated; missing ones count in the norms."""
+        keys, count = self.config.signnet, graphs[0].lappe_vectors.shape[1]
+        both = []
+        for sign in (1, -1):
+            parts = [
+                sign * graph.lappe_vectors.nan_to_num()[:, [i]]
+                for graph in graphs
+                for i in range(count)
+            ]
+            for number in range(keys.layers):
+                if number:
+                    parts = self.batch_norm(f"{at}norms.{number - 1}", parts)
+                sums = []
+                for place, x in enumerate(parts):
+                    source, target = graphs[place // count].edge_index
+                    sums.append(x.index_add(0, target, x[source]))
+                parts = self.normed_perceptron(f"{at}phi.{number}.", sums)
+            both.append(parts)
+        found = []
+        for number, graph in enumerate(graphs):
+            mapped = [
+                both[0][number * count + i] + both[1][number * count + i] for i in range(count)
+            ]
+            if keys.reader == "deepset":
+                found.append(sum(mapped[: min(count, len(graph.lappe_vectors))]))
+            else:
+                found.append(torch.cat(mapped, 1))
+        return self.normed_perceptron(f"{at}rho.", found)
+
+    def normed_perceptron(self, at: str, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Linear layers; ReLU, then a batch norm between them."""
+        last = len(self.under(f"{at}linears.")) // 2 - 1
+        for number in range(last):
+            inner = [torch.relu(self.linear(f"{at}linears.{number}", x)) for x in parts]
+            parts = self.batch_norm(f"{at}norms.{number}", inner)
+        return [self.linear(f"{at}linears.{last}", x) for x in parts]
+
+    def layer(self, at: str, number: int, states: list[State]) -> list[State]:
+        config, inputs = self.config, [state.x for state in states]
+        branches: list[list[Tensor]] = []
+        if config.local.kind != "none":
+            passed, states = self.message_passing(f"{at}local.", number, states)
+            if config.local.residual in {"inside", "outside"}:
+                passed = [new + x for new, x in zip(passed, inputs, strict=True)]
+            branches.append(self.norm(f"{at}norm_local", passed))
+        if config.attention.kind != "none":
+            attended, states = self.attention(f"{at}attention.", number, states)
+            summed = [new + x for new, x in zip(attended, inputs, strict=True)]
+            branches.append(self.norm(f"{at}norm_global", summed))
+        found = [sum(parts) for parts in zip(*branches, strict=True)]
+        if config.feed_forward:
+            act = ACTIVATIONS[config.ffn_activation]
+            fed = [
+                h + self.linear(f"{at}linear_out", act(self.linear(f"{at}linear_in", h)))
+                for h in found
+            ]
+            found = self.norm(f"{at}norm_out", fed)
+        return [state._replace(x=x) for state, x in zip(states, found, strict=True)]
+
+    def attention(
+        self, at: str, number: int, states: list[State]
+    ) -> tuple[list[Tensor], list[State]]:
+        part, weights = self.config.attention, self.under(at)
+        if part.kind != "exphormer":
+            return [
+                ATTENTION[part.kind](part, weights, state.x, number) for state in states
+            ], states
+        found = [exphormer(part, weights, torch.cat([s.x, s.virtual]), s.attended) for s in states]
+        after = [
+            s._replace(virtual=both[len(s.x) :]) for s, both in zip(states, found, strict=True)
+        ]
+        return [both[: len(s.x)] for s, both in zip(states, found, strict=True)], after
+
+    def message_passing(
+        self, at: str, number: int, states: list[State]
+    ) -> tuple[list[Tensor], list[State]]:
+        kind = self.config.local.kind
+        if kind == "gated-gcn":
+            return self.gated_gcn(at, states, last=number == self.config.layers - 1)
+        act, stack = ACTIVATIONS[self.config.local.activation], self.config.local.stack
+        if kind in {"gcn", "gat"}:
+            convolve = {"gcn": slow_gcn, "gat": slow_gat}[kind]
+            found = [convolve(self.under(at), state.x, state.graph.edge_index) for state in states]
+        elif kind == "sage":
+            loops = self.config.local.self_loops
+            found = [
+                slow_sage(self.under(at), state.x, state.graph.edge_index, self_loops=loops)
+                for state in states
+            ]
+        elif kind == "gcne":
+            found = [
+                slow_gcne(self.under(at), state.x, state.e, state.graph.edge_index)
+                for state in states
+            ]
+        elif kind == "mlp":
+            found = [self.linear(f"{at}lin", state.x) for state in states]
+        else:
+            sums = [
+                slow_gine_sums(state.x, state.e, state.graph.edge_index, self.closeness(at, state))
+                for state in states
+            ]
+            inner = [
+                (act if stack in {"lrgb", "none"} else torch.relu)(self.linear(f"{at}lin_in", x))
+                for x in sums
+            ]
+            found = [self.linear(f"{at}lin_out", x) for x in inner]
+            if stack == "lrgb":
+                return found, states
+        if self.config.local.residual == "linear":
+            skips = [self.linear(f"{at}skip", state.x) for state in states]
+            found = [h + skip for h, skip in zip(found, skips, strict=True)]
+        if stack == "none":
+            return found, states
+        if stack == "layer-norm":
+            found = [self.layer_norm(f"{at}norm", h) for h in found]
+        if stack == "graphgym":
+            return [normalize(act(h), dim=1) for h in self.batch_norm(f"{at}norm", found)], states
+        if stack == "gnn-plus":
+            found = self.batch_norm(f"{at}norm", found)
+        return [act(h) for h in found], states
+
+    def gated_gcn(
+        self, at: str, states: list[State], *, last: bool
+    ) -> tuple[list[Tensor], list[State]]:
+        act = ACTIVATIONS[self.config.local.activation]
+        nodes, edges = [], []
+        for state in states:
+            index = state.graph.edge_index
+            closeness = self.closeness(at, state)
+            new, pre = slow_gated_gcn(self.under(at), state.x, state.e, index, closeness)
+            nodes.append(new)
+            edges.append(pre)
+        found = [act(x) for x in self.batch_norm(f"{at}norm_x", nodes)]
+        if not last:
+            rows = self.batch_norm(f"{at}norm_e", edges)
+            keeps = float(self.config.local.edge_residual)
+            states = [
+                s._replace(e=keeps * s.e + act(new)) for s, new in zip(states, rows, strict=True)
+            ]
+        return found, states
+
+    def closeness(self, at: str, state: State) -> Tensor | None:
+        if state.distance is None:
+            return None
+        inner = torch.relu(self.linear(f"{at}closeness.0", state.distance))
+        return torch.sigmoid(self.linear(f"{at}closeness.2", inner))
+
+    def head(self, rows: list[Tensor]) -> Tensor:
+        config, found = self.config, []
+        if config.head in {"graph", "san"}:
+            pool = {"mean": torch.mean, "max": torch.amax, "sum": torch.sum}[config.pooling]
+            rows = [pool(x, 0, keepdim=True) for x in rows]
+        for h in rows:
+            if config.head == "san":
+                for number in range(config.head_layers - 1):
+                    inner = self.linear(f"head.linears.{number}", h)
+                    h = ACTIVATIONS[config.head_activation](inner)  # noqa: PLW2901
+                found.append(self.linear(f"head.linears.{config.head_layers - 1}", h))
+                continue
+            for number in range(config.head_layers - 1):
+                h = ACTIVATIONS[config.head_activation](self.linear(f"head.hidden.{number}", h))  # noqa: PLW2901
+                h = normalize(h, dim=1) if config.head_l2norm else h  # noqa: PLW2901
+            found.append(self.linear("head.out", h))
+        if config.head != "link":
+            return torch.cat(found) * config.output_scale
+        widest = max(len(x) for x in found)
+        square = [
+            nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in found
+        ]
+        return torch.stack(square) * config.output_scale
