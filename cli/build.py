@@ -275,10 +275,10 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     if target is not None:
         number = math.prod(target.shape)
         kinds = {"single-label": "a class", "multilabel": f"{number} labels"}
-        what = kinds.get(kind_of(target), f"{number} numbers" if number > 1 else "a number")
+        description = kinds.get(kind_of(target), f"{number} numbers" if number > 1 else "a number")
         yield (
             "target",
-            f"{what} of each {target.level} ({shortened(target.fields or (target.doc,))})",
+            f"{description} of each {target.level} ({shortened(target.fields or (target.doc,))})",
         )
     counts = card.statistics["classes"]["total"]
     if counts:

@@ -235,12 +235,12 @@ class BuiltDataset(ShardedDataset):
 
     def _select(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
         """Select the graphs that ``keep`` is true of, before any transform of the user's."""
-        kept = []
+        indices = []
         for number in range(self.len()):
             data = self.get(number)
             if keep(data if prepare is None else prepare(data)):
-                kept.append(number)
-        self._indices = kept
+                indices.append(number)
+        self._indices = indices
 
 
 def names_of(dataset_class: type[BuiltDataset]) -> list[str]:

@@ -311,14 +311,14 @@ def begin_process(
     It uses 1/``share`` of the cores unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the
     caller ends it, once.
     """
-    whole = {**os.environ, **environment}
+    variables = {**os.environ, **environment}
     if share > 1:
-        whole.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // share)))
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // share)))
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        env=whole,
+        env=variables,
         start_new_session=True,
     )

@@ -212,7 +212,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     if pattern.legacy_padding and total:
         length = held.max().expand(total)
     is_end = (position == 0) | (position == length - 1)
-    whole = is_end | (length < SPARSE_FROM)
+    attends_fully = is_end | (length < SPARSE_FROM)
 
     def of_batch(positions: Tensor, blocks: Tensor) -> Tensor:
         """Positions in the graph of each of ``blocks`` → blocks of the batch; ``total``: none."""
@@ -224,8 +224,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     # 3. Group them by length, padded to a power of two: at most half is empty.
     groups = []
     power = held[graph].double().log2().ceil()
-    for value in sorted(set(power[whole].tolist())):
-        alike = whole & (power == value)
+    for value in sorted(set(power[attends_fully].tolist())):
+        alike = attends_fully & (power == value)
         blocks = alike.nonzero()[:, 0]
         longest = int(held[graph[blocks]].max())
         positions = torch.arange(longest).expand(len(blocks), -1)
@@ -234,7 +234,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
 
     # 4. All others form one group: first, left, itself, right, last (−1 where that repeats a global
     # block), then the random blocks of each head.
-    blocks = (~whole).nonzero()[:, 0]
+    blocks = (~attends_fully).nonzero()[:, 0]
     if len(blocks):
         middle = position[blocks]
         end = length[blocks]

@@ -80,15 +80,15 @@ class SearchProblem:
         uninitialised, and the backend writes every one.
         """
         shape = (*self.queries.shape[:2], self.k)
-        whole = torch.int32 if narrow else torch.int64
+        integer = torch.int32 if narrow else torch.int64
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
             real_kind = np.dtype(f"f{self.dtype.itemsize}")
-            whole_kind = np.dtype(f"i{whole.itemsize}")
+            integer_kind = np.dtype(f"i{integer.itemsize}")
             scores = torch.from_numpy(memory.empty(shape, real_kind))
-            indices = torch.from_numpy(memory.empty(shape, whole_kind))
+            indices = torch.from_numpy(memory.empty(shape, integer_kind))
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
-            indices = torch.empty(shape, dtype=whole, device=self.device)
+            indices = torch.empty(shape, dtype=integer, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
         if sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf)

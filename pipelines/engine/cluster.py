@@ -51,8 +51,8 @@ def check_view(view: SharedView) -> str:
     seen = False
     with contextlib.suppress(OSError, UnicodeDecodeError):
         seen = Path(view.token).read_text(encoding="ascii") == view.secret
-    there = all(Path(folder).is_dir() for folder in view.folders)
-    if not (seen and there and os.access(view.folders[0], os.W_OK)):
+    exist = all(Path(folder).is_dir() for folder in view.folders)
+    if not (seen and exist and os.access(view.folders[0], os.W_OK)):
         raise UsageError(
             f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
             next="give a folder that all workers share with --home or --output",

@@ -49,7 +49,7 @@ class NumberTable:
     max_bytes: int  #: of the text, decompressed
     low: float = -float(np.finfo(np.float32).max)
     high: float | Sequence[int] = float(np.finfo(np.float32).max)  #: of all columns, or of each
-    whole: bool = True  #: True if ``0.5`` is a fault
+    integers: bool = True  #: True if ``0.5`` is a fault
     missing: bool = False  #: True if a field may be empty, or ``nan``: NaN
     empty: bool = False  #: True if the file may be empty
 
@@ -68,7 +68,7 @@ class NumberTable:
         for text in self._texts():
             values = self._parsed(text, line)
             is_bad = ~((values >= self.low) & (values <= np.asarray(self.high)))
-            if self.whole:
+            if self.integers:
                 is_bad |= values != np.rint(values)
             if self.missing:
                 is_bad &= ~np.isnan(values)
@@ -125,10 +125,10 @@ class NumberTable:
         return values[:count].reshape(-1, self.columns)
 
     def _bad_line(self, text: bytes, line: int, row: int) -> DamagedInput:
-        numbers = "an integer" if self.whole else "a number"
+        numbers = "an integer" if self.integers else "a number"
         if self.columns > 1:
-            numbers = f"{self.columns} {'integers' if self.whole else 'numbers'}"
-        if self.whole:
+            numbers = f"{self.columns} {'integers' if self.integers else 'numbers'}"
+        if self.integers:
             numbers += f" from {self.low} to {self.high}"
         if self.missing:
             numbers += ", some of which may be missing"

@@ -60,7 +60,9 @@ def test_numbers_are_the_nearest(tmp_path):
         lines = [",".join(words[i : i + columns]) for i in range(0, len(words), columns)]
         write(path, end.join(lines))
         most = np.inf
-        table = NumberTable(path, columns, 10**9, low=-most, high=most, whole=False, missing=True)
+        table = NumberTable(
+            path, columns, 10**9, low=-most, high=most, integers=False, missing=True
+        )
         numbers = np.concatenate(list(table.blocks())).ravel()
         assert numbers.view(np.int64).tolist() == wanted.view(np.int64).tolist()
 
@@ -109,7 +111,7 @@ def test_tables_of_two_graphs_are_not_one(tmp_path):
         path = tmp_path / f"raw/num-{name}-list.csv.gz"
         half = int(gzip.decompress(path.read_bytes())) // 2
         write(path, f"90\n{half}\n" if name == "node" else f"{half}\n{half}\n")
-    refused_folder("ogbn-arxiv", tmp_path, "num-node-list.csv.gz is of 2 graphs|another number")
+    refused_folder("ogbn-arxiv", tmp_path, "num-node-list.csv.gz is of 2 graphs|does not have as many lines as")
 
 
 def change(text, line, new):
@@ -125,7 +127,7 @@ BAD = [
         lambda text: change(text, 2, "0,999\n"),
         r"raw/edge\.csv\.gz, line 2: an edge leads",
     ),
-    ("raw/edge", lambda text: text + "0,1\n", r"raw/edge\.csv\.gz has another number of lines"),
+    ("raw/edge", lambda text: text + "0,1\n", r"raw/edge\.csv\.gz does not have as many lines as"),
     ("raw/edge-feat", lambda text: change(text, 3, "5,0,0\n"), "raw/edge-feat.csv.gz, line 3"),
     ("raw/node-feat", lambda text: change(text, 4, "119" + 8 * ",0" + "\n"), "feat.csv.gz, line 4"),
     ("raw/graph-label", lambda text: text.replace("1", "2", 1), "raw/graph-label.csv.gz, line"),
@@ -153,7 +155,7 @@ BAD_NODES = [
     (
         "raw/edge",
         lambda text: change(text, 2, ""),
-        r"raw/edge\.csv\.gz has another number of lines",
+        r"raw/edge\.csv\.gz does not have as many lines as",
     ),
     ("raw/node-label", lambda text: change(text, 7, "40\n"), r"node-label\.csv\.gz, line 7: .* 39"),
     (
