@@ -12,10 +12,10 @@ import click
 from kmip_data.cli.shared.commands import Command, Group
 from kmip_data.cli.shared.names import RUN, SWEEP_OR_RUN
 from kmip_data.cli.shared.options import (
+    distinct_numbers,
     force_option,
     home_option,
     json_option,
-    number_list,
     number_option,
     plugin_option,
     quiet_option,
@@ -122,7 +122,7 @@ def _analyse(name: str, measure: Measure, options: Facts) -> None:
     )
     ks = None
     if options["ks"] is not None:
-        ks = sorted(set(number_list("--k", options["ks"])))
+        ks = sorted(distinct_numbers("--k", options["ks"]))
     run = options["run"]
     gaussian = options["gaussian"]
     if bool(run) == bool(gaussian):

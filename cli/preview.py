@@ -13,9 +13,9 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, pictures_of, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import (
+    distinct_numbers,
     force_option,
     look_options,
-    number_list,
     part_option,
     path_option,
 )
@@ -161,7 +161,7 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
         # The middle of each third: neighbours in a build are often alike.
         shown = min(SHOWN, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    chosen = list(dict.fromkeys(number_list("--records", text)))
+    chosen = distinct_numbers("--records", text)
     last = max(chosen)
     if last >= count or len(chosen) > MAX_RECORDS:
         raise UsageError(

@@ -12,8 +12,8 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.names import SWEEP
 from kmip_data.cli.shared.options import (
+    distinct_numbers,
     keys_option,
-    number_list,
     number_option,
     plugin_option,
     work_options,
@@ -110,7 +110,7 @@ def _with_choices(plan: Plan, chosen: Facts) -> Plan:
         if chosen[name]:
             update[name] = tuple(chosen[name].split(","))
     if chosen["seeds"] is not None:
-        update["seeds"] = tuple(number_list("--seeds", chosen["seeds"]))
+        update["seeds"] = tuple(distinct_numbers("--seeds", chosen["seeds"]))
         update["seeds_of"] = {}
     return plan.model_copy(update=update)
 

@@ -79,12 +79,14 @@ GROUPS = {
     help="Configuration instead of a preset: a config.toml, or a .yaml of GraphGPS.",
 )
 @click.option(
-    "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
+    "--seeds",
+    metavar="LIST",
+    help="Seeds, such as 0..3 or 0,5: one run of each, and their mean.",
 )
 @click.option(
     "--folds",
     metavar="LIST",
-    help="Published splits, such as 0-9: one run each, and their mean; the same command resumes.",
+    help="Published splits, such as 0..9: one run each, and their mean; the same command resumes.",
 )
 @number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
 @number_option("--stop-after", "End the run after N epochs of a longer schedule.")
@@ -107,7 +109,7 @@ GROUPS = {
     "--neighbor-sampling",
     "neighbors",
     metavar="N,N",
-    help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
+    help="For one large graph: train on parts with at most N neighbours per node in each hop, such as 10,10.",
 )
 @plugin_option
 @sample_option
@@ -181,8 +183,8 @@ def command(
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
         repeats = {
-            "seeds": distinct_numbers("--seeds", seeds),
-            "folds": distinct_numbers("--folds", folds),
+            "seeds": None if seeds is None else distinct_numbers("--seeds", seeds),
+            "folds": None if folds is None else distinct_numbers("--folds", folds),
         }
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import digest

@@ -210,26 +210,28 @@ def on_line() -> set[str]:
 
 
 def number_list(option: str, text: str) -> list[int]:
-    """Read ``1,5,7``, ``0..3`` and ``0-3``; raises :class:`UsageError` where ``text`` is neither.
+    """Read ``1,5,7`` and ``0..3``, where repeats count.
+
+    Raises :class:`UsageError` where ``text`` is neither.
 
     >>> number_list("--seeds", "0..2,7")
     [0, 1, 2, 7]
     """
     numbers: list[int] = []
     for item in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:(?:\.\.|-)([0-9]{1,9}))?", item)
+        match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
         new = range(0)
         if match is not None:
             new = range(int(match[1]), int(match[2] or match[1]) + 1)
         if not 0 < len(new) <= MAX_NUMBERS - len(numbers):
             raise UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                next=f"numbers and ranges, such as {option} 10,10 or 0..3; at most {MAX_NUMBERS:,}",
+                next=f"numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
             )
         numbers.extend(new)
     return numbers
 
 
-def distinct_numbers(option: str, text: str | None) -> list[int] | None:
-    """Return the numbers of an option, each once; None where it is not given."""
-    return None if text is None else list(dict.fromkeys(number_list(option, text)))
+def distinct_numbers(option: str, text: str) -> list[int]:
+    """Read a list as :func:`number_list` does, each number once."""
+    return list(dict.fromkeys(number_list(option, text)))

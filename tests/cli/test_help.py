@@ -15,7 +15,7 @@ from support.cli import done, kmip, python
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
 from kmip_data.cli.shared.commands import examples as read_examples
-from kmip_data.cli.shared.options import number_list
+from kmip_data.cli.shared.options import distinct_numbers, number_list
 from kmip_data.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,8 @@ def test_commands_and_options_are_completed(monkeypatch, capfd):
 def test_lists_of_numbers_are_read_in_the_order_given():
     lists = {"0": [0], "0..3": [0, 1, 2, 3], "5,0..1,5": [5, 0, 1, 5], "15, 10": [15, 10]}
     assert {text: number_list("--seeds", text) for text in lists} == lists
-    for text in ("", "x", "1..", "..1", "3..1", "-1", "1,,2", "0..10000", "\u0661"):
+    assert distinct_numbers("--seeds", "5,0..1,5") == [5, 0, 1]
+    for text in ("", "x", "0-3", "1..", "..1", "3..1", "-1", "1,,2", "0..10000", "\u0661"):
         with pytest.raises(UsageError, match="--seeds is not a list of numbers"):
             number_list("--seeds", text)
 

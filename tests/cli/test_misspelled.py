@@ -50,7 +50,7 @@ CASES = {
     "train --dataset shapenet-part --category=Chair": "No such option",
     "train --dataset s3dis --lr 1e-3": "next: --set optimiser.lr=1e-3",
     "train --dataset s3dis --split test": "'--split'. (Did you mean one of: '--limit', '--split-rule'",
-    "train --dataset s3dis --neighbor-sampling ten": "such as --neighbor-sampling 10,10",
+    "train --dataset s3dis --neighbor-sampling ten": "such as --neighbor-sampling 5,10",
     "train --dataset s3dis --model GAT": "Did you mean 's3dis/gat'",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
     "train --dataset s3dis --variant txt": "Did you mean 'text'",

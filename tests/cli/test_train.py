@@ -156,7 +156,7 @@ def one_graph(home: Path, tmp_path: Path) -> str:
 
 def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK]
-    found = done(*words, "--folds", "0-1", "--json").json
+    found = done(*words, "--folds", "0..1", "--json").json
     folders = [Path(run["run"]) for run in found["runs"]]
     assert [run["fold"] for run in found["runs"]] == [0, 1]
     assert [read_config(folder / "config.toml").data.split["fold"] for folder in folders] == [0, 1]
@@ -204,7 +204,7 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
 
 
 def test_folds_of_one_drawn_split_are_refused(home):
-    words = ("train", "texas", "--sample", "--model", "gcn", "--epochs", "1", "--folds", "0-1")
+    words = ("train", "texas", "--sample", "--model", "gcn", "--epochs", "1", "--folds", "0..1")
     message = refused(*words, "--split-rule", "stratified")
     assert "both are one split" in message
     assert not (home / "runs").exists()
@@ -220,7 +220,7 @@ def test_data_without_folds_say_so(make_build, home, tmp_path):
     kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "saved", split=PARTS)
     for target in ("s3dis", "cora", "own", "saved"):
         sample = ["--sample"] if target in {"s3dis", "cora"} else []
-        message = refused("train", target, *sample, "--model", "gcn", "--folds", "0-2")
+        message = refused("train", target, *sample, "--model", "gcn", "--folds", "0..2")
         assert f"{target} has no folds, published splits" in message
         assert "next: leave the fold out; train --seeds 0..9 repeats a training" in message
 
