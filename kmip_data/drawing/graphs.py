@@ -301,8 +301,8 @@ def _record_facts(drawing: Drawing, lines: int) -> str:
     facts = f"{nodes}, {counted(edges, 'edge')}"
     if lines != edges:
         facts += f" between {counted(lines, 'pair')}"
-    if drawing.place:
-        facts += f" ({drawing.place})"
+    if drawing.position_source:
+        facts += f" ({drawing.position_source})"
     return facts
 
 

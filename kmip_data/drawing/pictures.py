@@ -44,7 +44,7 @@ class Drawing:
     y: I64 | None  #: (N,), class of each node; None where nodes have none
     edge_index: I64  #: (2, E), row 0 sources and row 1 targets
     picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is column and minus row
-    place: str = ""  #: origin of computed positions
+    position_source: str = ""  #: origin of computed positions
     label: str = ""  #: label of the graph in words, or empty
     values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
@@ -92,14 +92,14 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     elif labels is not None and labels.level == "graph":
         label = label_words(labels, values[labels.attribute][0], dataset.class_names)
 
-    pos, picture, place = _placed(
+    pos, picture, source = _placed(
         schema,
         values,
         edge_index,
         int(data.num_nodes),
     )
     bonds = None
-    if place == BY_RDKIT:
+    if source == BY_RDKIT:
         bonds = values["edge_attr"][:, 0].astype(np.int64)
     return Drawing(
         key=dataset.keys[position],
@@ -107,7 +107,7 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
         y=y,
         edge_index=edge_index,
         picture=picture,
-        place=place,
+        position_source=source,
         label=label,
         values=target,
         unit="" if labels is None else labels.unit,
@@ -238,7 +238,7 @@ def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
     """Show the cropped image of a molecule."""
     atoms = counted(len(drawing.pos), "node")
     edges = counted(drawing.edge_index.shape[1], "edge")
-    axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.place})")
+    axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.position_source})")
     axes.imshow(_without_margins(drawing), interpolation="antialiased")
     axes.set_anchor("N")  # titles of a row on one line
     axes.set_axis_off()
@@ -267,8 +267,8 @@ def _draw_points(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -
     if len(key) > most:  # wider than its panel
         key = f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
     title = f"{key}\n{counted(len(drawing.pos), 'node')}"
-    if drawing.place:
-        title += f" ({drawing.place})"
+    if drawing.position_source:
+        title += f" ({drawing.position_source})"
     axes.set_title(title)
     _frame(axes, drawing.pos, up)
 

@@ -31,7 +31,7 @@ _WRONG_PLACE = {
 }
 
 
-def located(path: str | os.PathLike[str], what: str = "path") -> Path:
+def located(path: str | os.PathLike[str], kind: str = "path") -> Path:
     """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
 
     Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an
@@ -40,7 +40,7 @@ def located(path: str | os.PathLike[str], what: str = "path") -> Path:
     if _ADDRESS.match(os.fspath(path)):  # also where a Path has taken one of its slashes
         shown = os.fspath(path)[:200]
         raise UsageError(
-            f"{shown} is an address, where a {what} on this machine is expected.",
+            f"{shown} is an address, where a {kind} on this machine is expected.",
             next="a path; kmip-data push and pull take addresses",
         )
     try:
@@ -49,7 +49,7 @@ def located(path: str | os.PathLike[str], what: str = "path") -> Path:
             absolute.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"This {what} cannot be used: {str(path)[:200]} ({reason}).") from error
+        raise UsageError(f"This {kind} cannot be used: {str(path)[:200]} ({reason}).") from error
     return absolute
 
 
@@ -130,12 +130,12 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
 
 def refuse(
     path: Path,
-    what: str,
+    problem: str,
     found: str | Exception,
     *,
-    then: str = "",
+    remedy: str = "",
 ) -> NoReturn:
-    """Raise DamagedInput, or OutOfResources if an error that was met is one; ``then`` is the next step.
+    """Raise DamagedInput, or OutOfResources if an error that was met is one; ``remedy`` is the next step.
 
     By default that is the repair of a build with the file in ``shards/``, ``splits/`` or
     ``columns/NAME/``.
@@ -152,9 +152,9 @@ def refuse(
     if isinstance(error, KmipDataError) and error.parts["found"]:
         found = f"{error.what} ({error.parts['found']})"
     raise DamagedInput(
-        f"{path} {what}.",
+        f"{path} {problem}.",
         found=found,
-        next=then or f"kmip-data verify {build} --repair",
+        next=remedy or f"kmip-data verify {build} --repair",
     ) from error
 
 

@@ -128,13 +128,13 @@ def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
 def read_model(
     path: Path,
     model: type[M],
-    what: str,
+    problem: str,
     *,
     next: str,  # noqa: A002 -- as in the errors
 ) -> M:
     """Read a JSON file that follows ``model``.
 
-    The error is its path and ``what`` ("cannot be read as …").
+    The error is its path and ``problem`` ("cannot be read as …").
 
     Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read
     or does not follow the model.
@@ -145,7 +145,7 @@ def read_model(
         raise
     except (ValueError, RecursionError, OSError, TypeError) as error:  # of a model's own checks
         raise DamagedInput(
-            f"{path} {what}.",
+            f"{path} {problem}.",
             found=first_fault(error),
             next=next,
         ) from error

@@ -65,9 +65,9 @@ class StoredDataset:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def _require(fine: object, what: str, found: str) -> None:
+def _require(fine: object, problem: str, found: str) -> None:
     if not fine:
-        raise _Refused(what, found)
+        raise _Refused(problem, found)
 
 
 class _Inspection:
@@ -203,26 +203,26 @@ class _Inspection:
         where: str,
     ) -> None:
         """Check the declared size of a dataset against its stored bytes."""
-        what = "declares absurd sizes"
+        problem = "declares absurd sizes"
         declared = stored.nbytes
         # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is
         # converted.
         self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
         most = f"{self.declared:,} bytes in all, of at most {self.max_declared:,}"
-        _require(self.declared <= self.max_declared, what, most)
+        _require(self.declared <= self.max_declared, problem, most)
         sizes = f"{declared:,} bytes declared, {stored_bytes:,} stored"
         sizes = f"{sizes} of a file of {self.size:,} {where}"
         if layout == h5d.CONTIGUOUS and declared:
             inside = stored.offset is not None and stored.offset + declared <= self.size
-            _require(inside and stored_bytes == declared, what, sizes)
+            _require(inside and stored_bytes == declared, problem, sizes)
             return
 
         # Compressed data may unpack to MAX_RATIO times their size; what exceeds it adds up over
         # datasets.
         chunk *= stored.dtype.itemsize
-        _require(chunk <= MAX_CHUNK_BYTES, what, f"a chunk of {chunk:,} bytes {where}")
+        _require(chunk <= MAX_CHUNK_BYTES, problem, f"a chunk of {chunk:,} bytes {where}")
         self.excess += max(0, declared - stored_bytes * MAX_RATIO)
-        _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, what, sizes)
+        _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, problem, sizes)
 
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -262,15 +262,15 @@ def open_untrusted(
             inspection = _Inspection(size, filters, max_declared_bytes)
             inspection.group(h5g.open(file.id, b"/"), "", 0)
         except _Refused as refused:
-            refuse(path, *refused.args, then=_NEXT)
+            refuse(path, *refused.args, remedy=_NEXT)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
-            refuse(path, "is damaged", error, then=_NEXT)
+            refuse(path, "is damaged", error, remedy=_NEXT)
         try:
             yield file, inspection.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:
-            refuse(path, "is damaged", error, then=_NEXT)
+            refuse(path, "is damaged", error, remedy=_NEXT)
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
@@ -305,13 +305,13 @@ def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
             head = file.read(16) or b""
             size = file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
-        refuse(path, "cannot be opened", error, then=_NEXT)
+        refuse(path, "cannot be opened", error, remedy=_NEXT)
     if not head.startswith(_MAGIC):
         refuse(
             path,
             "is not an HDF5 file",
             repr(head) if head else "an empty file",
-            then=_NEXT,
+            remedy=_NEXT,
         )
     return size
 

@@ -166,7 +166,7 @@ def read_split(
     *,
     records: int = 0,
     sha256: str = "",
-    then: str = "",
+    remedy: str = "",
 ) -> SplitFile:
     """Read a split file of at most 64 MiB and 16 bytes for each of ``records``: graphs, or nodes of one.
 
@@ -182,14 +182,14 @@ def read_split(
     try:
         data = read_small(path, most)
     except (OSError, ValueError) as error:
-        refuse(path, "cannot be read as a split", error, then=then)
+        refuse(path, "cannot be read as a split", error, remedy=remedy)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 and digest != sha256:
         refuse(
             path,
             "is not the split file that the card names",
             f"SHA-256 {digest}, not {sha256}",
-            then=then,
+            remedy=remedy,
         )
     inspected = open_untrusted(
         path,

@@ -160,7 +160,7 @@ class ShardStore:
         nodes = int(self.count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
 
-        split = read_split(path, records=records, sha256=entry.sha256, then=self.build.remedy)
+        split = read_split(path, records=records, sha256=entry.sha256, remedy=self.build.remedy)
         expected = "each record in one part at most"
         fault = split.fault(len(self), nodes)
         if fault is None and not split.digests.keys() <= entry.parts.keys():

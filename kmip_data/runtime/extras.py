@@ -52,15 +52,15 @@ def install_command(extra: str) -> str:
     return f"pip install {shlex.quote(f'kmip-data[{extra}]{address}')}"
 
 
-def require_extra(extra: str | None, what: str) -> None:
-    """Raise MissingExtra, with a command, unless the packages of the extra that ``what`` needs are there."""
+def require_extra(extra: str | None, feature: str) -> None:
+    """Raise MissingExtra, with a command, unless the packages of the extra that ``feature`` needs are there."""
     for module in MODULES[extra] if extra is not None else ():
         try:
             importlib.import_module(module)
         except ImportError as error:
             package = f"{module.partition('.')[0]} of the extra {extra}"
             raise MissingExtra(
-                f"{what} needs the package {package}, which is not installed here.",
+                f"{feature} needs the package {package}, which is not installed here.",
                 found=str(error),
                 next=install_command(str(extra)),
             ) from error

@@ -92,13 +92,13 @@ def free_host_memory() -> int:
     return max(0, min([available, *(limit - used for limit, used in _limits())]))
 
 
-def require_memory(needed: int, purpose: str, then: str) -> None:
+def require_memory(needed: int, purpose: str, remedy: str) -> None:
     """Raise OutOfResources if an estimate of ``needed`` bytes is more than this process can get."""
     free = free_host_memory()
     if needed > free:
         raise OutOfResources(
             f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free.",
-            next=then,
+            next=remedy,
         )
 
 

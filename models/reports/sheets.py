@@ -57,7 +57,7 @@ class Sheet:
     title: str
     header: list[str]
     cells: list[list[str]]
-    places: list[int | None]  #: rank of each row: 1 for the best, 2 for the second
+    ranks: list[int | None]  #: rank of each row: 1 for the best, 2 for the second
     shared: str = ""  #: properties shared by all rows
     notes: str = ""
 
@@ -76,13 +76,13 @@ class Sheet:
         return " ".join(filter(None, [self.shared, self.notes]))
 
     def written(self, form: str) -> str:
-        """Return the table as ``markdown`` or ``latex``; ``places`` mark ``test``."""
+        """Return the table as ``markdown`` or ``latex``; ``ranks`` mark ``test``."""
         quoted, marks, write = _FORMS[form]
         rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
         test = self.header.index("test")
-        for row, place in zip(rows[1:], self.places, strict=True):
-            if place:
-                row[test] = marks[place - 1].format(row[test])
+        for row, rank in zip(rows[1:], self.ranks, strict=True):
+            if rank:
+                row[test] = marks[rank - 1].format(row[test])
         return write(quoted(self.title), rows, self.numbers, quoted(self.remarks))
 
 
@@ -180,8 +180,8 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
-    places = [row["place"] for row in ranked]
-    return Sheet(title, header, cells, places, shared, " ".join(notes))
+    ranks = [row["place"] for row in ranked]
+    return Sheet(title, header, cells, ranks, shared, " ".join(notes))
 
 
 def _take_shared(rows: list[dict[str, str]]) -> str:

@@ -70,11 +70,11 @@ class RefusedError(Exception):
     """The pickle asks for something that is not allowed; the message names it."""
 
 
-def never_called(what: str) -> Callable[..., Value]:
+def never_called(name: str) -> Callable[..., Value]:
     """Return a placeholder for a name that may be mentioned but not called."""
 
     def refuse(*_: Value) -> Value:
-        raise RefusedError(f"a call of {what}")
+        raise RefusedError(f"a call of {name}")
 
     return refuse
 

@@ -90,23 +90,23 @@ class OneGraphPipeline(Pipeline[P, S]):
         return [Unit(0, self.manifest.name, {})]
 
 
-def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> list[Unit]:
+def units_of_rows(rows: Sequence[int], per_unit: int, noun: str = "rows") -> list[Unit]:
     """Assign rows to units of ``per_unit``; the items of a unit are its ``rows``."""
     units: list[Unit] = []
     for first in range(0, len(rows), per_unit):
         run = list(rows[first : first + per_unit])
-        units.append(Unit(len(units), f"{what} {run[0]} to {run[-1]}", {"rows": run}))
+        units.append(Unit(len(units), f"{noun} {run[0]} to {run[-1]}", {"rows": run}))
     return units
 
 
 def units_by_size(
     sizes: Mapping[str, int],
     most: int,
-    what: str,
+    noun: str,
 ) -> list[Unit]:
     """Deal names to units whose ``sizes`` add up to ``most`` or less.
 
-    The items of a unit are called ``what``.
+    The items of a unit are called ``noun``.
 
     A name that is larger by itself is a unit of its own.
     """
@@ -121,7 +121,7 @@ def units_by_size(
         used += size
     units = []
     for number, run in enumerate(runs):
-        units.append(Unit(number, f"{what} {run[0]} to {run[-1]}", {what: run}))
+        units.append(Unit(number, f"{noun} {run[0]} to {run[-1]}", {noun: run}))
     return units
 
 
@@ -160,20 +160,20 @@ Name = TypeVar("Name", str, int)
 def split_by_lists(
     lists: Mapping[str, Iterable[Name]],
     names: Sequence[Name],
-    what: str,
+    noun: str,
     rule: str = "upstream",
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
-    Names of a list that are none of ``names``, those of the build's records, are left out; ``what``
-    the lists are, the note says.
+    Names of a list that are none of ``names``, those of the build's records, are left out. ``noun``
+    is the word for the lists in the note.
     """
     # A build with a limit has few of the listed records: ignore the others.
     position = {name: i for i, name in enumerate(names)}
     parts = {}
     for part, listed in lists.items():
         parts[part] = [position[name] for name in listed if name in position]
-    return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
+    return Split(rule, rule, {}, parts, f"the {noun} of the raw data, in their order")
 
 
 def codes_of_masks(

@@ -17,7 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.precision import float32_products
 from kmip_data.models.profiling.training import timed_epoch
 from kmip_data.models.training.capture.graphs import CudaGraphs
-from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
+from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
@@ -114,7 +114,7 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     torch.manual_seed(0)
     module = TrainingModule(data.pinned(config), data)
     options: dict[str, Any] = {}
-    plain = why_plain(config, data, device, recompute=False)
+    plain = reason_not_captured(config, data, device, recompute=False)
     if plain is None:
         options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), told.append)
     else:

@@ -192,7 +192,9 @@ def _tensors(batch: Data) -> dict[str, Tensor]:
     return {name: value for name, value in batch.to_dict().items() if isinstance(value, Tensor)}
 
 
-def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
+def reason_not_captured(
+    config: RunConfig, data: RunData, device: Device, *, recompute: bool
+) -> str | None:
     """Return why the steps of a run cannot be captured.
 
     None if nothing known beforehand forbids it.

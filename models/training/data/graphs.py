@@ -301,7 +301,7 @@ def open_split(
     *,
     home: Home,
     build: bool = True,
-    named: str | None = None,
+    split_name: str | None = None,
     **build_options: Unpack[BuildArguments],
 ) -> tuple[Build, str]:
     """Return the build of ``config.data`` and the name of its split; see :func:`open_data`."""
@@ -319,8 +319,8 @@ def open_split(
         build=build,
         **build_options,
     )
-    if named in opened.card.splits:
-        return opened, named
+    if split_name in opened.card.splits:
+        return opened, split_name
     return opened, obtain_split(opened, data.split)
 
 
@@ -340,7 +340,7 @@ def open_data(
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.
     """
-    opened, name = open_split(config, home=home, build=build, named=split, **build_options)
+    opened, name = open_split(config, home=home, build=build, split_name=split, **build_options)
     card = opened.card
     check_columns(opened, config)
     entry = card.splits[name]
@@ -348,7 +348,7 @@ def open_data(
         opened.path / entry.file,
         records=card.split_records,
         sha256=entry.sha256,
-        then=opened.remedy,
+        remedy=opened.remedy,
     )
     kind = ManyGraphs if parts.node_code is None else OneGraph
     if kind is OneGraph:

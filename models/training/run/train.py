@@ -31,7 +31,7 @@ from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.tables import edge_encoders, node_encoders
 from kmip_data.models.training import machine, self_check
 from kmip_data.models.training.capture.graphs import CudaGraphs
-from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
+from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import origin
@@ -386,12 +386,12 @@ def _fit(run: PreparedRun) -> RunResult:
         last = None if folder is None else checkpoint.latest(folder)
         if main is not None and last is None and config.training.init_from:
             checkpoint.put_initial(module.model, main)
-        plain: str | None = "no GPU"
+        not_captured: str | None = "no GPU"
         if device.type == "cuda":
-            plain = why_plain(config, data, run.device, recompute=recompute)
+            not_captured = reason_not_captured(config, data, run.device, recompute=recompute)
             torch.cuda.reset_peak_memory_stats()
             forget_not_finite(device)
-        for line in _announcement(run, module, plain, resumed=last is not None):
+        for line in _announcement(run, module, not_captured, resumed=last is not None):
             run.log(line)
         loop = Loop(
             module,
@@ -399,7 +399,7 @@ def _fit(run: PreparedRun) -> RunResult:
             device,
             folder=folder,
             # The loop owns the memory of captured steps, and frees it after training.
-            captured=CapturedSteps(CudaGraphs(device), run.log) if plain is None else None,
+            captured=CapturedSteps(CudaGraphs(device), run.log) if not_captured is None else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
         )
@@ -484,7 +484,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
 
 
 def _announcement(
-    run: PreparedRun, module: TrainingModule, plain: str | None, *, resumed: bool
+    run: PreparedRun, module: TrainingModule, not_captured: str | None, *, resumed: bool
 ) -> Iterator[str]:
     config = run.config
     model = config.model
@@ -523,8 +523,8 @@ def _announcement(
 
     if run.device.kind != "cuda":
         return
-    if plain is not None:
-        yield f"steps: not captured: {plain}"
+    if not_captured is not None:
+        yield f"steps: not captured: {not_captured}"
     else:
         yield "steps: captured as CUDA graphs"
     for extra, package in {"cuda": "cuda", "gpu": "triton"}.items():

@@ -92,11 +92,11 @@ class ColumnFacts:
     ignored: dict[str, None] = field(default_factory=dict)
     memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
 
-    def claim(self, needed: int, what: str, about: str = "about") -> None:
+    def claim(self, needed: int, purpose: str, about: str = "about") -> None:
         """Raise ``OutOfResources`` if reading would exceed the memory limit."""
         if self.memory is not None and needed > self.memory:
             raise OutOfResources(
-                f"{what} needs {about} {human_bytes(needed)} of memory,"
+                f"{purpose} needs {about} {human_bytes(needed)} of memory,"
                 f" and {human_bytes(self.memory)} are allowed.",
                 next=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
             )
@@ -282,9 +282,11 @@ class Table:
         """Names of the columns."""
         return tuple(map(str, self.frame))
 
-    def fault(self, row: SupportsInt, what: str, hint: str | None = None) -> DamagedInput:
+    def fault(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
         """Return the error for one row."""
-        return DamagedInput(f"{self.name}, {self.row} {self.first + int(row)}: {what}.", next=hint)
+        return DamagedInput(
+            f"{self.name}, {self.row} {self.first + int(row)}: {problem}.", next=hint
+        )
 
     def ids(self, name: str) -> Array:
         """Return a column of names or numbers without empty cells."""

@@ -21,7 +21,7 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda, dense
 from kmip_data.models.training import self_check
-from kmip_data.models.training.capture.steps import why_plain
+from kmip_data.models.training.capture.steps import reason_not_captured
 from kmip_data.models.training.self_check import OK, sizes_of
 
 GPU = SimpleNamespace(kind="cuda", name="a GPU")
@@ -156,4 +156,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
         processes=1,
     )
     data = SimpleNamespace(ragged=False, unit="graphs")
-    assert why_plain(config, data, GPU, recompute=False) == "the self-check of this GPU failed"
+    assert (
+        reason_not_captured(config, data, GPU, recompute=False)
+        == "the self-check of this GPU failed"
+    )

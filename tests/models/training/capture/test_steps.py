@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
-from kmip_data.models.training.capture.steps import shape_of, why_plain
+from kmip_data.models.training.capture.steps import reason_not_captured, shape_of
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import copied_ahead
@@ -227,7 +227,7 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
     ]
     for changes, given, reason in cases:
         options = {"data": FIXED, "device": GPU, "recompute": False, **given}
-        assert why_plain(tiny_config(clouds, **changes), **options) == reason
+        assert reason_not_captured(tiny_config(clouds, **changes), **options) == reason
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
@@ -238,9 +238,9 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
         config = config_from_mapping(
             {"data": {"dataset": "clouds"}, "model": {"attention": attention}}, "test"
         )
-        assert why_plain(config, FIXED, GPU, recompute=False) == reason
+        assert reason_not_captured(config, FIXED, GPU, recompute=False) == reason
     monkeypatch.setattr(cuda, "unusable", lambda _: "not installed")
-    assert why_plain(tiny_config(clouds), FIXED, GPU, recompute=False) == "not installed"
+    assert reason_not_captured(tiny_config(clouds), FIXED, GPU, recompute=False) == "not installed"
 
 
 def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_path, monkeypatch):
@@ -249,7 +249,7 @@ def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_pat
     changes = {"training": {"epochs": 8, "accumulate": 1, "shuffle": True}}
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
-    assert why_plain(config, data, GPU, recompute=False) == "batches differ in size"
+    assert reason_not_captured(config, data, GPU, recompute=False) == "batches differ in size"
     graphs = EmulatedGraphs()
     assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
     assert not graphs.captured
