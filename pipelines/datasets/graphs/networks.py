@@ -153,9 +153,9 @@ def _json(path: Path) -> list[Any]:
 
 
 def _drop_names(graph: Any, facts: ColumnFacts) -> None:
-    """Drop ``label`` where each node has another: its name. Else it is its class.
+    """Drop labels of nodes if all differ, because they are names then and not classes.
 
-    The text that a drawing shows at an edge is dropped always.
+    Labels of edges are texts for drawings and always dropped.
     """
     labels = [data.get("label") for _, data in graph.nodes(data=True)]
     named = [graph.edges[edge] for edge in graph.edges if "label" in graph.edges[edge]]

@@ -2,9 +2,9 @@
 
 A Python object for each way, node and tag takes microseconds: a minute for a country of two million
 intersections. Here compiled kernels decode the format, several blocks at a time
-(https://wiki.openstreetmap.org/wiki/PBF_Format). The file is untrusted, so they check all
-bounds. What is damaged, or so rare that no kernel knows it, raises :class:`UnusualError`: libosmium
-converts such a file, or says what is wrong with it.
+(https://wiki.openstreetmap.org/wiki/PBF_Format). The file is untrusted, so they check all bounds.
+Damaged files and rare encodings raise :class:`UnusualError`; libosmium then converts the file, or
+says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class UnusualError(RuntimeError):
-    """A file that the kernels cannot read: damaged, or of a rare kind."""
+    """A file that the kernels cannot read: damaged, or in a rare encoding."""
 
 
 class Elements(NamedTuple):
@@ -55,7 +55,7 @@ class Elements(NamedTuple):
     number: I64  #: (W,)
     size: I64  #: (W,) references of each
     ref: I64  #: (R,) numbers of nodes or members
-    kind: I64  #: (R,) of members: 0 node, 1 way, 2 relation; of ways nothing
+    kind: I64  #: (R,) kinds of members: 0 node, 1 way, 2 relation; empty for ways
     combination: I64  #: (W,) position in ``tags``
     tags: I32  #: (C, K) distinct: position of the value of each key among the texts, -1 without
     data: U8  #: of the block
@@ -111,10 +111,10 @@ class Pbf:
         wanted: I64,
         node_id: I64,
     ) -> Iterator[tuple[Elements, I32]]:
-        """Yield ways that have one of the first ``most`` keys, or of which the number is ``wanted``.
+        """Yield ways with one of the first ``most`` keys or a ``wanted`` number, and their references.
 
-        With the position of each reference in ``node_id``. Both are ascending. Only after
-        :meth:`nodes`, which notes where the ways are.
+        References are positions in ``node_id``. ``wanted`` and ``node_id`` are ascending. Call
+        :meth:`nodes` first, which notes the blocks with ways.
         """
 
         def decode(block: _Block) -> tuple[Elements, I32]:
@@ -325,9 +325,10 @@ def _scan(
     wanted: I64,
     refs: int,
 ) -> tuple[I64, I32, I64]:
-    """Return number and tags of the chosen elements, and where keys, texts, references and kinds are.
+    """Return numbers and tags of the chosen elements, and the spans of keys, texts, references and kinds.
 
-    ``column`` is that of each text, -1 if it is not a key; ``refs`` is the field of references.
+    ``column`` has the column of each text, -1 if it is not a key; ``refs`` is the field of
+    references.
     """
     number = np.zeros(len(bounds), np.int64)
     tags = np.full((len(bounds), keys), -1, np.int32)
@@ -367,9 +368,10 @@ def _scan(
 
 @njit_nogil()
 def _unpacked(data: U8, spans: I64, differences: bool) -> tuple[I64, I64]:
-    """Return the integers between bounds, (n, 2), one after the other, and how many each has.
+    """Return the integers in all spans, (n, 2), concatenated, and their number in each span.
 
-    ``differences``: each is the sum of those before and a difference with its sign in the last bit.
+    With ``differences``, stored values are differences to the previous one, with the sign in the
+    last bit.
     """
     size = np.zeros(len(spans), np.int64)
     for row in range(len(spans)):
@@ -392,11 +394,11 @@ def _unpacked(data: U8, spans: I64, differences: bool) -> tuple[I64, I64]:
 
 @njit_nogil()
 def positions(number: I64, wanted: I64) -> I32:
-    """Return the position of each wanted number in ``number``, ascending; -1 if it is not there."""
+    """Return the position of each wanted number in the ascending ``number``; -1 if it is missing."""
     position = np.full(len(wanted), -1, np.int32)
     low = 0
     for i in range(len(wanted)):
-        # Nodes of a way mostly have numbers near each other: steps that double from the last one.
+        # Nodes of a way mostly have close numbers: search from the last one, in steps that double.
         step = 1
         high = low
         if low < len(number) and number[low] < wanted[i]:

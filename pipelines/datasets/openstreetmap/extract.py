@@ -1,8 +1,8 @@
 """Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
 
-Compiled kernels decode PBF twice: first nodes, whose locations go to a temporary file of 16 bytes
-each, and relations, then ways, which become arrays of 4 bytes a reference. So a country takes few
-gigabytes. All other files are converted to such a PBF before, by the C++ library libosmium.
+Compiled kernels decode PBF twice: first nodes, whose locations go to a temporary file with 16 bytes
+each, and relations; then ways, which become arrays with 4 bytes per reference. So a country takes a
+few gigabytes. Other files are first converted to PBF by the C++ library libosmium.
 """
 
 from __future__ import annotations

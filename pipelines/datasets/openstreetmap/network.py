@@ -1,8 +1,8 @@
 """The network of intersections and streets: OSMnx's construction and simplification, on arrays.
 
-Built step by step as ``osmnx.graph_from_xml`` and ``graph_from_polygon`` do, and equal to them
-(``tests/pipelines/openstreetmap``), but for what depends there on the hash of strings or the order
-of the file: several values of a tag on one street are kept sorted, and all is ordered by
+Built step by step like ``osmnx.graph_from_xml`` and ``graph_from_polygon``, with equal results
+(``tests/pipelines/openstreetmap``) except where those depend on string hashes or the order of the
+file: here several values of a tag on one street are sorted, and everything is ordered by
 OpenStreetMap's numbers.
 
 A country has 10^8 directed parts of ways. They are never in memory at once: :func:`parts` generates
@@ -92,9 +92,9 @@ Network = TypeVar("Network", Ways, StreetGraph)
 
 
 def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
-    """Yield all directed edges in order; each part of a way between two nodes is one.
+    """Yield all directed edges in order, one for each part of a way between two nodes.
 
-    Two-way parts also have a reverse. Order as in OSMnx: way by way, first all parts in one
+    Two-way parts also have a reverse. The order is OSMnx's: way by way, first all parts in one
     direction, then all in the other. Parts with a missing node are left out, which cuts the way.
     """
     if isinstance(graph, StreetGraph):
@@ -314,8 +314,8 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
     and one goes out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first
     part to each, -1 without one. ``linked`` marks nodes with an edge.
     """
-    # Two neighbours and two small counts are all that is kept of a node: 18 bytes,
-    # however many edges a country has.
+    # Per node only two neighbours and two small counts are stored: 18 bytes, for any number of
+    # edges.
     near = np.full((graph.num_nodes, 2), -1, np.int32)
     onward = np.full((graph.num_nodes, 2), -1, np.int32)
     out = np.zeros(graph.num_nodes, np.uint8)
@@ -340,7 +340,7 @@ def _note_neighbours(
     out: U8,
     into: U8,
 ) -> None:
-    """Count edges, up to 5; as 5 out of a node counts all else that makes it an endpoint."""
+    """Count edges in and out, up to 5; loops and third neighbours, which make endpoints, set ``out`` to 5."""
     for i in range(len(source)):
         out[source[i]] = 5 if source[i] == target[i] else min(out[source[i]] + 1, 5)
         into[target[i]] = min(into[target[i]] + 1, 5)
@@ -474,9 +474,8 @@ def follow_streets(
 ) -> tuple[I64, I32]:
     """Follow each street from its first part over other nodes to the next endpoint.
 
-    Gives ``ptr, steps``: street s goes over the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with
-    source, target and edge. It mostly ends at an endpoint; the nodes between are marked in
-    ``passed``.
+    Return ``ptr, steps``: street s has the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with source,
+    target and edge. The nodes between its ends are marked in ``passed``.
     """
     ptr = np.zeros(len(source) + 1, np.int64)
     steps = np.empty((3, 4 * len(source) + 1), np.int32)
@@ -494,8 +493,8 @@ def follow_streets(
             size += 1
             if endpoint[node]:
                 break
-            # It has two neighbours, so the other one is next, also where the street returns to its
-            # begin.
+            # It has two neighbours, so the other one is next, even if the street returns to its
+            # start.
             slot = 1 if near[node, 0] == previous else 0
             part = onward[node, slot]
             if part < 0:
