@@ -111,7 +111,9 @@ def test_tables_of_two_graphs_are_not_one(tmp_path):
         path = tmp_path / f"raw/num-{name}-list.csv.gz"
         half = int(gzip.decompress(path.read_bytes())) // 2
         write(path, f"90\n{half}\n" if name == "node" else f"{half}\n{half}\n")
-    refused_folder("ogbn-arxiv", tmp_path, "num-node-list.csv.gz is of 2 graphs|does not have as many lines as")
+    refused_folder(
+        "ogbn-arxiv", tmp_path, "num-node-list.csv.gz has 2 graphs|does not have as many lines"
+    )
 
 
 def change(text, line, new):

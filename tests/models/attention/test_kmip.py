@@ -175,8 +175,8 @@ def test_graph_numbers_that_do_not_fit() -> None:
         holds,
         [
             ((x, torch.tensor([1, 0, 1])), {}, "non-decreasing"),
-            ((x,), {"batch": torch.tensor([0, 1])}, "batch must be 3 integers"),
-            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch must be 3 integers"),
+            ((x,), {"batch": torch.tensor([0, 1])}, "batch must be 3 non-decreasing integers"),
+            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch must be 3 non-decreasing integers"),
             ((x,), {"batch": [0, 1, 1]}, "batch is not a dense tensor"),
             ((x, [0, 3]), {"batch": numbers}, "batch came with ptr"),
             ((x[None],), {"batch": numbers}, "batch came with ptr"),
