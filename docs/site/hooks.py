@@ -38,7 +38,6 @@ MODULES = {
     "errors": ("kmip_data.errors",),
     "graphs": (
         "kmip_data.graphs.edges",
-        "kmip_data.graphs.neighbor_loader",
         "kmip_data.graphs.eccentricity",
         "kmip_data.graphs.encodings.lappe",
         "kmip_data.graphs.encodings.rwse",

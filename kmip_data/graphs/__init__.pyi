@@ -9,4 +9,3 @@ from .encodings.lappe import laplacian_encoding as laplacian_encoding
 from .encodings.rwse import random_walk_encoding as random_walk_encoding
 from .knn import knn_edges as knn_edges
 from .knn import knn_table as knn_table
-from .neighbor_loader import NeighborLoader as NeighborLoader

@@ -21,12 +21,12 @@ from torch_geometric import typing as pyg_typing
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import NeighborLoader as Theirs
 
+from kmip_data import NeighborLoader
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs import NeighborLoader
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory

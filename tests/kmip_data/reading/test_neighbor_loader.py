@@ -12,8 +12,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader as Theirs
 from torch_geometric.utils import k_hop_subgraph
 
+from kmip_data import NeighborLoader
 from kmip_data.errors import UsageError
-from kmip_data.graphs import NeighborLoader
 from kmip_data.graphs.sampling import SMALL, Neighborhoods
 
 NODES, EDGES = 200, 1_500
