@@ -57,7 +57,7 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
     found = drawing_of(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
     np.testing.assert_array_equal(found.pos, [[1, -10], [2, -20]])
-    assert found.place == ""
+    assert found.position_source == ""
 
 
 def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
@@ -66,7 +66,7 @@ def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_pat
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
     found = drawing_of(dataset, 0)
     assert len(np.unique(found.pos, axis=0)) == 3
-    assert "not of the data" in found.place
+    assert "not of the data" in found.position_source
     with pytest.raises(UsageError, match="cannot be drawn"):
         drawing_of(dataset, 1)
 
