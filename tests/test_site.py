@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 from collections import Counter
@@ -159,7 +160,8 @@ def test_every_public_name_is_in_the_reference(site):
     ids = set().union(*(Tags(text).ids for text in pages.values()))
     for package in (kmip_data, kmip_data.models):
         for name in package.__all__:
-            assert name.startswith("__") or f"{package.__name__}.{name}" in ids, name
+            if name != "__version__" and not inspect.ismodule(getattr(package, name)):
+                assert f"{package.__name__}.{name}" in ids, name
     for page, text in pages.items():
         assert not re.search(r":(?:class|func|meth|data):<code>", text), (
             f"a role is left in {page.name}"
