@@ -220,7 +220,7 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
-    from kmip_data.pipelines.raw.obtain import SHOWN
+    from kmip_data.pipelines.raw.obtain import PRINTED_LICENSES
 
     card = build.card
     rows = []
@@ -242,7 +242,7 @@ def _summary(build: Build, split: str) -> str:
         ("split", split),
         ("", card.splits[split].note),
     ]
-    if not {card.manifest, card.dataset} & SHOWN:  # those were shown before the download
+    if not {card.manifest, card.dataset} & PRINTED_LICENSES:  # those were shown before the download
         pairs.append(("license", card.license.get("notice")))
 
     step = f"train --dataset {_target(build)}"

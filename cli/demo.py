@@ -27,7 +27,7 @@ TASK = "long-range"
 GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: of the task; attention learns it in three epochs
 MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
-SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summary
+BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary
 PICTURE = "long-range.png"
 #: With ``--full``: models, and options of ``train`` with which they learn something within a
 #: minute.
@@ -98,7 +98,7 @@ def _minute(home: Home, name: str) -> tuple[Facts, str]:
         assert bands is not None, "its data have distances"
         by_model[model] = bands
         values = dict(zip(bands.bands, bands.values, strict=True))
-        shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN]
+        shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in BANDS]
         lines.append([model, f"{100 * share:.1f}", *shown])
     picture = home.root / PICTURE
     draw_by_distance(
@@ -129,7 +129,7 @@ def _minute(home: Home, name: str) -> tuple[Facts, str]:
         ours, theirs = (cell.seconds or 0.0 for cell in cells)
         times.append({"nodes": n, "kmip": ours, "full": theirs})
         rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])
-    header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in SHOWN[1:])]
+    header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in BANDS[1:])]
     text = f"""\
 {table(header, lines)}
 A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message

@@ -27,7 +27,7 @@ def command(name: str, home: Home, **options: Any) -> None:
     node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
-    from kmip_data.pipelines.raw.obtain import SHOWN, fetch_dataset
+    from kmip_data.pipelines.raw.obtain import PRINTED_LICENSES, fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)
@@ -38,7 +38,7 @@ def command(name: str, home: Home, **options: Any) -> None:
         rows.append([entry.name, size, entry.sha256[:12], entry.origin])
     # Other licenses were shown before the download.
     notice = ""
-    if name not in SHOWN:
+    if name not in PRINTED_LICENSES:
         notice = f"\n{manifest.license.notice}"
     text = f"""\
 {name}: {len(receipts)} verified in {folder}

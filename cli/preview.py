@@ -26,7 +26,7 @@ from kmip_data.wording import as_values
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
-SHOWN = 3  #: records drawn by default
+USUAL_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
 #: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
 #: and 10⁷.
@@ -152,14 +152,14 @@ def view_of(
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:
-    """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread.
+    """Read ``0,3,10..12``, each position once; without it :data:`USUAL_RECORDS` positions, evenly spread.
 
     Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than
     :data:`MAX_RECORDS`.
     """
     if text is None:
         # The middle of each third: neighbours in a build are often alike.
-        shown = min(SHOWN, count)
+        shown = min(USUAL_RECORDS, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
     chosen = distinct_numbers("--records", text)
     last = max(chosen)

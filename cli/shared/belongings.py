@@ -20,7 +20,7 @@ from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
-SHOWN = 5  #: names that a message lists
+MAX_SHOWN = 5  #: names that a message lists
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def remove(items: Sequence[Belonging]) -> None:
             # Raw files have receipts: archives of the user's may lie between them.
             marked = item.kind == "raw files" or files.content_of(item.path) is not None
             if names and not marked:
-                raise files.in_the_way(item.path, names[:SHOWN])
+                raise files.in_the_way(item.path, names[:MAX_SHOWN])
             locks.enter_context(build_lock(item.path, quiet=True, wait=False))
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that

@@ -31,7 +31,7 @@ class BuildArguments(TypedDict, total=False):
     quiet: bool
 
 
-LEAST_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
+MIN_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class BuildOptions:
         if options.memory is None:
             return options
         with contextlib.suppress(ValidationError):
-            if (size := TypeAdapter(ByteSize).validate_python(options.memory)) >= LEAST_MEMORY:
+            if (size := TypeAdapter(ByteSize).validate_python(options.memory)) >= MIN_MEMORY:
                 return replace(options, memory=int(size))
         raise UsageError(
             f"memory must be a size from 512MiB, such as 4GiB, not {options.memory!r}."

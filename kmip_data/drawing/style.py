@@ -238,7 +238,7 @@ def _settings(style: Style) -> dict[Any, Any]:
     }
 
 
-LEAST = 3.0  #: minimum contrast of graphical objects, WCAG 2.1, criterion 1.4.11
+MIN_CONTRAST = 3.0  #: of graphical objects, WCAG 2.1, criterion 1.4.11
 STEPS = 32  #: steps of a mixture towards text or background
 GROUPED = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 #: Fractions of the text colour mixed into each hue: 96 distinct colours.
@@ -302,7 +302,7 @@ def _shades(color: str, other: str) -> Iterator[str]:
 
 
 def _is_visible(color: str) -> bool:
-    return contrast(color, look().ground) >= LEAST
+    return contrast(color, look().ground) >= MIN_CONTRAST
 
 
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:

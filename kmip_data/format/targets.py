@@ -10,9 +10,9 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
-Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
+TargetKind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
-USUAL_METRICS: dict[Kind, str] = {
+USUAL_METRICS: dict[TargetKind, str] = {
     "single-label": "accuracy",
     "multilabel": "ap",
     "regression": "mae",
@@ -69,7 +69,7 @@ def is_whole(column: Column) -> bool:
     return column.stored.startswith(("int", "uint", "bool"))
 
 
-def kind_of(column: Column) -> Kind:
+def kind_of(column: Column) -> TargetKind:
     """Return the kind of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
@@ -88,7 +88,10 @@ def task_type(schema: Schema) -> str | None:
     kind = kind_of(column)
     if kind == "single-label":
         return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
-    names: dict[Kind, str] = {"links": "link prediction", "multilabel": "binary classification"}
+    names: dict[TargetKind, str] = {
+        "links": "link prediction",
+        "multilabel": "binary classification",
+    }
     return names.get(kind, "regression")
 
 

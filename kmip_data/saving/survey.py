@@ -17,9 +17,13 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import RESERVED, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
-Kind = Literal["tensor", "int", "float", "bool", "str"]
+ValueKind = Literal["tensor", "int", "float", "bool", "str"]
 
-_NUMBERS: dict[Kind, type[np.generic]] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_NUMBERS: dict[ValueKind, type[np.generic]] = {
+    "int": np.int64,
+    "float": np.float64,
+    "bool": np.bool_,
+}
 _MAX_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
 
 
@@ -30,7 +34,7 @@ class PlainGraph:
     name: str  #: for messages and as its key
     num_nodes: int
     values: Mapping[str, Array]
-    kinds: Mapping[str, Kind]  #: original type of each value
+    kinds: Mapping[str, ValueKind]  #: original type of each value
 
     @property
     def num_edges(self) -> int | None:
@@ -73,7 +77,7 @@ def plain_graph(data: object, name: str) -> PlainGraph:
     return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
 
 
-def _plain(value: Any, attribute: str, name: str) -> tuple[Array, Kind]:
+def _plain(value: Any, attribute: str, name: str) -> tuple[Array, ValueKind]:
     kind: Any = type(value).__name__
     try:
         if kind in _NUMBERS:
@@ -100,7 +104,7 @@ class _Attribute:
     """Properties of one attribute in all graphs read so far."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     dtype: DType
     shape: tuple[int, ...]  #: in the first graph
     #: Levels whose rows it can be

@@ -37,8 +37,8 @@ from kmip_data.reading.dataset import ShardedDataset
 HOPS = 16  #: hops of an influence
 NODES = 24  #: nodes drawn for an influence
 MAX_NODES = 20_000  #: largest graph for an influence
-ENOUGH = 30  #: fewest nodes of a band that is drawn with a line
-APART = 0.09  #: offset between curves, in steps from band to band
+MIN_NODES = 30  #: of a band that is drawn with a line
+CURVE_OFFSET = 0.09  #: in steps from band to band
 PAIRS = 2_000_000  #: pairs of node and key in an answer, over all heads and layers: 16 MB
 
 
@@ -324,16 +324,16 @@ def draw_by_distance(
     """Draw a curve for each run on the same data, and ``chance``, the accuracy of a guess.
 
     Curves are slightly offset, the first one in front, so that equal curves stay visible. Each band
-    is labelled with its number of nodes; points of fewer than :data:`ENOUGH` are hollow and not
+    is labelled with its number of nodes; points of fewer than :data:`MIN_NODES` are hollow and not
     joined.
     """
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()
     first = next(iter(runs.values()))
     steps = np.arange(len(first.bands), dtype=np.float64)
-    many = np.array(first.nodes) >= ENOUGH
+    many = np.array(first.nodes) >= MIN_NODES
     for number, ((name, run), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
-        across = steps + APART * (number - (len(runs) - 1) / 2)
+        across = steps + CURVE_OFFSET * (number - (len(runs) - 1) / 2)
         values = np.array(run.values)
         color = look().palette[number % CYCLE]
         order = 3 + len(runs) - number
@@ -364,7 +364,7 @@ def draw_by_distance(
         axes.yaxis.set_major_formatter(percent)
     xlabel = "edges between a node and the one that its target depends on, and number of nodes"
     if not many.all():
-        xlabel += f"\nhollow: fewer than {ENOUGH} nodes, where one right answer counts a lot"
+        xlabel += f"\nhollow: fewer than {MIN_NODES} nodes, where one right answer counts a lot"
     axes.set(xlabel=xlabel, ylabel=metric)
     axes.grid()
     figure.legend(loc="outside right upper", frameon=False)

@@ -151,7 +151,7 @@ class PerformerAttention(nn.Module):
         return torch.cat(done).index_select(0, layout.inverse)
 
 
-KEPT = 8  #: cached layouts: all layers of a batch share one
+CACHED_LAYOUTS = 8  #: all layers of a batch share one
 ALIKE = 0.8  #: minimum ratio of nodes between the smallest and the largest graph of a group
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
@@ -229,7 +229,7 @@ class Layout(NamedTuple):
     inverse: Tensor  #: (N,) int64, position of each row among all groups
 
 
-@functools.lru_cache(KEPT)
+@functools.lru_cache(CACHED_LAYOUTS)
 @torch.inference_mode(False)  # remembered for training, too
 def layout_of(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
     """Group graphs of similar size, at most ``most`` rows per group unless a single graph has more."""

@@ -17,7 +17,7 @@ from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
 from kmip_data.runtime.memory import keep_alive
 
-KEPT = 8  #: cached orders: all layers of a batch share one
+CACHED_ORDERS = 8  #: all layers of a batch share one
 #: Most attention weights per call where dropout stores them all, unless one graph has more.
 WEIGHTS = 2**23
 #: Fewest nodes of a graph whose dropout works tile by tile.
@@ -32,7 +32,7 @@ class EqualSizes(NamedTuple):
     groups: tuple[tuple[int, int], ...]  #: (graphs, nodes per graph) of each group
 
 
-@functools.lru_cache(KEPT)
+@functools.lru_cache(CACHED_ORDERS)
 @torch.inference_mode(False)  # remembered for training, too
 def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     """Group graphs of equal size; empty graphs are left out."""

@@ -18,7 +18,7 @@ from kmip_data.models.training.metrics import (
     Accumulator,
     all_metrics,
 )
-from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task
+from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     first = torch.searchsorted(ordered, score, right=False)
     behind = torch.searchsorted(ordered, score, right=True)
 
-    apart = kinds == APART
+    apart = kinds == NO_LINK
     columns = torch.arange(rows.shape[1], device=i.device)
     other = columns != i[:, None]
     ranks = []

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.format.targets import Kind
-from kmip_data.models.training.tasks import APART, LINK
+from kmip_data.format.targets import TargetKind
+from kmip_data.models.training.tasks import LINK, NO_LINK
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def link_weights(target: Tensor) -> Tensor:
     import torch
 
     link = target == LINK
-    apart = target == APART
+    apart = target == NO_LINK
     links = link.sum(-1, keepdim=True)
     free = apart.sum(-1, keepdim=True)
     share = NEGATIVES * links / free.clamp_min(1)
@@ -206,7 +206,7 @@ class Loss:
     """
 
     compute: Callable[..., Tensor]
-    kind: Kind
+    kind: TargetKind
     weight: Callable[..., Tensor] = known_targets  #: sum of the weights of targets
     by_class: bool = False  #: True if both also take the number of rows per class in the batch
     #: function applied to the mean over all rows of a batch

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kmip_data.format.targets import Kind
+from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.tasks import Task
 from kmip_data.registry import with_added
 
@@ -196,7 +196,7 @@ class Metric:
     compute: Callable[[Any], Tensor]
     better: Literal["higher", "lower"]
     title: str
-    kind: Kind
+    kind: TargetKind
     #: accumulator of a plugin's metric; None: that of its kind
     accumulator: Callable[[Task], Accumulator] | None = None
     unit: Literal["share", "number"] = "number"  #: fractions are printed in percent

@@ -1,7 +1,7 @@
 """Tasks of networks: level and kind of the targets; does not import torch.
 
 Scores and targets of links are padded to (G, W, W), W nodes of the largest graph of a batch: entry
-[g, i, j] is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`APART` (also
+[g, i, j] is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`NO_LINK` (also
 a node with itself) or :data:`NO_PAIR` where the graph has no such nodes.
 
 Source: ``graphgps/head/inductive_edge.py`` and ``graphgps/loader/dataset/pcqm4mv2_contact.py`` of
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Literal
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LINKS
-from kmip_data.format.targets import Kind
+from kmip_data.format.targets import TargetKind
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
 LINK = 1
-APART = 0
+NO_LINK = 0
 NO_PAIR = -1
 
 Level = Literal["node", "graph", "link"]
 #: Value of training.task, as of a build's parameter -> kind.
-KIND_OF_TASK: dict[str, Kind] = {
+KIND_OF_TASK: dict[str, TargetKind] = {
     "classification": "single-label",
     "multilabel": "multilabel",
     "regression": "regression",
@@ -68,11 +68,11 @@ class Task:
     """
 
     level: Level  #: unit that a prediction belongs to
-    kind: Kind
+    kind: TargetKind
     outputs: int  #: columns of the network's output
     #: True if targets are decimal logarithms; metrics are of the original numbers
     log10: bool = False
-    stored: Kind | None = None  #: kind of the stored targets, if different from ``kind``
+    stored: TargetKind | None = None  #: kind of the stored targets, if different from ``kind``
     metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
 
     def targets(self, batch: Data) -> Tensor:
@@ -99,13 +99,13 @@ def _as_kind(y: Tensor, task: Task) -> Tensor:
     return y.reshape(-1, task.outputs).float()
 
 
-def kinds_of_classes(num_classes: int) -> dict[Kind, int]:
+def kinds_of_classes(num_classes: int) -> dict[TargetKind, int]:
     """Return the possible kinds for class targets, with the number of outputs."""
     labels = 1 if num_classes == 2 else num_classes
     return {"single-label": num_classes, "multilabel": labels, "regression": 1}
 
 
-def kinds_of_values(pieces: Iterable[Tensor]) -> dict[Kind, int]:
+def kinds_of_values(pieces: Iterable[Tensor]) -> dict[TargetKind, int]:
     """Return the possible kinds for labels or numbers, with the number of outputs.
 
     All allow regression; values 0, 1 and NaN allow labels; one-hot rows, and a single column of
@@ -125,7 +125,7 @@ def kinds_of_values(pieces: Iterable[Tensor]) -> dict[Kind, int]:
         if whole and values.numel():
             largest = max(largest, float(values.max()))
 
-    kinds: dict[Kind, int] = {"regression": columns}
+    kinds: dict[TargetKind, int] = {"regression": columns}
     if labels:
         kinds["multilabel"] = columns
     if columns > 1 and one_hot:

@@ -105,7 +105,7 @@ class BuildPlan:
         return self.home.built / "-".join(filter(None, parts))
 
 
-_SHOWN = 8  #: classes without a node or graph
+_MAX_SHOWN = 8  #: classes without a node or graph
 ROUNDED = 1e-3  #: tolerance of published averages, which are rounded
 
 
@@ -296,9 +296,9 @@ def _empty_classes(schema: Schema, counts: Sequence[int]) -> Iterator[str]:
     """Yield a note if a class of the user's own data never occurs: its numbers may mean something else."""
     empty = [str(number) for number, count in enumerate(counts) if not count]
     if empty and schema.labels is not None:
-        more = ", …" if len(empty) > _SHOWN else ""
+        more = ", …" if len(empty) > _MAX_SHOWN else ""
         yield (
-            f"no {schema.labels.level} has the class {', '.join(empty[:_SHOWN])}{more}; classes are"
+            f"no {schema.labels.level} has the class {', '.join(empty[:_MAX_SHOWN])}{more}; classes are"
             f" 0 to {len(counts) - 1} ({schema.labels.doc})"
         )
 

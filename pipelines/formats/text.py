@@ -190,7 +190,7 @@ def write_rows(folder: Path, rows: Iterable[str]) -> int:
     return len(ends) - 1
 
 
-class Rows:
+class StoredTexts:
     """The texts that :func:`write_rows` wrote, by number."""
 
     def __init__(self, folder: Path) -> None:

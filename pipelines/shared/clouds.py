@@ -121,7 +121,7 @@ def nodes_per_shard(schema: Schema, params: PointParams) -> int:
 
 
 WINDOW = 1.0  #: width of S3DIS's blocks in metres
-FEWEST = 100  #: points of a window that becomes a block
+MIN_POINTS = 100  #: points of a window that becomes a block
 BLOCK_POINTS = 4_096
 _MAX_WINDOWS = 10_000_000
 
@@ -154,7 +154,7 @@ def block_rows(
         strip = along[first:last, 1]
         inside = (strip >= front) & (strip <= front + size)
         rows = np.sort(order[first:last][inside])
-        if len(rows) >= FEWEST:
+        if len(rows) >= MIN_POINTS:
             blocks.append(draw(rows, points, rng))
     return blocks
 

@@ -32,7 +32,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
-from kmip_data.pipelines.formats.text import Rows
+from kmip_data.pipelines.formats.text import StoredTexts
 from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.records import feature_column, split_by_lists, units_of_rows
 
@@ -228,7 +228,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
-        texts = Rows(prepared.path)
+        texts = StoredTexts(prepared.path)
         read = self.reader(prepared)
         for row in unit.items["rows"]:
             key = f"{row:06d}"

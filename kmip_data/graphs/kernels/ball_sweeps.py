@@ -100,7 +100,7 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
     return groups
 
 
-class Part(NamedTuple):
+class Subgraph(NamedTuple):
     """A part of the graph in compressed rows, with the workspace of a search.
 
     Functions read the fields once, and inner loops call no function: both would count references,
@@ -140,7 +140,7 @@ def search_groups(
     has the first node of each group of at most ``lanes`` nodes. ``nodes`` and ``local`` are workspace,
     (N,); ``local`` is -1 before and after.
     """
-    part = _room(0, 0, lanes)
+    subgraph = _room(0, 0, lanes)
     best = np.empty(lanes)
     width = np.uint64(lanes)
     most = np.float32(hops)
@@ -154,25 +154,25 @@ def search_groups(
         edges = 0
         for i in range(count):
             edges += pointer[nodes[i] + 1] - pointer[nodes[i]]
-        if count > len(part.degree) or edges > len(part.step):
-            part = _room(2 * count, 2 * edges, lanes)
+        if count > len(subgraph.degree) or edges > len(subgraph.step):
+            subgraph = _room(2 * count, 2 * edges, lanes)
 
         # 2. Cut it out of the graph, without the trees that end in dead ends.
-        _cut_out(pointer, neighbor, length, step, nodes, count, local, part)
-        ends = _take_off_dead_ends(part, seeds, count)
+        _cut_out(pointer, neighbor, length, step, nodes, count, local, subgraph)
+        ends = _take_off_dead_ends(subgraph, seeds, count)
 
         # 3. Count hops: a node farther than ``hops`` from a lane is outside its ball.
-        hop = part.hop
-        distance = part.distance
+        hop = subgraph.hop
+        distance = subgraph.distance
         cells = np.uint64(count * lanes)
         for cell in range(cells):
             hop[cell] = np.inf
-        _sweep(part, hop, part.step, seeds, count, ends, lanes)
+        _sweep(subgraph, hop, subgraph.step, seeds, count, ends, lanes)
 
         # 4. Add lengths inside the balls alone: NaN outside is never replaced and never propagated.
         for cell in range(cells):
             distance[cell] = np.inf if hop[cell] <= most else np.nan
-        _sweep(part, distance, part.length, seeds, count, ends, lanes)
+        _sweep(subgraph, distance, subgraph.length, seeds, count, ends, lanes)
 
         # 5. Keep the largest distance of each lane, which NaN never is.
         for lane in range(width):
@@ -191,8 +191,8 @@ def search_groups(
 
 
 @njit_nogil()
-def _room(nodes: int, edges: int, lanes: int) -> Part:
-    return Part(
+def _room(nodes: int, edges: int, lanes: int) -> Subgraph:
+    return Subgraph(
         np.empty(nodes + 1, np.int32),
         np.empty(edges, np.int32),
         np.empty(edges),
@@ -243,15 +243,15 @@ def _cut_out(
     nodes: I32,
     count: int,
     local: I32,
-    part: Part,
+    subgraph: Subgraph,
 ) -> None:
-    """Copy the edges among the listed nodes into ``part``."""
-    rows = part.pointer
-    neighbors = part.neighbor
-    lengths = part.length
-    steps = part.step
-    degree = part.degree
-    waits = part.waits
+    """Copy the edges among the listed nodes into ``subgraph``."""
+    rows = subgraph.pointer
+    neighbors = subgraph.neighbor
+    lengths = subgraph.length
+    steps = subgraph.step
+    degree = subgraph.degree
+    waits = subgraph.waits
     edges = 0
     for i in range(count):
         u = nodes[i]
@@ -269,15 +269,15 @@ def _cut_out(
 
 
 @njit_nogil()
-def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
+def _take_off_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
     """Repeatedly give nodes with one neighbour degree 0, except those of the group.
 
     Returns their number.
     """
-    pointer = part.pointer
-    neighbor = part.neighbor
-    degree = part.degree
-    dead_end = part.dead_end
+    pointer = subgraph.pointer
+    neighbor = subgraph.neighbor
+    degree = subgraph.degree
+    dead_end = subgraph.dead_end
     ends = 0
     for i in range(seeds, count):
         if degree[i] == 1:
@@ -301,7 +301,13 @@ def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def _sweep(
-    part: Part, value: F32 | F64, length: F32 | F64, seeds: int, count: int, ends: int, lanes: int
+    subgraph: Subgraph,
+    value: F32 | F64,
+    length: F32 | F64,
+    seeds: int,
+    count: int,
+    ends: int,
+    lanes: int,
 ) -> None:
     """Relax ``value`` (count · lanes) until nothing changes, starting from 0 at the node of each lane.
 
@@ -309,11 +315,11 @@ def _sweep(
     length is unrolled before it can be vectorised; and unsigned, because signed indices are tested
     for negative values.
     """
-    pointer = part.pointer
-    neighbor = part.neighbor
-    degree = part.degree
-    waits = part.waits
-    dead_end = part.dead_end
+    pointer = subgraph.pointer
+    neighbor = subgraph.neighbor
+    degree = subgraph.degree
+    waits = subgraph.waits
+    dead_end = subgraph.dead_end
     width = np.uint64(lanes)
     for lane in range(seeds):
         value[lane * lanes + lane] = 0

@@ -34,8 +34,8 @@ INDEX = 0xFFFFFFFF  #: the index part of a key
 LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far, after every other key
 CROWD = 1024  #: more candidates of a leaf, and 8 k, are not shared
 #: Factors of the next limit: of the largest and of the smallest k-th squared distance of a leaf.
-WORST = 1.5
-LEAST = 3.0
+FACTOR_OF_LARGEST = 1.5
+FACTOR_OF_SMALLEST = 3.0
 RANKED = 256  #: most keys that are ranked by comparing all pairs, vectorised (0.10 to 0.07 s); others are sorted
 
 
@@ -243,9 +243,9 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
         # The next limit: 1.5 times the largest k-th squared distance here, at most 3 times the
         # smallest.
         bits[0] = least >> 32
-        far_least = number[0] * np.float32(LEAST)
+        far_least = number[0] * np.float32(FACTOR_OF_SMALLEST)
         bits[0] = worst >> 32
-        number[0] = min(number[0] * np.float32(WORST), far_least)
+        number[0] = min(number[0] * np.float32(FACTOR_OF_LARGEST), far_least)
         guess = (np.int64(bits[0]) << 32) | (worst & INDEX)
 
 

@@ -68,7 +68,7 @@ def refuses(problem: SearchProblem) -> str | None:
     return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
 
 
-class _Graphs(NamedTuple):
+class _Operands(NamedTuple):
     """Operands and results of a search, and the rows of some graphs."""
 
     queries: F32  #: (H, N, d)
@@ -78,7 +78,7 @@ class _Graphs(NamedTuple):
     query_rows: I64  #: (G, 2) first row and the one after the last of each graph's queries
     key_rows: I64  #: (G, 2) those of its keys
 
-    def chosen(self, graphs: Bools) -> _Graphs:
+    def chosen(self, graphs: Bools) -> _Operands:
         """Return some of the graphs."""
         return self._replace(query_rows=self.query_rows[graphs], key_rows=self.key_rows[graphs])
 
@@ -91,7 +91,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     result = problem.new_result()
     scores, indices = result
-    graphs = _Graphs(
+    graphs = _Operands(
         problem.queries.numpy(),
         problem.keys.numpy(),
         scores.numpy(),
@@ -104,7 +104,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     return result
 
 
-def _search_distinct(graphs: _Graphs) -> Bools:
+def _search_distinct(graphs: _Operands) -> Bools:
     """Search graphs with many equal keys by distinct rows; return which graphs, (G,) bool."""
     queries, keys, scores, indices, *_ = graphs
     rows, sizes = graphs.counts()
@@ -141,7 +141,7 @@ def _search_distinct(graphs: _Graphs) -> Bools:
         heads,
     )
     _search_graphs(
-        _Graphs(
+        _Operands(
             distinct_queries,
             distinct_keys,
             distinct_scores,
@@ -162,7 +162,7 @@ def _pieces(heads: int, ptr: I64) -> I64:
     return np.column_stack([head, np.tile(ptr, (heads, 1))])
 
 
-def _search_graphs(graphs: _Graphs) -> None:
+def _search_graphs(graphs: _Operands) -> None:
     """Search all heads of graphs."""
     queries, keys, scores, indices, *_ = graphs
     rows, sizes = graphs.counts()
@@ -191,7 +191,7 @@ def _least_keys(dim: int, k: int) -> float:
     return least
 
 
-def _search_exactly(graphs: _Graphs) -> None:
+def _search_exactly(graphs: _Operands) -> None:
     """Search all heads of some graphs by the rule alone."""
     from kmip_data.models.search.cpu.exact_scan import search_rows
 
@@ -322,7 +322,7 @@ def _exactly(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     query_rows = np.array([[0, len(queries)]])
     key_rows = np.array([[0, len(keys)]])
     _search_exactly(
-        _Graphs(queries[None], keys[None], scores[None], indices[None], query_rows, key_rows)
+        _Operands(queries[None], keys[None], scores[None], indices[None], query_rows, key_rows)
     )
 
 

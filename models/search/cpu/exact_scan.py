@@ -29,7 +29,7 @@ from kmip_data.models.search.cpu.lanes import (
 from kmip_data.runtime.threads import njit_nogil
 
 TILE = 16  #: queries of two registers of eight; the kernels are written for it
-LEAST = 16  #: keys of the smallest group
+MIN_GROUP = 16  #: keys of the smallest group
 _KEY_BLOCK = 16384  # float64 numbers of the keys of a block, 128 KiB: they stay in the cache
 _STATE = 512  # best keys per query times tiles searched together
 _EMPTY = np.int64(-(2**63))
@@ -58,13 +58,13 @@ def _exchange(rows: Pointer, upper: int, lower: int) -> None:
 def _merge(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers that fall and then rise, or rise and fall."""
     step = size // 2
-    while step >= LEAST:
+    while step >= MIN_GROUP:
         for first in range(start, start + size, 2 * step):
             for i in range(first, first + step):
                 _exchange(rows, i, i + step)
         step //= 2
     # The last four steps, 8 to 1, stay in 16 registers.
-    for first in range(start, start + size, LEAST):
+    for first in range(start, start + size, MIN_GROUP):
         lanes.merge_16(rows, first * 8)
 
 
@@ -72,10 +72,10 @@ def _merge(rows: Pointer, start: int, size: int) -> None:
 def _sort(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
     # 1. Sort runs of 16 by a branch-free network of 63 comparisons.
-    for first in range(start, start + size, LEAST):
+    for first in range(start, start + size, MIN_GROUP):
         lanes.sort_16(rows, first * 8)
     # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
-    part = 2 * LEAST
+    part = 2 * MIN_GROUP
     while part <= size:
         for first in range(start, start + size, part):
             for i in range(part // 2):
@@ -143,7 +143,7 @@ def _score(
 def _better(fresh: Pointer, start: int, limit: Register) -> bool:
     """True if one of 16 registers is above ``limit`` in any lane."""
     top = load(fresh, start * 8)
-    for i in range(start + 1, start + LEAST):
+    for i in range(start + 1, start + MIN_GROUP):
         top = larger(top, load(fresh, i * 8))
     return bool(lanes.above(top, limit) != 0)
 
@@ -151,7 +151,7 @@ def _better(fresh: Pointer, start: int, limit: Register) -> bool:
 @njit_nogil(error_model="numpy", forceinline=True)
 def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
     """Merge ``size`` registers of scores into the best so far, which have the same offset."""
-    if size == LEAST:
+    if size == MIN_GROUP:
         lanes.absorb_16(fresh, start * 8, best, start * 8)
         return
     _sort(fresh, start, size)
@@ -220,9 +220,9 @@ def _search_tile(
     fresh = memory.fresh
     best = memory.best
     filled = memory.filled
-    for group in range(0, width, LEAST):
+    for group in range(0, width, MIN_GROUP):
         # 1. Score 16 keys, behind the fresh scores of each half of the queries.
-        count = min(LEAST, width - group)
+        count = min(MIN_GROUP, width - group)
         left = 2 * tile * size + filled[2 * tile]
         right = (2 * tile + 1) * size + filled[2 * tile + 1]
         for j in range(0, count, 4):
@@ -238,7 +238,7 @@ def _search_tile(
                 left + j,
                 right + j,
             )
-        for j in range(count, LEAST):
+        for j in range(count, MIN_GROUP):
             store(fresh, (left + j) * 8, splat(_EMPTY))
             store(fresh, (right + j) * 8, splat(_EMPTY))
         # 2. The only data-dependent branch: keep 16 scores if any lane exceeds its k-th best.
@@ -246,7 +246,7 @@ def _search_tile(
             start = half * size
             worst = load(best, (start + few - 1) * 8)
             if _better(fresh, start + filled[half], worst):
-                filled[half] += LEAST
+                filled[half] += MIN_GROUP
                 if filled[half] == size:
                     _absorb(best, fresh, start, size)
                     filled[half] = 0
@@ -303,11 +303,11 @@ def search_rows(
     # 1. Allocate for all graphs of the range: the larger k, the fewer tiles of queries.
     dim = queries.shape[2]
     k = scores.shape[2]
-    most = LEAST
+    most = MIN_GROUP
     while most < k:
         most *= 2
     tiles = max(1, _STATE // most)
-    room = max(LEAST, _KEY_BLOCK // dim // LEAST * LEAST)
+    room = max(MIN_GROUP, _KEY_BLOCK // dim // MIN_GROUP * MIN_GROUP)
     blocks = np.empty(room * dim)
     wides = np.empty(tiles * dim * TILE)
     bests = np.empty(tiles * TILE * most, np.int64)
@@ -333,7 +333,7 @@ def search_rows(
         low = key_rows[graph, 0]
         high = key_rows[graph, 1]
         few = min(k, high - low)
-        size = LEAST
+        size = MIN_GROUP
         while size < few:
             size *= 2
 

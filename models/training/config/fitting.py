@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kmip_data.format.schema import LINKS, Column, Schema
-from kmip_data.format.targets import Kind, is_whole, kind_of, target_column
+from kmip_data.format.targets import TargetKind, is_whole, kind_of, target_column
 from kmip_data.models.tables import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
@@ -53,7 +53,7 @@ def level_of(column: Column) -> Level:
 
 
 def fitting_names(
-    column: Column, kind: Kind, kinds: Collection[Kind], classes: int | None
+    column: Column, kind: TargetKind, kinds: Collection[TargetKind], classes: int | None
 ) -> dict[str, list[str]]:
     """Return the tasks, losses, metrics and heads, by key, for targets learned as ``kind``.
 

@@ -18,7 +18,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import USUAL_METRICS, Kind, eval_metric, kind_of, learned_column
+from kmip_data.format.targets import USUAL_METRICS, TargetKind, eval_metric, kind_of, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.fitting import fitting_names, level_of
@@ -30,7 +30,7 @@ from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
 #: Kind of the targets -> default loss.
-USUAL_LOSSES: dict[Kind, str] = {
+USUAL_LOSSES: dict[TargetKind, str] = {
     "single-label": "cross_entropy",
     "multilabel": "binary_cross_entropy",
     "regression": "l1",
@@ -38,7 +38,7 @@ USUAL_LOSSES: dict[Kind, str] = {
 }
 
 
-def task_of(column: Column, config: RunConfig, kinds: Mapping[Kind, int]) -> Task:
+def task_of(column: Column, config: RunConfig, kinds: Mapping[TargetKind, int]) -> Task:
     """Return the task of the targets: that of ``config``, or else by their stored form.
 
     Integers, one per row, are classes; integers in a row, or others with a number of
@@ -138,7 +138,7 @@ class RunData(ABC):
     def _open(self, config: RunConfig) -> None:
         """Open the data."""
 
-    def _kinds(self, column: Column, config: RunConfig) -> dict[Kind, int]:
+    def _kinds(self, column: Column, config: RunConfig) -> dict[TargetKind, int]:
         """Return possible kinds of the targets, with the number of outputs."""
         stored = kind_of(column)
         if stored == "single-label":

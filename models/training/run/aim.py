@@ -22,7 +22,7 @@ _K = "model.attention.k"
 _MAX_SHOWN = 3  #: keys that a line names
 _SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
 #: Sections and keys that do not affect a figure, or appear in a run's path.
-_APART = {"data.dataset", "data.sample", "training.seed"}
+_IRRELEVANT = {"data.dataset", "data.sample", "training.seed"}
 
 
 class Aim(NamedTuple):
@@ -93,6 +93,6 @@ def _other_keys(config: RunConfig, variant: str) -> list[str]:
         name
         for name in names
         if name.startswith(_SECTIONS)
-        and name not in _APART
+        and name not in _IRRELEVANT
         and key_value(config, name) != key_value(preset, name)
     ]

@@ -21,7 +21,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
-from kmip_data.format.targets import Kind
+from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
@@ -49,7 +49,7 @@ class PredictionOrigin(Strict, extra="ignore"):
     split: str
     part: str
     level: Level
-    kind: Kind
+    kind: TargetKind
     class_names: tuple[str, ...] = ()
     run: str
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")

@@ -18,7 +18,7 @@ DEFAULT_NODES = 2_000
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
 STEP = 0.001  #: between crossings, degrees
-KEPT = 0.67  #: fraction of grid edges that are streets
+STREET_FRACTION = 0.67  #: of the grid edges
 #: Metres of a degree of longitude and latitude there.
 DEGREE = np.array([71_500.0, 111_200.0])
 CATEGORIES = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
@@ -83,7 +83,7 @@ def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
     to_the_right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
     downwards = np.stack([number[:-1].ravel(), number[1:].ravel()])
     sides = np.concatenate([to_the_right, downwards], axis=1)
-    sides = sides[:, rng.random(sides.shape[1]) < KEPT]
+    sides = sides[:, rng.random(sides.shape[1]) < STREET_FRACTION]
 
     chosen = _connected_part(sides, side, n)
     new = np.full(side * side, -1)

@@ -18,7 +18,7 @@ from kmip_data.pipelines.shared.sample_files import write_lines
 
 CLASSES = 5
 DEFAULT_NODES = 200
-LEAST = 30
+MIN_NODES = 30
 SHARES = (0.48, 0.32)  #: of train and val
 WORDS = 12  #: words of a node, half of them determined by its class
 
@@ -31,7 +31,7 @@ def write_sample(
 ) -> None:
     """Write the two tables and ten splits; ``limit`` is the number of nodes, from 30."""
     (columns,) = manifest.layout.columns["node/x"].shape
-    n = max(LEAST, limit or DEFAULT_NODES)
+    n = max(MIN_NODES, limit or DEFAULT_NODES)
     rng = Generator(PCG64(seed))
     label = rng.permutation(np.arange(n) % CLASSES)
     rows = ["node_id\tfeature\tlabel"]

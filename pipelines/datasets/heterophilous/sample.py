@@ -10,7 +10,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Manifest
 
 DEFAULT_NODES = 200
-LEAST = 30
+MIN_NODES = 30
 SHARES = (0.5, 0.25)  #: of train and val
 
 
@@ -22,7 +22,7 @@ def write_sample(
 ) -> None:
     """Write the file; ``limit`` is the number of nodes, from 30."""
     layout = manifest.layout
-    n = max(LEAST, limit or DEFAULT_NODES)
+    n = max(MIN_NODES, limit or DEFAULT_NODES)
     features = layout.columns["node/x"]
     classes = layout.columns["node/y"].classes or 2
     rng = np.random.Generator(np.random.PCG64(seed))

@@ -87,11 +87,11 @@ class StreetGraph:
 
 
 #: Source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``.
-Part = tuple[I32, I32, I32]
+StreetPart = tuple[I32, I32, I32]
 Network = TypeVar("Network", Ways, StreetGraph)
 
 
-def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
+def parts(graph: Ways | StreetGraph) -> Iterator[StreetPart]:
     """Yield all directed edges in order, one for each part of a way between two nodes.
 
     Two-way parts also have a reverse. The order is OSMnx's: way by way, first all parts in one

@@ -14,7 +14,7 @@ from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.shared.sample_files import write_lines
 
-LEAST = 1_700  #: the public split takes 1,500 nodes besides those that train
+MIN_NODES = 1_700  #: the public split takes 1,500 nodes besides those that train
 WORDS = 12  #: of a node; half of them its class decides
 
 
@@ -25,7 +25,7 @@ def write_sample(
     seed: int,
 ) -> None:
     """Write the eight files; ``limit`` is the number of nodes, from 1,700."""
-    n = max(LEAST, limit or 0)
+    n = max(MIN_NODES, limit or 0)
     (width,) = manifest.layout.columns["node/x"].shape
     classes = manifest.layout.columns["node/y"].classes or 2
     rng = np.random.Generator(np.random.PCG64(seed))

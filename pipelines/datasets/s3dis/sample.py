@@ -18,7 +18,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.arrays import F32, F64, U8
 from kmip_data.pipelines.shared.clouds import (
     BLOCK_POINTS,
-    FEWEST,
+    MIN_POINTS,
     WINDOW,
     draw,
     normalised,
@@ -133,7 +133,7 @@ def _cut(
         strip = cloud[first:last, 1]
         in_window = (strip >= front) & (strip <= front + WINDOW)
         inside = first + np.flatnonzero(in_window)
-        if len(inside) < FEWEST:
+        if len(inside) < MIN_POINTS:
             continue
         rows = draw(inside, BLOCK_POINTS, rng)
         centred, share = normalised(cloud[:, :3], rows, WINDOW, top)

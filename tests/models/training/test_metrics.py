@@ -29,7 +29,7 @@ from kmip_data.models.training.accumulators import SplitMetrics, gathered, link_
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
 from kmip_data.models.training.metrics import HITS, LINK_TITLES, METRICS
-from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task, link_targets
+from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, link_targets
 
 
 def fill(metrics, logits, target, loss, batch):
@@ -274,7 +274,7 @@ def cross_entropy_of_draws(scores, target, rng) -> float:
     total = []
     for graph, i, j in (target == LINK).nonzero().tolist():
         total.append(math.log1p(math.exp(-scores[graph, i, j])))
-        apart = (target[graph, i] == APART).nonzero()[:, 0].tolist()
+        apart = (target[graph, i] == NO_LINK).nonzero()[:, 0].tolist()
         total += (
             [math.log1p(math.exp(scores[graph, i, c])) for c in rng.choice(apart, 2)]
             if apart
