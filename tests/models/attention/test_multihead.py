@@ -54,7 +54,7 @@ def test_keys_and_values_of_other_widths() -> None:
     ours, theirs = pair(20, batch_first=True, kdim=5, vdim=3)
     query, key, value = rows(3, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 3)
     torch.testing.assert_close(ours(query, key, value), theirs(query, key, value))
-    with pytest.raises(UsageError, match="do not go together") as caught:
+    with pytest.raises(UsageError, match="query, key and value do not match") as caught:
         ours(query, query, query)
     assert "(batch, rows, 5), (batch, rows, 3)" in str(caught.value)
 

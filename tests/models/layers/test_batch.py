@@ -59,8 +59,8 @@ def test_graph_numbers_that_would_let_attention_cross_graphs() -> None:
     check_each(
         holds,
         [
-            (torch.tensor([0, 1, 0, 1]), {}, "fall"),
-            (torch.tensor([-1, 0, 0, 1]), {}, "fall"),
+            (torch.tensor([0, 1, 0, 1]), {}, "4 non-decreasing integers from 0"),
+            (torch.tensor([-1, 0, 0, 1]), {}, "4 non-decreasing integers from 0"),
             (torch.tensor([0, 0, 1]), {}, "integers"),
             (torch.tensor([0.0, 0.0, 1.0, 1.0]), {}, "the graph of each node"),
             (torch.tensor([0, 0, 1, 1]), {"ptr": torch.tensor([0, 4])}, "contradict"),
