@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Unpack
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.faults import located
@@ -31,7 +31,6 @@ Transform = Callable[[Data], Data]
 class Arguments(BuildArguments, total=False):
     """Keyword arguments of every dataset class; documented at :class:`BuiltDataset`."""
 
-    home: Folder | Home | None
     transform: Transform | None
     pre_transform: Transform | None
     pre_filter: Callable[[Data], bool] | None
@@ -76,9 +75,7 @@ class BuiltDataset(ShardedDataset):
     ----------
     root
         A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a
-        build folder. Default: ``home``.
-    home
-        Home folder of all datasets; default ``$KMIP_DATA_HOME``, else the user's data folder.
+        build folder. Default: ``$KMIP_DATA_HOME``, else the user's data folder.
     split
         ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all graphs
         in source order.
@@ -189,8 +186,6 @@ class BuiltDataset(ShardedDataset):
                 "force_reload=True: a build is not made again by opening it.",
                 next="kmip-data verify BUILD --repair, or remove it and build again",
             )
-        if root is not None and given["home"] is not None:
-            raise UsageError("root and home both name the home folder: give one of them.")
 
         # One list of arguments, three receivers: build, split, and what all classes share.
         parameters |= {key: given[key] for key in own_keys & given.keys()}
@@ -209,7 +204,7 @@ class BuiltDataset(ShardedDataset):
             target,
             parameters,
             rule,
-            home=given["home"] if root is None else root,
+            home=root,
             sample=given["sample"],
             build=given["build"],
             dataset=name,

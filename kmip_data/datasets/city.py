@@ -68,7 +68,7 @@ class CityNetwork(BuiltDataset):
     buffer
         Hops between two parts (spatial): intersections nearer than that to another part are in
         none; 0: blocks touch.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -191,7 +191,7 @@ class GraphLandDataset(BuiltDataset):
         ``regression_targets_transform=None`` is ``target_scaling="none"``.
     split_seed
         Seed of the rule, where it draws.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

@@ -34,7 +34,7 @@ class MalNetTiny(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, split,
         transform, pre_transform, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

@@ -26,7 +26,7 @@ class ZINC(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, subset,
         split, transform, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -52,7 +52,7 @@ class OGBGMolHIV(BuiltDataset):
 
     Parameters
     ----------
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -69,7 +69,7 @@ class OGBGMolPCBA(BuiltDataset):
 
     Parameters
     ----------
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -87,7 +87,7 @@ class PeptidesFunc(BuiltDataset):
     ----------
     on_error
         A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -117,7 +117,7 @@ class PeptidesStruct(BuiltDataset):
     target_scaling
         none: the targets as published, standardised over all rows, test rows among them; train:
         standardised with mean and deviation of the train rows alone.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -155,7 +155,7 @@ class PCQM4Mv2(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, split,
         transform, backend, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -195,7 +195,7 @@ class PCQM4Mv2Subset(PCQM4Mv2):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, split,
         transform, backend, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -221,7 +221,7 @@ class PCQMContact(BuiltDataset):
         drawn anew (at random: the graphs have no classes).
     split_seed
         Seed of the rule, where it draws.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

@@ -31,7 +31,7 @@ class GeomGCN(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's classes: root, name,
         transform, pre_transform, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -81,7 +81,7 @@ class HeterophilousGraphDataset(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, name,
         transform, pre_transform, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -130,7 +130,7 @@ class Planetoid(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, name,
         split, num_train_per_class, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -174,7 +174,7 @@ class OGBNArxiv(BuiltDataset):
     edges
         published: as OGB's class has them, citations one way, links of products there and, next
         to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -203,7 +203,7 @@ class OGBNProducts(BuiltDataset):
     edges
         published: as OGB's class has them, citations one way, links of products there and, next
         to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -235,7 +235,7 @@ class OGBNPapers100M(BuiltDataset):
     features
         Dtype of the stored features; float16: half the bytes, values change by at most 1/2048
         of themselves, or 3e-8 below 6e-5; refused where one is beyond 65,504.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

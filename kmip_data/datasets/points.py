@@ -51,7 +51,7 @@ class S3DIS(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, test_area,
         train, transform, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -121,7 +121,7 @@ class ShapeNetPart(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's class: root, categories,
         include_normals, split, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

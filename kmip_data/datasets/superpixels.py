@@ -48,7 +48,7 @@ class PascalVOCSP(_Superpixels):
     standardise
         Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
         encoders ``voc`` and ``coco`` of the trainer include it.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -76,7 +76,7 @@ class COCOSP(_Superpixels):
     standardise
         Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
         encoders ``voc`` and ``coco`` of the trainer include it.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -92,7 +92,7 @@ class CIFAR10Superpixels(BuiltDataset):
 
     Parameters
     ----------
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -109,7 +109,7 @@ class MNISTGraphs(BuiltDataset):
 
     Parameters
     ----------
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

@@ -19,7 +19,7 @@ class SBMPattern(BuiltDataset):
 
     Parameters
     ----------
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -36,7 +36,7 @@ class SBMCluster(BuiltDataset):
 
     Parameters
     ----------
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -62,7 +62,7 @@ class LongRange(BuiltDataset):
         Nodes of the largest graph; least: half as many.
     seed
         Seed of all graphs.
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
@@ -96,7 +96,7 @@ class ECHO(BuiltDataset):
     *pyg
         More positional arguments have the order of PyTorch Geometric's classes: root, task,
         transform, pre_transform, …
-    root, home, transform, columns, build, sample, limit, **arguments
+    root, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 

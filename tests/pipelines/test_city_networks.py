@@ -55,7 +55,7 @@ def test_equal_to_pytorch_geometric(home: Path, archive: Path, city) -> None:
     raw.mkdir(parents=True)
     shutil.copy(archive, raw)
     theirs = pyg.CityNetwork(str(home / "pyg"), "paris")[0]
-    ours = CityNetwork("town", home=home, raw_features=True)
+    ours = CityNetwork("town", root=home, raw_features=True)
     assert ours.num_node_features == 37
     assert ours.num_classes == 10
     item = ours[0]
@@ -66,10 +66,10 @@ def test_equal_to_pytorch_geometric(home: Path, archive: Path, city) -> None:
 
 
 def test_model_inputs(home: Path, city) -> None:
-    raw = CityNetwork("town", home=home, raw_features=True)[0]
+    raw = CityNetwork("town", root=home, raw_features=True)[0]
     train = raw.x[raw.train_mask].double()
     scaled = (raw.x.double() - train.mean(0)) / torch.where(train.std(0) == 0, 1.0, train.std(0))
-    dataset = CityNetwork("town", home=home)
+    dataset = CityNetwork("town", root=home)
     item = dataset[0]
     assert dataset.num_node_features == item.x.shape[1] == 32 + 35
     torch.testing.assert_close(item.x[:, 32:], scaled[:, 2:].float(), rtol=1e-5, atol=1e-5)
@@ -83,7 +83,7 @@ def test_labels_of_other_parameters(home: Path, archive: Path) -> None:
         "city", "times", {"archive": archive}, parameters=parameters, home=Home(home), jobs=1, quiet=True,
         split_parameters={"split": "spatial", "block_size": 150.0},
     )  # fmt: skip
-    item = CityNetwork("times", home=home, **parameters, split_rule="spatial", block_size=150.0)[0]
+    item = CityNetwork("times", root=home, **parameters, split_rule="spatial", block_size=150.0)[0]
     assert item.x.shape == (NODES, 8 + 35)
     assert torch.bincount(item.y).tolist() == [88, 88, 88, 86]
     order = item.eccentricity.argsort(stable=True)
@@ -122,8 +122,8 @@ def test_huangpu(tmp_path: Path) -> None:
     )
     assert outcome.code == 0, outcome.err
     assert "directed" in outcome.err
-    dataset = CityNetwork("huangpu", home=tmp_path, raw_features=True)
-    item, full = dataset[0], CityNetwork("huangpu", home=tmp_path)[0]
+    dataset = CityNetwork("huangpu", root=tmp_path, raw_features=True)
+    item, full = dataset[0], CityNetwork("huangpu", root=tmp_path)[0]
     assert torch.equal(item.x, load("node_features_augmented"))
     edges, lengths = remove_self_loops(
         *to_undirected(load("edge_indices"), load("edge_features"), reduce="mean")
@@ -151,14 +151,14 @@ def test_published_names_take_the_published_tensors_alone(tmp_path: Path, archiv
     assert outcome.code == 4
     assert "holds an older generation of the data: a directed graph" in outcome.err
     assert not list(tmp_path.glob("raw/*/members-*")) + list(tmp_path.glob("built/*/card.json"))
-    dataset = CityNetwork("London", home=tmp_path, sample=True, limit=120, jobs=1, quiet=True)
+    dataset = CityNetwork("London", root=tmp_path, sample=True, limit=120, jobs=1, quiet=True)
     assert dataset.card.sample
     assert dataset[0].num_nodes == 120
     for name in ("s3dis", "nowhere"):
         with pytest.raises(UsageError):
-            CityNetwork(name, home=tmp_path)
+            CityNetwork(name, root=tmp_path)
     with pytest.raises(UsageError, match="feed coordinates"):
-        CityNetwork("london", home=tmp_path, sample=True, limit=120, coordinates="both")
+        CityNetwork("london", root=tmp_path, sample=True, limit=120, coordinates="both")
 
 
 def test_damaged_archives(tmp_path: Path, archive: Path) -> None:

@@ -61,20 +61,20 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, for
 
 
 def test_a_sample_is_never_pinned(tmp_path):
-    card = GeomGCN("texas", home=tmp_path, sample=True, limit=60, quiet=True).card
+    card = GeomGCN("texas", root=tmp_path, sample=True, limit=60, quiet=True).card
     assert not card.pinned
     assert card.origin == ""
 
 
 def test_stratified_parts_keep_the_sizes_of_the_fold(tmp_path):
-    sample = {"home": tmp_path, "sample": True, "limit": 60, "quiet": True}
+    sample = {"root": tmp_path, "sample": True, "limit": 60, "quiet": True}
     published = GeomGCN("Texas", fold=3, **sample)[0]
     drawn = GeomGCN("texas", fold=3, split_rule="stratified", split_seed=1, **sample)[0]
     for mask in MASKS:
         assert published[mask].sum() == drawn[mask].sum()
     assert not torch.equal(published.train_mask, drawn.train_mask)
     with pytest.raises(UsageError, match="'texas'"):
-        GeomGCN("texsa", home=tmp_path)
+        GeomGCN("texsa", root=tmp_path)
 
 
 @pytest.fixture(scope="module")

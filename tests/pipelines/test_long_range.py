@@ -59,7 +59,7 @@ def test_targets_equal_networkx(task):
 def test_the_dataset(tmp_path):
     """Parts of one size for each topology, equal bytes from equal parameters, others from another seed."""
     parts = {
-        part: LongRange(home=tmp_path, graphs=120, nodes=16, split=part)
+        part: LongRange(root=tmp_path, graphs=120, nodes=16, split=part)
         for part in ("train", "val", "test")
     }
     assert [len(part) for part in parts.values()] == [96, 12, 12]
@@ -74,11 +74,11 @@ def test_the_dataset(tmp_path):
     assert [shard.sha256 for shard in again.card.shards] == [
         s.sha256 for s in parts["test"].card.shards
     ]
-    other = LongRange(home=tmp_path, graphs=120, nodes=16, seed=1, split="test")
+    other = LongRange(root=tmp_path, graphs=120, nodes=16, seed=1, split="test")
     assert other[0].x.shape != data.x.shape or not torch.equal(other[0].x, data.x)
     # A build of ten graphs has the first ten of the whole.
     whole, some = (
-        LongRange(home=tmp_path, graphs=120, nodes=16, split=None, limit=n) for n in (None, 10)
+        LongRange(root=tmp_path, graphs=120, nodes=16, split=None, limit=n) for n in (None, 10)
     )
     assert len(some) == 10
     assert all(torch.equal(item.x, whole[i].x) for i, item in enumerate(some))

@@ -62,7 +62,7 @@ def test_items_equal_pyg(real, tmp_path):
         shared_data("malnet-graphs-tiny_100.tar.gz"),
         shared_data("split_info_tiny_100.zip"),
     ]
-    options = {"home": tmp_path / "home", "archives": archives, "unpinned": True, "quiet": True}
+    options = {"root": tmp_path / "home", "archives": archives, "unpinned": True, "quiet": True}
     kept = {"isolated": "keep", "label_order": "first-seen"}
     builds = [MalNetTiny(**options, **kept).build.path, MalNetTiny(**options).build.path]
     for part in ("train", "val", "test", None):

@@ -41,7 +41,7 @@ def test_classes_are_drawn_as_tuned_gnn_draws_them(seed: int) -> None:
 
 
 def test_a_split_by_class_is_one_of_the_dataset(tmp_path: Path) -> None:
-    sample = {"home": tmp_path, "sample": True, "quiet": True}
+    sample = {"root": tmp_path, "sample": True, "quiet": True}
     drawn = Planetoid("cora", split_rule="per-class", split_seed=5, **sample)[0]
     assert [int(drawn[mask].sum()) for mask in MASKS] == [140, 500, 1_000]
     assert (drawn.y[drawn.train_mask].bincount() == 20).all()

@@ -96,7 +96,7 @@ def test_each_fault_names_its_file_and_line(tmp_path):
 
 @pytest.mark.parametrize("made", [OGBNArxiv, OGBNProducts])
 def test_edges_are_made_undirected_as_pyg_makes_them(made, tmp_path):
-    options = {"home": tmp_path, "sample": True, "limit": 90, **QUIET}
+    options = {"root": tmp_path, "sample": True, "limit": 90, **QUIET}
     published = made(**options)[0]
     both = made(edges="undirected", **options)
     assert torch.equal(both[0].edge_index, to_undirected(published.edge_index))

@@ -62,7 +62,7 @@ def test_equal_to_ogb(raw, tmp_path):
     """Every value as OGB's reader has it; edges by target, those into a node in their order."""
     (theirs,) = read_binary_graph_raw(str(raw / "raw"))
     labels = np.load(raw / "raw" / "node-label.npz")["node_label"]
-    (ours,) = OGBNPapers100M(home=tmp_path, archives=[raw], **QUIET)
+    (ours,) = OGBNPapers100M(root=tmp_path, archives=[raw], **QUIET)
     order = np.argsort(theirs["edge_index"][1], kind="stable")
     assert torch.equal(ours.edge_index, torch.from_numpy(theirs["edge_index"][:, order]))
     assert torch.equal(ours.x, torch.from_numpy(theirs["node_feat"]))
@@ -79,7 +79,7 @@ def test_both_ways_and_half_precision(raw, tmp_path):
     """Undirected edges are PyG's, whose first row is sorted and ours the second; float16 is the nearest."""
     arrays = arrays_of(raw)
     (ours,) = OGBNPapers100M(
-        home=tmp_path, archives=[raw], edges="undirected", features="float16", **QUIET
+        root=tmp_path, archives=[raw], edges="undirected", features="float16", **QUIET
     )
     both = to_undirected(torch.from_numpy(arrays["edge_index"]))
     assert torch.equal(ours.edge_index, both.flip(0))
@@ -109,7 +109,7 @@ def test_layouts_of_the_archives(raw, tmp_path):
             with zipfile.ZipFile(path, "w") as after:
                 for name, data in others.items():
                     after.writestr(name, data)
-        OGBNPapers100M(home=tmp_path / str(number), archives=[path], **QUIET)
+        OGBNPapers100M(root=tmp_path / str(number), archives=[path], **QUIET)
         (file,) = (tmp_path / str(number)).glob("built/*/shards/*.h5")
         shard = reader.Shard(file)
         digests = {key: shard.read(key, 0, 10**6).tobytes() for key in shard.layout}
@@ -304,7 +304,7 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "LARGE", 0)
     assert verify_build(build.path).ok, "pages are given back while a shard is read"
     with pytest.warns(match="part of"):
-        dataset = OGBNPapers100M(home=tmp_path, **QUIET)
+        dataset = OGBNPapers100M(root=tmp_path, **QUIET)
     whole = dataset[0]
     edges = set(zip(*whole.edge_index.tolist(), strict=True))
     drawn = drawable(dataset, "train")

@@ -31,7 +31,7 @@ def kept_rows(folder):
 
 
 def test_contacts_are_no_edges_and_rows_are_those_of_the_lists(raw, tmp_path):
-    options = {"home": tmp_path, "archives": [raw], "unpinned": True, "quiet": True}
+    options = {"root": tmp_path, "archives": [raw], "unpinned": True, "quiet": True}
     dataset = PCQMContact(split=None, **options)
     assert len(dataset) == len(kept_rows(raw)) == 60
     _, records = records_of_folder("pcqm-contact", raw, tmp_path / "work")

@@ -99,7 +99,7 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
     for scaling, expected in (("none", values), ("train", (values - mean) / deviation)):
         for part, chosen in lists.items():
             dataset = PeptidesStruct(
-                home=tmp_path,
+                root=tmp_path,
                 split=part,
                 archives=[struct],
                 unpinned=True,
@@ -132,7 +132,7 @@ def test_refused_smiles_stop_a_build_or_are_skipped_and_listed(rows, tmp_path):
         assert words in message
     assert not list((tmp_path / "home" / "built").glob("*/card.json"))
     dataset = PeptidesFunc(
-        home=tmp_path, split=None, archives=[raw], unpinned=True, on_error="skip", quiet=True
+        root=tmp_path, split=None, archives=[raw], unpinned=True, on_error="skip", quiet=True
     )
     assert dataset.build.path.name.startswith("peptides-func-skip-")
     skipped = dataset.card.statistics["skipped"]

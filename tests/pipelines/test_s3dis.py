@@ -52,7 +52,7 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
     archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
     ours = {
         part: S3DIS(
-            home=tmp_path,
+            root=tmp_path,
             split=part,
             k=6,
             split_rule="room",

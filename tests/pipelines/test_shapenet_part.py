@@ -60,7 +60,7 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
     archive = shared_data("shapenet_part_16_shapes.zip")
     for part in ("train", "val", "test"):
         ours = ShapeNetPart(
-            home=tmp_path / "home", split=part, archives=[archive], unpinned=True, quiet=True
+            root=tmp_path / "home", split=part, archives=[archive], unpinned=True, quiet=True
         )
         theirs = pyg_shapenet(real, tmp_path / "pyg", split=part)
         assert len(ours) == len(theirs)

@@ -22,7 +22,7 @@ def test_the_signature_names_every_argument_with_its_default():
     assert list(BuildArguments.__annotations__) == OPTIONS
     for name in CLASSES:
         given = inspect.signature(getattr(kmip_data, name)).parameters
-        shared = {"root", "home", "transform", "columns", "build", "sample", "limit"}
+        shared = {"root", "transform", "columns", "build", "sample", "limit"}
         assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(given), name
         assert all(entry.kind is not entry.VAR_KEYWORD for entry in given.values())
         assert (given["build"].default, given["sample"].default, given["limit"].default) == (
@@ -35,7 +35,7 @@ def test_the_signature_names_every_argument_with_its_default():
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):
     with pytest.raises(UsageError, match="no part of the split called 'training'"):
-        kmip_data.S3DIS(split="training", sample=True, home=tmp_path / "home")
+        kmip_data.S3DIS(split="training", sample=True, root=tmp_path / "home")
     assert not (tmp_path / "home").exists()
 
 

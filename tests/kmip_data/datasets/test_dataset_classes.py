@@ -92,8 +92,6 @@ def test_root_may_be_the_build_folder(home):
         S3DIS(folder, limit=24, sample=True)
     with pytest.raises(UsageError, match="another build"):
         ShapeNetPart(folder, sample=True)
-    with pytest.raises(UsageError, match="both name the home"):
-        S3DIS(folder, home=home)
 
 
 def test_build_false_names_the_command(home):
@@ -108,5 +106,5 @@ def test_build_false_names_the_command(home):
 
 def test_a_part_without_graphs_is_warned_about(tmp_path):
     with pytest.warns(UserWarning, match="part of upstream of shapenet-part has no graphs"):
-        dataset = ShapeNetPart(home=tmp_path, split="val", sample=True, limit=1, quiet=True)
+        dataset = ShapeNetPart(root=tmp_path, split="val", sample=True, limit=1, quiet=True)
     assert len(dataset) == 0

@@ -137,7 +137,6 @@ def strange_names(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callab
         yield f"open(home={shown})", lambda text=text: kmip_data.open("given", home=text)
         yield f"ShardedDataset({shown})", lambda text=text: kmip_data.ShardedDataset(text)
         yield f"S3DIS({shown})", lambda text=text: kmip_data.S3DIS(text, build=False)
-        yield f"S3DIS(home={shown})", lambda text=text: kmip_data.S3DIS(home=text, build=False)
         for options in ({"split": text}, {"split_name": text}, {"columns": [text]}):
             name = f"open({next(iter(options))}={shown})"
             yield name, lambda options=options: kmip_data.open(originals / "index", **options)

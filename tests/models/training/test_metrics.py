@@ -375,7 +375,7 @@ def test_scores_that_are_no_numbers_are_never_good() -> None:
 
 
 def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
-    dataset = PCQMContact(home=tmp_path, sample=True, limit=20, split=None, jobs=1, quiet=True)
+    dataset = PCQMContact(root=tmp_path, sample=True, limit=20, split=None, jobs=1, quiet=True)
     config = tiny_config(
         type("Build", (), {"path": dataset.build.path}), model={"node_encoder": "atom"}
     )

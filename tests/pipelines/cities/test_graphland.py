@@ -60,7 +60,7 @@ def test_equal_to_pytorch_geometric(rule: str, raw: Path, home: Path) -> None:
     if not hasattr(pyg, "GraphLandDataset"):
         pytest.skip("this version of PyTorch Geometric has no GraphLandDataset: 2.8 has")
     theirs = pyg.GraphLandDataset(str(raw.parents[2]), "city-roads-M", rule)[0]
-    dataset = GraphLandDataset("city-roads-M", split_rule=rule, home=home)
+    dataset = GraphLandDataset("city-roads-M", split_rule=rule, root=home)
     ours = dataset[0]
     assert sorted(ours.keys()) == sorted(theirs.keys())
     for key in theirs.keys():  # noqa: SIM118 -- not a dict
@@ -106,14 +106,14 @@ def test_a_finished_build_is_found_repaired_and_dealt_anew(
     shard.write_bytes(before[:-1])
     assert repair_build(build.path, home=home, quiet=True) == ["shards/00000.h5"]
     assert shard.read_bytes() == before
-    dealt = GraphLandDataset("city-roads-m", split_rule="stratified", split_seed=3, home=home)[0]
-    item = GraphLandDataset("CITY-ROADS-M", home=home)[0]
+    dealt = GraphLandDataset("city-roads-m", split_rule="stratified", split_seed=3, root=home)[0]
+    item = GraphLandDataset("CITY-ROADS-M", root=home)[0]
     for part in ("train", "val", "test"):
         assert dealt[f"{part}_mask"].sum() == item[f"{part}_mask"].sum()
     assert not dealt.train_mask[item.y.isnan()].any()
     assert not torch.equal(dealt.train_mask, item.train_mask)
     with pytest.raises(UsageError, match="no dataset of GraphLand called 'paris'"):
-        GraphLandDataset("paris", home=home)
+        GraphLandDataset("paris", root=home)
 
 
 #: File, pattern of what is replaced (None: all of it), what by, part of the error.
