@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
 import tomllib
 from contextlib import contextmanager
@@ -513,3 +514,40 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
         with fresh():
             assert "--plugin" in refused("evaluate", name)
             assert "equal to result.json" in done("evaluate", name, "--plugin", "own.py").out
+
+
+RINGLETS = """
+from kmip_data.format.schema import Schema
+from kmip_data.pipelines.base import Pipeline
+
+class Ringlets(Pipeline):
+    facts = {"files": "*/*.txt"}
+    version = 1
+    def schema(self, params): return Schema(columns=())
+    def units(self, prepared, params): return []
+    def records(self, prepared, unit, params): return []
+
+PLUGIN = {"datasets": {"ringlets": Ringlets}}
+"""
+
+
+def test_an_anchor_that_is_the_only_member_is_named_once(folder):
+    plugin = folder / "ringlet_plugin.py"
+    plugin.write_text(RINGLETS)
+    (folder / "other").mkdir()
+    (folder / "other" / "x.dat").touch()
+    words = ["build", "ringlets", "--plugin", plugin, "--archive", folder / "other"]
+    assert kmip_process(*words, code=4).err.count("*/*.txt") == 1
+
+
+def test_a_signal_while_a_plugin_is_imported_is_not_its_fault(folder):
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(60)\n"
+    (folder / "slow_plugin.py").write_text(text)
+    words = ["info", "s3dis", "--plugin", folder / "slow_plugin.py"]
+    ended = kmip_process(*words, code=128 + signal.SIGTERM)
+    assert "cannot be imported" not in ended.err
+
+
+@pytest.mark.parametrize("command", ["push", "explore", "analyze approximation", "report"])
+def test_a_command_that_opens_runs_takes_their_plugins(command):
+    assert "--plugin FILE" in done(*command.split(), "--help").out

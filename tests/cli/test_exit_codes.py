@@ -239,3 +239,24 @@ def test_threads_of_torch_wait_passively(monkeypatch):
     with pytest.raises(SystemExit):
         main.main()
     assert os.environ.pop("OMP_WAIT_POLICY") == "PASSIVE"
+
+
+def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
+    made = make_build()
+    file = tmp_path / "file"
+    file.write_text("mine")
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "a.e57").write_text("ASTM-E57")
+    cases = {
+        ("train", "helsinki", "--epochs", "1.5"): "'1.5' is not a valid integer.",
+        ("train", "helsinki", "--dataset", "paris"): "Two datasets are named: helsinki and paris.",
+        ("build", "s3dis", "--jobs", "few"): "'few' is not a valid integer.",
+        ("list", "--home", file): f"The home {file} is not a folder.",
+        ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
+            "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
+        ("verify", "s3dis"): f"next: name {made.path.name} instead; or",
+        ("verify", "s3dis", "--sample"): "or kmip-data build s3dis --sample",
+    }  # fmt: skip
+    for words, message in cases.items():
+        assert message in refused(*words)
+    assert file.read_text() == "mine"

@@ -222,6 +222,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
 
 def test_without_runs_and_with_damaged_ones_alone(home):
     assert "none below" in refused("report")
+    assert "There is no finished run to report." in refused("report", "sweep")
     run = write_run(home, 0.5)
     (run / "result.json").write_text("{")
     assert "is left out" in refused("report")

@@ -263,3 +263,11 @@ def test_refusals() -> None:
             (lambda layer, x: KMIPMultiheadAttention(8, 3, 4), "num_heads = 3"),
         ],
     )
+
+
+def test_k_of_no_keys_is_refused_by_the_constructors():
+    for k in (0, -1, 2.5, True):
+        with pytest.raises(UsageError, match="an integer of at least 1"):
+            KMIPAttention(8, heads=2, key_dim=4, k=k)
+        with pytest.raises(UsageError, match="an integer of at least 1"):
+            KMIPMultiheadAttention(8, 2, k=k)

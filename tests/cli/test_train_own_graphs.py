@@ -1,20 +1,17 @@
-"""What a new user met: advice that can be followed, errors that read well, and what follows a build."""
+"""Trainings on graphs of your own: what is refused before a run begins, and relative paths."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 import torch
-from support.cases import check_each
-from support.cli import done, kmip_process, python, refused
+from support.cli import done, python, refused
 from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.models import KMIPAttention, KMIPMultiheadAttention
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
@@ -36,64 +33,6 @@ def graphs(count=10, **changes):
         values |= changes
         made.append(Data(**{name: value for name, value in values.items() if value is not None}))
     return made
-
-
-def test_errors_read_well_and_name_what_can_be_done(home, make_build, tmp_path):
-    made, file = make_build(), tmp_path / "file"
-    file.write_text("mine")
-    (tmp_path / "scans").mkdir()
-    (tmp_path / "scans" / "a.e57").write_text("ASTM-E57")
-    cases = {
-        ("train", "helsinki", "--epochs", "1.5"): "'1.5' is not a valid integer.",
-        ("train", "helsinki", "--dataset", "paris"): "Two datasets are named: helsinki and paris.",
-        ("build", "s3dis", "--jobs", "few"): "'few' is not a valid integer.",
-        ("list", "--home", file): f"The home {file} is not a folder.",
-        ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
-            "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
-        ("verify", "s3dis"): f"next: name {made.path.name} instead; or",
-        ("verify", "s3dis", "--sample"): "or kmip-data build s3dis --sample",
-    }  # fmt: skip
-    check_each(lambda case: check_in(cases[case], refused(*case)), cases)
-    assert file.read_text() == "mine"
-
-
-def check_in(words, message):
-    assert words in message
-
-
-def test_an_anchor_that_is_the_only_member_is_named_once(home, tmp_path):
-    plugin = tmp_path / "ringlet_plugin.py"
-    plugin.write_text(RINGLETS)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "x.dat").touch()
-    words = ["build", "ringlets", "--plugin", plugin, "--archive", tmp_path / "other"]
-    assert kmip_process(*words, code=4).err.count("*/*.txt") == 1
-
-
-RINGLETS = """
-from kmip_data.format.schema import Schema
-from kmip_data.pipelines.base import Pipeline
-
-class Ringlets(Pipeline):
-    facts = {"files": "*/*.txt"}
-    version = 1
-    def schema(self, params): return Schema(columns=())
-    def units(self, prepared, params): return []
-    def records(self, prepared, unit, params): return []
-
-PLUGIN = {"datasets": {"ringlets": Ringlets}}
-"""
-
-
-@pytest.mark.parametrize("command", ["push", "explore", "analyze approximation", "report"])
-def test_a_command_that_opens_runs_takes_their_plugins(command):
-    assert "--plugin FILE" in done(*command.split(), "--help").out
-
-
-def test_report_takes_the_runs_without_a_plan_and_says_what_it_wrote(home, tmp_path):
-    message = refused("report", "sweep")
-    assert "There is no finished run to report." in message
-    assert "There is no sweep" not in message
 
 
 def test_a_build_without_targets_or_split_is_said_before_torch_and_not_advised(home, tmp_path):
@@ -147,22 +86,6 @@ def test_a_run_on_a_relative_path_is_found_from_another_folder(home, tmp_path, m
     monkeypatch.chdir(tmp_path / "other")
     assert f'dataset = "{tmp_path}/data/mine"' in (Path(run) / CONFIG_NAME).read_text()
     assert done("evaluate", run, "--json").json["same_as_result"] is True
-
-
-def test_k_of_no_keys_is_refused_by_the_constructors():
-    for k in (0, -1, 2.5, True):
-        with pytest.raises(UsageError, match="an integer of at least 1"):
-            KMIPAttention(8, heads=2, key_dim=4, k=k)
-        with pytest.raises(UsageError, match="an integer of at least 1"):
-            KMIPMultiheadAttention(8, 2, k=k)
-
-
-def test_a_signal_while_a_plugin_is_imported_is_not_its_fault(home, tmp_path):
-    text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(60)\n"
-    (tmp_path / "slow_plugin.py").write_text(text)
-    words = ["info", "s3dis", "--plugin", tmp_path / "slow_plugin.py"]
-    ended = kmip_process(*words, code=128 + signal.SIGTERM)
-    assert "cannot be imported" not in ended.err
 
 
 def test_features_without_an_embedding_leave_no_run(home, tmp_path):
