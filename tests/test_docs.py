@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 from support.cases import check_each
+from support.shared import ROOT
 
 from kmip_data import plugins
 from kmip_data.cli.main import root
@@ -22,7 +23,6 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.wording import OPTIONS
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

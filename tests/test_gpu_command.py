@@ -7,17 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
+from support.shared import ROOT
 
 import tools.gpu.__main__ as command
 from tools.gpu.page import DRY, page, summary
 from tools.gpu.results import FILE, Recorder, append, read
-
-ROOT = Path(__file__).parents[1]
 
 
 @needs_interpreter

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from support.cli import python
+from support.shared import ROOT
 
 import kmip_data
 import kmip_data.graphs
 import kmip_data.models
 
-ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ["torch", "torch_geometric", "lightning", "h5py", "numpy", "numba"]
 HEAVY += ["pydantic", "matplotlib", "requests"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.attacks.http_server import File, Server, page, running, status
+from support.shared import ROOT
 
 from kmip_data import manifest as manifests
 from kmip_data.builds.home import Home
@@ -22,10 +23,9 @@ from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime import http_client
 from kmip_data.shipped import shipped_datasets
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools import mirrors  # noqa: E402 -- after the path
+from tools import mirrors
 
 
 @pytest.fixture

@@ -17,14 +17,13 @@ import pytest
 import scipy.io
 import torch
 from support.cli import kmip
-from support.shared import shared_data
+from support.shared import ROOT, shared_data
 from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "own-data.md"
 _START, _END = (
     "<!-- Below: written by `make docs-tables` -->\n",

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from support.cli import python
+from support.shared import ROOT
 
 import kmip_data
 
-ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 LINKS = {"src/kmip_data": "../kmip_data"} | {f"kmip_data/{name}": f"../{name}" for name in CODE[1:]}
 IMPORTED_AS = {

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.shared import ROOT
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.sweeps.cells import sweep_names
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = ROOT / "docs"
 START, REPRODUCE, OWN, PARTS = (
     (DOCS / f"{name}.md").read_text("utf-8")
     for name in ("quickstart", "reproduce", "bring-your-own", "own-parts")

@@ -18,13 +18,14 @@ import pytest
 import torch
 from support.cases import check_each
 from support.cli import done, kmip_process, refused
+from support.shared import ROOT
 from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data import plugins
 from kmip_data.registry import ADDED
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = ROOT / "docs"
 PAGES = "".join((DOCS / name).read_text() for name in ("bring-your-own.md", "own-parts.md"))
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGES, re.MULTILINE | re.DOTALL)
 EXAMPLE, ENCODING, TRAINING, NETWORK = (block for block in BLOCKS if "PLUGIN" in block)

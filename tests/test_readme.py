@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 import torch
 from support.cases import check_each
 from support.cli import done
-from support.shared import shared_data
+from support.shared import ROOT, shared_data
 
 from kmip_data.models.training import self_check
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 S3DIS_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip"
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.attacks.http_server import status
+from support.shared import ROOT
 
 import tools.real.__main__ as command
 from tools.real import dry, results, steps
 
-ROOT = Path(__file__).parents[1]
 NAME = "peptides-struct"
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from email import message_from_string
-from pathlib import Path
 
 import pytest
 import yaml
 from support.cases import check_each
 from support.cli import python
+from support.shared import ROOT
 
 import kmip_data
 
-ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 NEVER_RUN = [*WORKFLOWS, ROOT / "Dockerfile", ROOT / "conda" / "recipe.yaml"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.shared import ROOT
+
 ALLOWED = "kmip_data/files/changes.py"
 FUNCTIONS = {
     "remove",

@@ -8,14 +8,13 @@ import os
 import re
 from collections import Counter
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from support import browser
 from support.cli import python
+from support.shared import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"li", "ol", "ul", "pre", "table", "tr", "blockquote", "h2", "h3", "h4"}
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "srcset"}
 

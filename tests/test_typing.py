@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.cli import python
+from support.shared import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 #: What a user writes, as PyTorch Geometric has no stubs.
 SETTINGS = """
 [mypy]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from support.cli import kmip
+from support.shared import ROOT
 
 from kmip_data import errors
 from kmip_data.models.training import self_check
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "agents.md").read_text("utf-8")
 ROWS = re.findall(r"^\| \*\*`(.+)`\*\* \| ([^;\n]+?)(?:;.*)? \|$", PAGE, re.MULTILINE)
 

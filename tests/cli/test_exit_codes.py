@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import ROOT, kmip, python, refused
+from support.cli import kmip, python, refused
+from support.shared import ROOT
 
 from kmip_data import errors
 from kmip_data.cli import main

@@ -11,6 +11,7 @@ import click
 import pytest
 from support.cases import check_each
 from support.cli import done, kmip, python
+from support.shared import ROOT
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
@@ -18,7 +19,6 @@ from kmip_data.cli.shared.commands import examples as read_examples
 from kmip_data.cli.shared.options import distinct_numbers, number_list
 from kmip_data.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"help", "home", "as_json", "quiet", "sample"}  #: described once, at the head of the page
 BEGIN = "<!-- Below: written by `make docs-tables` -->\n"
 

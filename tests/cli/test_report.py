@@ -13,13 +13,12 @@ import pytest
 from support.browser import act
 from support.cli import done, refused
 from support.runs.reports import write_run
+from support.shared import ROOT
 
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.pictures import over_seeds
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.states import folders_of
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

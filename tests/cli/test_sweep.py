@@ -13,12 +13,11 @@ from support.builds.learnable import learnable_build, read_history
 from support.cli import done, kmip, refused
 from support.runs.stand_in_train import result
 from support.runs.sweeps import SMALL, write_plan
+from support.shared import ROOT
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import cells_of, read_plan
 from kmip_data.models.training.run.result import read_result
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from support.cli import kmip
+from support.shared import ROOT
 
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import preset_names
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests" / "datasets"
+MANIFESTS = ROOT / "manifests" / "datasets"
 #: Dataset that takes the presets of a folder which is no dataset with a sample.
 SAMPLE_OF = {"city": "helsinki"}
 #: Records of a sample. Few molecules of ogbg-molhiv are active; each of its parts needs one.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmip_data.runtime.signals import ENDING
+from support.shared import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+from kmip_data.runtime.signals import ENDING
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from support.shared import ROOT
+
 from kmip_data.manifest import Manifest, digests_of, load_manifest
 from kmip_data.shipped import shipped_datasets
 
-ROOT = Path(__file__).resolve().parents[2]
 MARK = "<!-- datasets: written by `make docs-tables` -->\n"
 DIGESTS = MARK.replace("datasets:", "digests:", 1)
 

@@ -29,8 +29,6 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @styled()
 def draw(path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.runs.reports import write_run
+from support.shared import ROOT
 
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest
@@ -29,7 +30,7 @@ from tools.published import (
     results_table,
 )
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCS = ROOT / "docs"
 PAGES = [DOCS / "results.md", DOCS / "datasets/long-range.md"]
 TEST = (0.90, 0.92, 0.94)
 

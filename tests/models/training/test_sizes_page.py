@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.shared import ROOT
 
 from kmip_data.builds.home import Home
 from kmip_data.format.schema import bytes_per
@@ -21,7 +22,7 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.memory import step_bytes
 from kmip_data.pipelines.base import load_pipeline
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "sizes.md"
+PAGE = ROOT / "docs" / "sizes.md"
 TABLE = re.compile(r"(?s)(<!-- sizes: .*? -->\n\n\| dataset .*?\n\|[-|]+\n)(.*?)(?=\n\n|\Z)")
 GIB = 2**30
 GRAPHS, INTERSECTIONS = 60, 600  #: of a sample, of which only the columns count

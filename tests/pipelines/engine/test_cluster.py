@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
 from support.cases import until
+from support.shared import ROOT
 
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
@@ -26,7 +27,6 @@ from kmip_data.pipelines.engine.encode import encode_build
 pytestmark = pytest.mark.real_workers
 
 Client = pytest.importorskip("distributed").Client
-ROOT = Path(__file__).resolve().parents[3]
 GRAPHS = 18  # six shards
 ENCODINGS = [parse_encoding("rwse4"), parse_encoding("lappe3")]
 

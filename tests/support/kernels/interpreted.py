@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cli import ROOT, python
+from support.cli import python
+from support.shared import ROOT
 
 
 def version(text: str) -> tuple[int, ...]:
