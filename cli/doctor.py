@@ -178,9 +178,9 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
         yield "kernels", "no", "no GPU"
         return
     from kmip_data.models.config import ModelConfig
-    from kmip_data.models.training.self_check import OK, found_on, sizes_of
+    from kmip_data.models.training.self_check import OK, results_on, sizes_of
 
-    for part, reason in found_on(sizes_of(ModelConfig())).items():
+    for part, reason in results_on(sizes_of(ModelConfig())).items():
         if reason == OK:
             yield part, "ok", ""
         else:

@@ -64,9 +64,9 @@ def command(
 
     for name in encodings:
         if not any(kind.parse(name) for kind in known_encodings()):
-            from kmip_data.plugins import seek
+            from kmip_data.plugins import import_plugin_of
 
-            seek("encodings", name)
+            import_plugin_of("encodings", name)
     parsed = list(map(parse_encoding, encodings))
     build = resolve(target, home, sample=sample)
     columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]

@@ -143,9 +143,9 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
     from kmip_data.models.training.run.aim import aim_of
-    from kmip_data.plugins import seek_names
+    from kmip_data.plugins import import_plugins_of
 
-    seek_names(model=model)
+    import_plugins_of(model=model)
     config = config_for(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
     result = {

@@ -142,12 +142,12 @@ def _starter(
 def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
     """Return the cells of a plan, after starting them unless ``begin`` is None."""
     from kmip_data.models.sweeps.cells import MAX_RUNS, best_of_each, cells_of
-    from kmip_data.plugins import seek_names
+    from kmip_data.plugins import import_plugins_of
 
     # A search among plugins takes 5 ms a name; `cells_of` refuses more runs.
     if plan.most_runs <= MAX_RUNS:
         for dataset, model in zip_longest(plan.datasets, plan.models):
-            seek_names(dataset, model)
+            import_plugins_of(dataset, model)
     cells = cells_of(plan, home)
     if begin is not None:
         begin(cells)

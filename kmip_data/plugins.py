@@ -102,7 +102,7 @@ def _inherited() -> list[str]:
     return list(filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)))
 
 
-def seek(group: str, name: str) -> None:
+def import_plugin_of(group: str, name: str) -> None:
     """Import the installed plugin that adds ``name`` to a group, if there is one.
 
     Call it for names that the user gave, never for those that a file has.
@@ -115,14 +115,14 @@ def seek(group: str, name: str) -> None:
             load(point.dist.name)
 
 
-def seek_names(dataset: str | None = None, model: str | None = None) -> None:
+def import_plugins_of(dataset: str | None = None, model: str | None = None) -> None:
     """Import the installed plugins with these names, which the user typed and no built-in part has."""
     for group, name, shipped in (
         ("datasets", dataset, dataset_names()),
         ("models", model, shipped_names("models")),
     ):
         if name is not None and name not in shipped and os.sep not in name:
-            seek(group, name)
+            import_plugin_of(group, name)
 
 
 def offered(group: str) -> dict[str, str]:

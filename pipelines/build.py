@@ -183,7 +183,7 @@ def _find(
     if (build.path / unfinished.WORK).exists():  # after a crash once the card was written
         with build_lock(build.path):
             refuse_links(build.path)
-            build.read_again()
+            build.reread_card()
             unfinished.remove_work(build.path)
     return build
 
@@ -212,8 +212,8 @@ def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
     if card.extent != PART:
         return False
     for copy in list_copies(home.raw / card.dataset):
-        is_whole = is_complete(copy, pipeline.manifest) or copy.downloaded
-        if is_whole and copy.content_digest != card.content_digest:
+        is_complete_copy = is_complete(copy, pipeline.manifest) or copy.downloaded
+        if is_complete_copy and copy.content_digest != card.content_digest:
             return True
     return False
 

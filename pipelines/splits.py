@@ -91,7 +91,7 @@ def add_split(
         return name
     with build_lock(build.path, quiet=quiet):
         refuse_links(build.path)
-        card = build.read_again()
+        card = build.reread_card()
         name = _find_split(card, wanted)
         if name is None:
             refuse_taken(build.path, build_content(card.key))

@@ -60,10 +60,10 @@ class DatasetCommand(Command):
     def __init__(self, *args: Any, stores: Sequence[str] = (RECORDS,), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for store in stores:
-            self.params += [_kept(store, name) for name in TYPED[store]]
+            self.params += [_stored_option(store, name) for name in TYPED[store]]
 
 
-def _kept(store: str, name: str) -> click.Option:
+def _stored_option(store: str, name: str) -> click.Option:
     """Make an option that stores its value in ``ctx.meta[store][parameter]``."""
     kind, text = TYPED[store][name]
     parameter = name.removeprefix("recipe_")

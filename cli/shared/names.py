@@ -69,9 +69,9 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         text = str(value)
         home = Home.locate(None if ctx is None else ctx.params.get("home"))
         if {"dataset", "build"} & {*self.kinds}:
-            from kmip_data.plugins import seek_names
+            from kmip_data.plugins import import_plugins_of
 
-            seek_names(text)
+            import_plugins_of(text)
 
         # 1. A name that exists, the file of a plan, or the folder of a build.
         known = self._known(home)

@@ -105,7 +105,7 @@ class Build:
     def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch these rows (shard, key, first, end) in one go."""
 
-    def read_again(self) -> Card:
+    def reread_card(self) -> Card:
         """Return the current card, after waiting for the lock of the folder.
 
         Raises ``UsageError`` where the folder holds another build by now, or none.

@@ -21,7 +21,7 @@ from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.find import obtain, obtain_split, parameter_names
-from kmip_data.plugins import seek
+from kmip_data.plugins import import_plugin_of
 from kmip_data.reading.dataset import ShardedDataset
 
 Folder = str | os.PathLike[str]
@@ -157,7 +157,7 @@ class BuiltDataset(ShardedDataset):
         may be among ``arguments``. The transform that ``first`` makes for the build precedes the
         user's; the columns ``always`` are read besides the user's.
         """
-        seek("datasets", self.dataset_name)
+        import_plugin_of("datasets", self.dataset_name)
         of_records, of_split = parameter_names(self.dataset_name)
         rule_keys = (of_split | {"split_rule"}) - {"split"}
         own_keys = (of_records | rule_keys) - parameters.keys()

@@ -10,7 +10,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.base import Folder, Transform
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find import find
-from kmip_data.plugins import seek
+from kmip_data.plugins import import_plugin_of
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import is_address
 
@@ -61,6 +61,6 @@ def open(  # noqa: A001 -- its public name
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
         if path_or_name not in dataset_names():
-            seek("datasets", os.fspath(path_or_name))
+            import_plugin_of("datasets", os.fspath(path_or_name))
         build = find(path_or_name, parameters, home=home, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -196,7 +196,7 @@ def record_graph(
         masks = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
-    layers += [*own_colors(columns), *elements(columns)]
+    layers += [*feature_colors(columns), *elements(columns)]
     outgoing = drawing.degrees()[1].astype(np.float32)
     layers.append(Scale("edges of a node", outgoing, "", "number of edges that leave each node"))
 
@@ -333,7 +333,7 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
     return columns
 
 
-def own_colors(columns: Values) -> list[Layer]:
+def feature_colors(columns: Values) -> list[Layer]:
     """Return the colours of the nodes if features contain them, of 1, 8 or 16 bits."""
     channels = []
     for color in COLORS:

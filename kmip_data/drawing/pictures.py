@@ -90,7 +90,7 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
         elif labels.shape in {(), (1,)}:
             target = label_values.reshape(-1).astype(np.float32)
     elif labels is not None and labels.level == "graph":
-        label = label_words(labels, values[labels.attribute][0], dataset.class_names)
+        label = label_text(labels, values[labels.attribute][0], dataset.class_names)
 
     pos, picture, source = _placed(
         schema,
@@ -151,7 +151,7 @@ def _placed(
     return layout(edge_index, nodes), None, "places by springs, not of the data"
 
 
-def label_words(column: Column, value: Array, names: Sequence[str]) -> str:
+def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
     """Format the label of a graph: class, positive labels, or targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)

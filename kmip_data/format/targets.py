@@ -64,7 +64,7 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
     return labels
 
 
-def is_whole(column: Column) -> bool:
+def is_integer(column: Column) -> bool:
     """True if targets are integers."""
     return column.stored.startswith(("int", "uint", "bool"))
 
@@ -73,10 +73,10 @@ def kind_of(column: Column) -> TargetKind:
     """Return the kind of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
-    if column.shape == () and is_whole(column):
+    if column.shape == () and is_integer(column):
         return "single-label"
     # Labels are stored as floats where some are unknown.
-    is_labels = is_whole(column) or column.num_classes is not None
+    is_labels = is_integer(column) or column.num_classes is not None
     return "multilabel" if is_labels else "regression"
 
 

@@ -154,7 +154,7 @@ def _limits() -> Iterator[tuple[int, int]]:
 SMALLEST = 1 << 20  #: bytes; below, ordinary allocation is as fast
 M_MMAP_THRESHOLD = -3  #: of malloc.h
 HEAP_KEPT = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
-#: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
+#: bytes of free buffers that a process keeps at most, see :func:`keep_used_memory`
 KEEP = 1 << 28
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
@@ -195,7 +195,7 @@ def kept_bytes() -> int:
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
-def keep_what_is_used() -> None:
+def keep_used_memory() -> None:
     """Keep as much free memory for reuse as is in use now, until :func:`release`.
 
     Called where a training step has the most, it makes later steps find all of it mapped.
@@ -208,7 +208,7 @@ def _used_bytes() -> int:
     return sum(buffer.size for _, buffer in list(_used.values()))
 
 
-def return_what_is_freed() -> None:
+def return_freed_memory() -> None:
     """Let the C library map each block of :data:`SMALLEST` bytes or more separately from now on.
 
     By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a

@@ -22,7 +22,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.graphs.splits import share_of, shuffled_split
 from kmip_data.saving.save import MASKS, Positions, check_target, save
-from kmip_data.saving.survey import Survey, plain_graph
+from kmip_data.saving.survey import Survey, dense_graph
 
 #: Defaults of an argument ``split`` that chooses a part; it may have none.
 _SPLITS = (*PARTS, "trainval", inspect.Parameter.empty)
@@ -170,7 +170,7 @@ def _check_differ(address: str, items: Sequence[object]) -> None:
     digests = set()
     for data in items:
         survey = Survey()
-        survey.add(plain_graph(data, "0"))
+        survey.add(dense_graph(data, "0"))
         digests.add(survey.content_digest())
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(

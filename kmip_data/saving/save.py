@@ -31,7 +31,7 @@ from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, write_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.saving.survey import PlainGraph, Survey, plain_graph, to_record
+from kmip_data.saving.survey import DenseGraph, Survey, dense_graph, to_record
 
 Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 
@@ -130,7 +130,7 @@ def check_target(folder: Path, name: str) -> None:
         )
 
 
-def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph]]:
+def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[DenseGraph]]:
     """Survey every graph once, and return all again, as the schema is known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data) else dataset
@@ -138,7 +138,7 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
     in_memory = []
     for number, data in enumerate(dataset):
         name = f"{number:08d}" if names is None else names[number]
-        graph = plain_graph(data, name)
+        graph = dense_graph(data, name)
         survey.add(graph)
         # A generator cannot be read twice, so its graphs wait on disk for their schema.
         if isinstance(dataset, list | tuple):
@@ -153,7 +153,7 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
     return survey, (pickle.load(spool) for _ in survey.keys)  # noqa: S301 -- written above
 
 
-def _masks_of(graph: PlainGraph) -> dict[str, Bools] | None:
+def _masks_of(graph: DenseGraph) -> dict[str, Bools] | None:
     """Return the parts by the masks of a graph, ``None`` unless all three exist and are disjoint."""
     masks = {}
     for name, part in MASKS.items():
@@ -228,7 +228,7 @@ def _positions(chosen: Positions, count: int, part: str) -> I64:
 
 def _write_build(
     folder: Path,
-    graphs: Iterator[PlainGraph],
+    graphs: Iterator[DenseGraph],
     survey: Survey,
     split: Mapping[str, Positions] | None,
     name: str,

@@ -28,7 +28,7 @@ _MAX_CLASSES = 2**20  #: most classes; larger numbers in ``y`` are not classes
 
 
 @dataclass(frozen=True)
-class PlainGraph:
+class DenseGraph:
     """One graph as named arrays: a tensor's numbers, a Python number without axes, a text's UTF-8 bytes."""
 
     name: str  #: for messages and as its key
@@ -42,7 +42,7 @@ class PlainGraph:
         return self.values["edge_index"].shape[1] if "edge_index" in self.values else None
 
 
-def plain_graph(data: object, name: str) -> PlainGraph:
+def dense_graph(data: object, name: str) -> DenseGraph:
     """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays.
 
     Anything else is refused.
@@ -74,7 +74,7 @@ def plain_graph(data: object, name: str) -> PlainGraph:
             f"{unfit}: its edge_index is not valid.",
             found=f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]",
         )
-    return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
+    return DenseGraph(name, int(data.num_nodes or 0), values, kinds)
 
 
 def _plain(value: Any, attribute: str, name: str) -> tuple[Array, ValueKind]:
@@ -114,7 +114,7 @@ class _Attribute:
     finite: bool = True
     longest: int = 1  #: bytes of a text
 
-    def add(self, value: Array, graph: PlainGraph) -> None:
+    def add(self, value: Array, graph: DenseGraph) -> None:
         if self.kind == "str":
             self.longest = max(self.longest, value.size)
             return
@@ -216,7 +216,7 @@ class Survey:
         self._degrees: set[int | None] = set()  #: in-degrees of all nodes of a graph
         self._digest = hashlib.sha256()
 
-    def add(self, graph: PlainGraph) -> None:
+    def add(self, graph: DenseGraph) -> None:
         """Look at one graph."""
         if not self.keys:
             for name, value in graph.values.items():
@@ -286,7 +286,7 @@ def _fixed_degree(edge_index: I64, nodes: int) -> int | None:
     return k if in_order else None
 
 
-def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
+def to_record(graph: DenseGraph, schema: Schema) -> GraphRecord:
     """Return ``graph`` with the stored dtypes."""
     columns = {}
     for column in schema.columns:

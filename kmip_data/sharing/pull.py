@@ -238,7 +238,7 @@ class Received:
         """
         for entry in files:  # all of them first: a link could lead out of the folder
             folder_for(entry.file, folder)
-        missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
+        missing = [entry for entry in files if not is_intact(folder / entry.file, entry)]
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"The missing part of {self.remote.address}")
         with Progress(
@@ -297,7 +297,7 @@ class Received:
         return size
 
 
-def is_whole(path: Path, entry: SharedFile) -> bool:
+def is_intact(path: Path, entry: SharedFile) -> bool:
     """True if a regular file exists with the right bytes."""
     regular = path.is_file() and not path.is_symlink()
     return regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256

@@ -116,7 +116,7 @@ class Remote:
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
-        with self._asked(name), self._opened(name, start) as file:
+        with self._as_unavailable(name), self._opened(name, start) as file:
             while start < stop:
                 size = min(PIECE, stop - start)
                 piece = exactly(file, size)
@@ -129,7 +129,7 @@ class Remote:
         """Return the result of ``read``, at most ``most`` bytes; ``None`` if there is no file."""
         for attempt in itertools.count(1):
             try:
-                with self._asked(name):
+                with self._as_unavailable(name):
                     data = read()
                 break
             except SourceUnavailable as error:
@@ -169,7 +169,7 @@ class Remote:
         The hub refuses hundreds of commits, one per file.
         """
         system, root = file_system(self._target)
-        with self._asked(""):
+        with self._as_unavailable(""):
             known: Any = system.resolve_path(root) if self._is_hub else None
         if not hasattr(known, "repo_id"):  # a bucket of the hub has none
             yield False
@@ -180,7 +180,7 @@ class Remote:
         yield True
         folder = f"{known.path_in_repo}/".lstrip("/")
         files = [CommitOperationAdd(folder + name, content) for name, content in self._pending]
-        with self._asked(""):
+        with self._as_unavailable(""):
             HfApi().create_commit(
                 known.repo_id,
                 files,
@@ -196,7 +196,7 @@ class Remote:
         A link has the size -1.
         """
         system, root = file_system(self._target)
-        with self._asked(""):
+        with self._as_unavailable(""):
             if self.folder is not None:
                 if os.path.lexists(self.folder):
                     yield from _files_below(self.folder)
@@ -216,7 +216,7 @@ class Remote:
             self._pending.append((name, content))
             return
         system, root = file_system(self._target)
-        with self._asked(name):
+        with self._as_unavailable(name):
             if self.folder is not None:
                 folder_for(name, self.folder)
                 write_file(self.folder / name, blocks_of(content), root=self.folder)
@@ -228,7 +228,7 @@ class Remote:
     def remove(self, name: str) -> None:
         """Remove a file that this package wrote."""
         system, root = file_system(self._target)
-        with self._asked(name):
+        with self._as_unavailable(name):
             if self.folder is not None:
                 remove_file(self.folder / name, root=self.folder)
             else:
@@ -310,7 +310,7 @@ class Remote:
         return sent[1] + 1 - start
 
     @contextlib.contextmanager
-    def _asked(self, name: str) -> Iterator[None]:
+    def _as_unavailable(self, name: str) -> Iterator[None]:
         """Convert any exception of a file system to ``SourceUnavailable``: each has its own classes."""
         try:
             yield

@@ -19,7 +19,7 @@ from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence
-from kmip_data.drawing.pictures import label_words
+from kmip_data.drawing.pictures import label_text
 from kmip_data.drawing.style import CYCLE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
@@ -89,7 +89,7 @@ def predict_record(
     # A page colours nodes by a class or by one value; a graph's prediction is a line of text.
     if task.level == "graph" and column is not None:
         prediction = prediction_of(task, logits[0])
-        words = label_words(column, prediction, card.class_names)
+        words = label_text(column, prediction, card.class_names)
     if task.level == "node" and task.kind == "single-label":
         classes = logits.argmax(dim=-1).numpy()
     if (task.level, task.kind, task.outputs) == ("node", "regression", 1):

@@ -63,7 +63,7 @@ def before_run(model: ModelConfig, device_name: str) -> None:
         return
     from kmip_data.models.kernels import DISABLED
 
-    results = found_on(sizes_of(model))
+    results = results_on(sizes_of(model))
     failed = {part: reason for part, reason in results.items() if not re.search(EXCUSED, reason)}
     if failed.items() <= DISABLED.items():
         return
@@ -85,7 +85,7 @@ def sizes_of(model: ModelConfig) -> dict[str, int]:
     return sizes | {"hidden_dim": model.hidden_dim}
 
 
-def found_on(sizes: dict[str, int]) -> dict[str, str]:
+def results_on(sizes: dict[str, int]) -> dict[str, str]:
     """Return ``ok`` or the error of each part on this GPU; a passed GPU is not checked again."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     passed = Path(folder, "self-check", _key(sizes))

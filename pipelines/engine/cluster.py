@@ -35,7 +35,7 @@ class SharedView(NamedTuple):
     versions: tuple[tuple[str, str], ...]  #: versions of packages that affect the bytes of a shard
 
 
-def own_versions() -> tuple[tuple[str, str], ...]:
+def local_versions() -> tuple[tuple[str, str], ...]:
     """Return the local versions of packages that affect the bytes."""
     return tuple(
         (name, version) for name, version in versions_of_bytes().items() if name != "python"
@@ -57,7 +57,7 @@ def check_view(view: SharedView) -> str:
             f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
             next="give a folder that all workers share with --home or --output",
         )
-    here = dict(own_versions())
+    here = dict(local_versions())
     for name, version in view.versions:
         if here.get(name) != version:
             raise UsageError(
@@ -120,7 +120,7 @@ class DaskWorkers(Executor):
             str(self._token),
             secret,
             folders,
-            own_versions(),
+            local_versions(),
         )
         with contextlib.ExitStack() as stack:  # leave at once if a worker is refused
             self._connect(stack)

@@ -100,7 +100,7 @@ def encode_build(
     # Check without the lock first: no lock is needed if no column is missing.
     if recompute or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
-            build.read_again()
+            build.reread_card()
             _add(build, encodings if recompute else _missing(build, encodings), chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
@@ -364,7 +364,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
         with build_lock(path, quiet=options.quiet):
-            Build(path, card).read_again()
+            Build(path, card).reread_card()
             built = run_build(plan, splits, rebuild=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))

@@ -235,12 +235,12 @@ def _finished_units(
         with contextlib.suppress(TypeError, ValueError):
             result = UnitResult(**steps.result(task.step))
             members = FileEntry(file=Path(task.file).name, **result.facts).files
-            if result.name == task.name and _are_whole(folder / task.file, members):
+            if result.name == task.name and _are_intact(folder / task.file, members):
                 finished[task.file] = result
     return finished
 
 
-def _are_whole(path: Path, members: Mapping[str, ShardMember]) -> bool:
+def _are_intact(path: Path, members: Mapping[str, ShardMember]) -> bool:
     """True if all members of the shard at ``path`` are on disk with their digests."""
     for name, member in members.items():
         file = path.with_name(name)

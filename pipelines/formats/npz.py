@@ -67,7 +67,7 @@ class NpzFile:
             while piece := file.read(PIECE):
                 yield piece
 
-    def whole(self, name: str, kinds: str = "biuf") -> Array:
+    def load(self, name: str, kinds: str = "biuf") -> Array:
         """Return one array of any shape."""
         stream = self.array(name, kinds, None)
         values = stream.take(math.prod(stream.shape))

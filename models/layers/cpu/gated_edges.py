@@ -199,7 +199,7 @@ class _GatedEdges(torch.autograd.Function):
         k = edges.neighbor.shape[1]
         largest = k * max(part.stop - part.start for part in parts)
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
-        memory.keep_what_is_used()  # by all layers of a network; the next step needs it again
+        memory.keep_used_memory()  # by all layers of a network; the next step needs it again
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:

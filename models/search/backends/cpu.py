@@ -220,7 +220,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
         return
     giants = _giants(keys)
     if 0 < len(giants) < len(keys) - k:
-        _search_beside(giants, queries, keys, scores, indices)
+        _search_others(giants, queries, keys, scores, indices)
         return
     # Zero queries have equal scores, so the first keys are the result.
     zero: Bools = queries[:, 0] == 0
@@ -336,7 +336,7 @@ def _giants(keys: F32) -> I64:
     return np.flatnonzero(squares / np.float32(_GIANT**2) > rest)
 
 
-def _search_beside(
+def _search_others(
     giants: I64,
     queries: F32,
     keys: F32,

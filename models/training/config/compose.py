@@ -10,7 +10,7 @@ from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
 from kmip_data.models.training.config.presets import config_for, on_data, preset_on
-from kmip_data.plugins import seek_names
+from kmip_data.plugins import import_plugins_of
 from kmip_data.runtime.progress import say
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
@@ -53,7 +53,7 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
     if preset is not None:
         config, replaced = preset_on(str(target), preset, variant, home=home)
     elif file is None:
-        seek_names(model=model)
+        import_plugins_of(model=model)
         config = config_for(str(target), model, variant, home=home)
     else:
         if file.suffix.lower() in YAML:

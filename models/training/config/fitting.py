@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kmip_data.format.schema import LINKS, Column, Schema
-from kmip_data.format.targets import TargetKind, is_whole, kind_of, target_column
+from kmip_data.format.targets import TargetKind, is_integer, kind_of, target_column
 from kmip_data.models.tables import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
@@ -80,4 +80,4 @@ def _encodes(encoder: Encoder, column: Column | None, dataset: str) -> bool:
     if encoder.integers is None:
         return True
     width = column.shape[0] if column is not None and column.shape else 1
-    return column is not None and is_whole(column) and width >= len(encoder.integers.sizes)
+    return column is not None and is_integer(column) and width >= len(encoder.integers.sizes)

@@ -183,9 +183,9 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
     # 2. A name that no table has may be a plugin's.
     if key is not None and key.names is not None and text not in key.names.table():
-        from kmip_data.plugins import seek
+        from kmip_data.plugins import import_plugin_of
 
-        seek(key.names.group, text)
+        import_plugin_of(key.names.group, text)
 
     # 3. A key, the kind of a section, a free key of a table, or an error.
     if key is not None and key.field is not None:

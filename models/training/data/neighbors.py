@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
 from kmip_data.models.training.config.keys import TrainingConfig
-from kmip_data.runtime.memory import keep_what_is_used
+from kmip_data.runtime.memory import keep_used_memory
 from kmip_data.runtime.threads import ahead, num_threads
 
 
@@ -59,5 +59,5 @@ class NeighborBatches:
         starts = range(self.done * size, len(order), size)
         threads = min(2, num_threads())
         for batch in ahead(starts, sample, threads=threads, depth=2):
-            keep_what_is_used()
+            keep_used_memory()
             yield batch.pin_memory() if self.pin_memory else batch

@@ -21,7 +21,7 @@ from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import ROWS, RunData, sent_ahead, with_task
 from kmip_data.models.training.losses import all_losses
-from kmip_data.runtime.memory import peak_host_memory, return_what_is_freed
+from kmip_data.runtime.memory import peak_host_memory, return_freed_memory
 from kmip_data.runtime.progress import Progress
 
 
@@ -39,7 +39,7 @@ class TrainingModule(nn.Module):
     def __init__(self, config: RunConfig, data: RunData, *, recompute: bool = False) -> None:
         super().__init__()
         if recompute:
-            return_what_is_freed()
+            return_freed_memory()
         self.config = with_task(config, data.task)
         self.task = data.task
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})

@@ -52,7 +52,7 @@ class GeomGCNPipeline(ShortPipeline[FoldParams]):
     def masks(self, raw: Raw, fold: int) -> list[Array]:
         """Read the masks of train, val and test of a split."""
         arrays = raw.arrays(f"*_split_0.6_0.2_{fold}.npz")
-        return [arrays.whole(f"{part}_mask") for part in PARTS]
+        return [arrays.load(f"{part}_mask") for part in PARTS]
 
 
 PIPELINE = GeomGCNPipeline

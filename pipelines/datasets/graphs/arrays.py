@@ -89,7 +89,7 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
     nodes = 0
     listed = [key for key in _EDGES if key in file.names]
     if listed:
-        edges = file.whole(listed[0], "iu")
+        edges = file.load(listed[0], "iu")
         if edges.ndim != 2 or 2 not in edges.shape:
             raise ValueError(f"{listed[0]} has the shape {edges.shape}")
         axis = _EDGES[listed[0]]
@@ -114,7 +114,7 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
         if rows != nodes or math.prod(axes) > _MAX_FEATURES:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
     label = facts.label_of(file.names, _LABELS, name)
-    y = np.atleast_1d(file.whole(label)) if label else np.empty(0)
+    y = np.atleast_1d(file.load(label)) if label else np.empty(0)
     # Labels of a single graph also count nodes that no edge has.
     # Those of one graph of many may be targets of the whole graph.
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
@@ -128,7 +128,7 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
     if label:
         level = "node" if len(y) == nodes else "graph"
         columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
-    masks = {key: file.whole(key) for key in MASKS if key in file.names}
+    masks = {key: file.load(key) for key in MASKS if key in file.names}
     columns |= facts.masks(masks, nodes, name)
     facts.ignored |= dict.fromkeys(key for key in file.names if key not in file.read)
     key = str(Path(name).with_suffix(""))
@@ -149,18 +149,18 @@ def _matrix(file: NpzFile, names: Sequence[str]) -> Any:
 
     for name in names:
         if name in file.names:
-            return sparse.coo_array(file.whole(name))
+            return sparse.coo_array(file.load(name))
         if f"{name}data" not in file.names or f"{name}shape" not in file.names:
             continue
-        shape = tuple(file.whole(f"{name}shape", "iu").tolist())
-        data = file.whole(f"{name}data")
+        shape = tuple(file.load(f"{name}shape", "iu").tolist())
+        data = file.load(f"{name}data")
         if f"{name}row" in file.names:
-            ends = [file.whole(f"{name}{axis}", "iu") for axis in ("row", "col")]
+            ends = [file.load(f"{name}{axis}", "iu") for axis in ("row", "col")]
             return sparse.coo_array((data, tuple(ends)), shape)
         form = sparse.csr_array
-        if f"{name}format" in file.names and file.whole(f"{name}format", "S").item() == b"csc":
+        if f"{name}format" in file.names and file.load(f"{name}format", "S").item() == b"csc":
             form = sparse.csc_array
-        parts = [file.whole(f"{name}{part}", "iu") for part in ("indices", "indptr")]
+        parts = [file.load(f"{name}{part}", "iu") for part in ("indices", "indptr")]
         matrix = form((data, *parts), shape)
         matrix.check_format(full_check=True)
         return matrix.tocoo()

@@ -19,15 +19,15 @@ class HeterophilousPipeline(ShortPipeline[FoldParams]):
         """Read the graph."""
         arrays = raw.arrays("*.npz")
         return {
-            "x": arrays.whole("node_features"),
-            "y": arrays.whole("node_labels"),
-            "edge_index": arrays.whole("edges").T,
+            "x": arrays.load("node_features"),
+            "y": arrays.load("node_labels"),
+            "edge_index": arrays.load("edges").T,
         }
 
     def masks(self, raw: Raw, fold: int) -> list[Array]:
         """Read the masks of train, val and test of a split, each (N,)."""
         arrays = raw.arrays("*.npz")
-        return [arrays.whole(f"{part}_masks")[fold] for part in PARTS]
+        return [arrays.load(f"{part}_masks")[fold] for part in PARTS]
 
 
 PIPELINE = HeterophilousPipeline

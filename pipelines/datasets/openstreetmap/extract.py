@@ -82,7 +82,7 @@ class Ways:
         return self.y / UNITS_A_DEGREE
 
     @property
-    def cut(self) -> int:
+    def incomplete(self) -> int:
         """Number of ways with a node that is not in the file."""
         missing = np.flatnonzero(self.node < 0)
         ways = np.searchsorted(self.start, missing, "right")

@@ -190,7 +190,7 @@ def _from_extract(
         workdir,
         name=name,
     )
-    facts = {"ways": len(ways), "ways_cut": ways.cut}
+    facts = {"ways": len(ways), "ways_cut": ways.incomplete}
     everything = None
     if area is not None and ways.num_nodes:
         everything = ways

@@ -87,7 +87,7 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
     monkeypatch.setattr(memory, "KEEP", 0)
     size = 4 << 20
     held = [memory.empty((size,), np.dtype(np.uint8)) for _ in range(3)]
-    memory.keep_what_is_used()
+    memory.keep_used_memory()
     held.pop()
     held.clear()
     assert memory.kept_bytes() == 3 * size

@@ -21,7 +21,7 @@ from support.shared import ROOT
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.pipelines.engine.cluster import SharedView, check_view, own_versions
+from kmip_data.pipelines.engine.cluster import SharedView, check_view, local_versions
 from kmip_data.pipelines.engine.encode import encode_build
 
 pytestmark = pytest.mark.real_workers
@@ -190,7 +190,7 @@ def test_without_a_scheduler_one_is_started_here(tmp_path: Path) -> None:
 def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
-    folders, versions = (str(tmp_path),), own_versions()
+    folders, versions = (str(tmp_path),), local_versions()
     assert check_view(SharedView(str(token), "secret", folders, versions))
     for file, secret, seen in (
         (token, "secret", (*folders, str(tmp_path / "raw"))),

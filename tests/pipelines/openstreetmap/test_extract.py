@@ -73,9 +73,9 @@ def test_of_an_element_that_comes_twice_the_newest_version_counts(tmp_path):
 
 def test_ways_are_cut_at_the_border_and_counted(tmp_path):
     ways = read(helsinki(), tmp_path, "any").ways
-    assert (len(ways), ways.cut) == (2_650, 191)
+    assert (len(ways), ways.incomplete) == (2_650, 191)
     paris = read(shared_data("osm", "paris_3e_11e.osm.pbf"), tmp_path, "any").ways
-    assert (len(paris), paris.cut) == (1_219, 136)
+    assert (len(paris), paris.incomplete) == (1_219, 136)
 
 
 def square(
