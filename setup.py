@@ -121,7 +121,7 @@ DEV = [
     "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
     "ogb>=1.3.6",
     "pre-commit>=3.7",
-    "pytest>=8",
+    "pytest>=9",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "ruff>=0.6",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.builds.learnable import learnable_build, tiny_config
-from support.cases import Cases, contents, damage
+from support.cases import contents, damage
 from support.cli import done, kmip, refused
 
 from kmip_data.builds.home import Home
@@ -66,7 +66,7 @@ def plant(folder: Path, *names: str) -> dict[str, bytes]:
 
 
 def test_folders_that_are_not_ours_are_refused_and_stay(
-    world: World, home: Path, tmp_path: Path
+    world: World, home: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """Anything in a folder without a marker, also names of ours or a card alone."""
     commands: dict[str, tuple[Any, ...]] = {
@@ -77,36 +77,35 @@ def test_folders_that_are_not_ours_are_refused_and_stay(
         "push run": ("push", world.run, "DIR", "-q", "--home", world.run.parents[3]),
         "export": ("export", world.build, "--format", "pt", "--output", "DIR", "-q"),
     }
-    with Cases() as cases:
-        for number, (name, command) in enumerate(commands.items()):
-            for file in ("thesis.tex", "shards/00000.h5", "work/00000.json", "card.json"):
-                with cases(f"{name} onto {file}"):
-                    folder = tmp_path / f"{number}-{file.replace('/', '-')}"
-                    plant(folder, file)
-                    before = contents(folder)
-                    refused(*(folder if word == "DIR" else word for word in command))
-                    assert contents(folder) == before
-        with cases("build onto a copied card"):
-            plant(tmp_path / "bare", "README.md", "shards/00000.h5")
-            shutil.copy(world.build / "card.json", tmp_path / "bare")
-            before = contents(tmp_path / "bare")
-            for command in (
-                ("verify", tmp_path / "bare"),
-                ("verify", tmp_path / "bare", "--repair", "-q"),
-                ("encode", tmp_path / "bare", "rwse3", "-q"),
-                (*BUILD, "--output", tmp_path / "bare"),
-            ):
-                assert kmip(*command).code in {1, 2, 4}
-            assert contents(tmp_path / "bare") == before
-        for file in ("notes.txt", "model.safetensors", "config.toml"):
-            with cases(f"train onto {file}"):
-                shutil.rmtree(home, ignore_errors=True)
-                folder = home.joinpath("runs", *world.run.parts[-3:])
-                mine = plant(folder, file)
-                config = read_config(world.run / "config.toml")
-                with pytest.raises(UsageError):
-                    train(config, home=Home(home), name=folder.name, quiet=True)
-                assert contents(folder) == mine
+    for number, (name, command) in enumerate(commands.items()):
+        for file in ("thesis.tex", "shards/00000.h5", "work/00000.json", "card.json"):
+            with subtests.test(f"{name} onto {file}"):
+                folder = tmp_path / f"{number}-{file.replace('/', '-')}"
+                plant(folder, file)
+                before = contents(folder)
+                refused(*(folder if word == "DIR" else word for word in command))
+                assert contents(folder) == before
+    with subtests.test("build onto a copied card"):
+        plant(tmp_path / "bare", "README.md", "shards/00000.h5")
+        shutil.copy(world.build / "card.json", tmp_path / "bare")
+        before = contents(tmp_path / "bare")
+        for command in (
+            ("verify", tmp_path / "bare"),
+            ("verify", tmp_path / "bare", "--repair", "-q"),
+            ("encode", tmp_path / "bare", "rwse3", "-q"),
+            (*BUILD, "--output", tmp_path / "bare"),
+        ):
+            assert kmip(*command).code in {1, 2, 4}
+        assert contents(tmp_path / "bare") == before
+    for file in ("notes.txt", "model.safetensors", "config.toml"):
+        with subtests.test(f"train onto {file}"):
+            shutil.rmtree(home, ignore_errors=True)
+            folder = home.joinpath("runs", *world.run.parts[-3:])
+            mine = plant(folder, file)
+            config = read_config(world.run / "config.toml")
+            with pytest.raises(UsageError):
+                train(config, home=Home(home), name=folder.name, quiet=True)
+            assert contents(folder) == mine
 
 
 def test_a_folder_for_another_build_is_refused(world: World, tmp_path: Path) -> None:
@@ -169,21 +168,22 @@ def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) 
     assert contents(run) == mine_of_run
 
 
-def test_in_a_folder_of_ours_files_are_replaced(world: World, tmp_path: Path) -> None:
+def test_in_a_folder_of_ours_files_are_replaced(
+    world: World, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     """Damaged ones by a repair; files of the user stay next to a push."""
     whole = contents(world.build)
-    with Cases() as cases:
-        with cases("push next to a file of the user"):
-            to = copied(world.pushed, tmp_path / "to")
-            mine = plant(to, "notes.txt")
-            assert "notes.txt" in kmip("push", world.build, to, "-q").err
-            assert contents(to) == contents(world.pushed) | mine
-        for name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
-            with cases(f"repair of {name}"):
-                to = copied(world.build, tmp_path / f"repair-{name.replace('/', '-')}")
-                damage(to / name, whole[name], "cut")
-                done("verify", to, "--repair", "-q")
-                assert contents(to) == whole
+    with subtests.test("push next to a file of the user"):
+        to = copied(world.pushed, tmp_path / "to")
+        mine = plant(to, "notes.txt")
+        assert "notes.txt" in kmip("push", world.build, to, "-q").err
+        assert contents(to) == contents(world.pushed) | mine
+    for name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
+        with subtests.test(f"repair of {name}"):
+            to = copied(world.build, tmp_path / f"repair-{name.replace('/', '-')}")
+            damage(to / name, whole[name], "cut")
+            done("verify", to, "--repair", "-q")
+            assert contents(to) == whole
 
 
 def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
@@ -198,7 +198,9 @@ def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
         assert contents(to) == contents(pushed)
 
 
-def test_files_of_the_user_are_replaced_by_force_alone(world: World, tmp_path: Path) -> None:
+def test_files_of_the_user_are_replaced_by_force_alone(
+    world: World, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     home = ("--home", world.run.parents[3])
     commands: dict[str, tuple[Any, ...]] = {
         "x.png": ("preview", world.build, "--output", "FILE"),
@@ -217,29 +219,28 @@ def test_files_of_the_user_are_replaced_by_force_alone(world: World, tmp_path: P
             "FILE",
         ),
     }
-    with Cases() as cases:
-        for name, command in commands.items():
-            with cases(command[0]):
-                path = tmp_path / name
-                words = [path if word == "FILE" else word for word in command]
-                plant(tmp_path, name)
-                path.chmod(0o600)
-                assert "--force" in refused(*words)
-                assert path.read_bytes() == MINE
-                done(*words, "--force")
-                assert path.read_bytes() != MINE
-                assert path.stat().st_mode & 0o777 == 0o600
-                path.unlink()
-        with cases("analyze: the figures next to the picture"):
-            plant(tmp_path, "z.csv")
-            words = [tmp_path / "z.png" if word == "FILE" else word for word in commands["y.png"]]
-            assert "z.csv exists already" in refused(*words)
-        with cases("a link is followed"):
-            (tmp_path / "link.png").symlink_to(tmp_path / "far.png")
-            plant(tmp_path, "far.png")
-            done("preview", world.build, "--output", tmp_path / "link.png", "--force")
-            assert (tmp_path / "link.png").is_symlink()
-            assert (tmp_path / "far.png").read_bytes() != MINE
+    for name, command in commands.items():
+        with subtests.test(command[0]):
+            path = tmp_path / name
+            words = [path if word == "FILE" else word for word in command]
+            plant(tmp_path, name)
+            path.chmod(0o600)
+            assert "--force" in refused(*words)
+            assert path.read_bytes() == MINE
+            done(*words, "--force")
+            assert path.read_bytes() != MINE
+            assert path.stat().st_mode & 0o777 == 0o600
+            path.unlink()
+    with subtests.test("analyze: the figures next to the picture"):
+        plant(tmp_path, "z.csv")
+        words = [tmp_path / "z.png" if word == "FILE" else word for word in commands["y.png"]]
+        assert "z.csv exists already" in refused(*words)
+    with subtests.test("a link is followed"):
+        (tmp_path / "link.png").symlink_to(tmp_path / "far.png")
+        plant(tmp_path, "far.png")
+        done("preview", world.build, "--output", tmp_path / "link.png", "--force")
+        assert (tmp_path / "link.png").is_symlink()
+        assert (tmp_path / "far.png").read_bytes() != MINE
 
 
 def test_a_default_picture_is_replaced_in_a_folder_of_ours(world: World, tmp_path: Path) -> None:
@@ -259,38 +260,41 @@ def test_a_default_picture_is_replaced_in_a_folder_of_ours(world: World, tmp_pat
 
 
 def test_nothing_is_removed_through_a_link(
-    world: World, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
 ) -> None:
     """A folder on the way becomes a link before, or after, the question."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    with Cases() as cases:
-        for name in ("build", "shards", "run", "model", "dataset"):
-            for late in (False, True):
-                with cases(f"{name}, late: {late}"):
-                    shutil.rmtree(home, ignore_errors=True)
-                    shutil.rmtree(tmp_path / "away", ignore_errors=True)
-                    build = copied(world.build, home / "built" / world.build.name)
-                    run = copied(world.run, home / "runs/x/gcn/one")
-                    link, target = {
-                        "build": (build, build),
-                        "shards": (build / "shards", build),
-                        "run": (run, run),
-                        "model": (run.parent, run),
-                        "dataset": (run.parents[1], run),
-                    }[name]
-                    before = contents(link)
+    for name in ("build", "shards", "run", "model", "dataset"):
+        for late in (False, True):
+            with subtests.test(f"{name}, late: {late}"):
+                shutil.rmtree(home, ignore_errors=True)
+                shutil.rmtree(tmp_path / "away", ignore_errors=True)
+                build = copied(world.build, home / "built" / world.build.name)
+                run = copied(world.run, home / "runs/x/gcn/one")
+                link, target = {
+                    "build": (build, build),
+                    "shards": (build / "shards", build),
+                    "run": (run, run),
+                    "model": (run.parent, run),
+                    "dataset": (run.parents[1], run),
+                }[name]
+                before = contents(link)
 
-                    def swap(link: Path = link) -> bool:
-                        shutil.move(link, tmp_path / "away")
-                        link.symlink_to(tmp_path / "away")
-                        return True
+                def swap(link: Path = link) -> bool:
+                    shutil.move(link, tmp_path / "away")
+                    link.symlink_to(tmp_path / "away")
+                    return True
 
-                    if not late:
-                        swap()
-                    answer = swap if late else lambda: True
-                    monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer())
-                    kmip("remove", target)
-                    assert contents(tmp_path / "away") == before
+                if not late:
+                    swap()
+                answer = swap if late else lambda: True
+                monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer())
+                kmip("remove", target)
+                assert contents(tmp_path / "away") == before
 
 
 def test_a_removal_that_was_stopped_resumes(
@@ -325,7 +329,7 @@ def test_a_removal_that_was_stopped_resumes(
 
 
 def test_an_address_is_no_path(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """No folder ``s3:`` is made, and no password of an address is shown."""
     monkeypatch.chdir(tmp_path)
@@ -336,11 +340,10 @@ def test_an_address_is_no_path(
         ("preview", world.build, "--output"),
         ("report", "--output"),
     )
-    with Cases() as cases:
-        for command in commands:
-            for address in ("hf://datasets/me/x", "s3://key:Xq7-s3cr3t@bucket/x.png"):
-                with cases(f"{command[0]} {address}"):
-                    message = refused(*command, address)
-                    assert "address" in message
-                    assert "Xq7-s3cr3t" not in message
-                    assert not list(tmp_path.iterdir())
+    for command in commands:
+        for address in ("hf://datasets/me/x", "s3://key:Xq7-s3cr3t@bucket/x.png"):
+            with subtests.test(f"{command[0]} {address}"):
+                message = refused(*command, address)
+                assert "address" in message
+                assert "Xq7-s3cr3t" not in message
+                assert not list(tmp_path.iterdir())

@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-from support.cases import Cases
 from support.cli import kmip
 
 import kmip_data
@@ -48,37 +47,36 @@ def put(path: Path, data: bytes) -> None:
         path.write_bytes(data)
 
 
-def test_strange_homes(home, make_build) -> None:
+def test_strange_homes(home, make_build, subtests) -> None:
     def ends(
         command: str, target: str, *more: object, codes: tuple[int, ...] = (0, 1, 2, 4)
     ) -> None:
         outcome = kmip(*[word.format(target) for word in command.split()], *more)
         assert outcome.code in codes, outcome.err
 
-    with Cases() as cases:
-        for kind, place, files in FILES:
-            for text, data in TEXTS.items():
-                shutil.rmtree(home, ignore_errors=True)
-                folder = home / place if place else make_build().path
-                for file in files:
-                    put(folder / file, data)
-                with cases(f"open: {kind} is {text}"), contextlib.suppress(KmipDataError):
-                    list(kmip_data.open(folder, columns=["rwse4"]))
-                for command in COMMANDS:
-                    with cases(f"{command}: {kind} is {text}"):
-                        for file in files:
-                            put(folder / file, data)
-                        name = folder.relative_to(home).as_posix()
-                        ends(command, name if command.startswith("remove") else str(folder))
-        shutil.rmtree(home, ignore_errors=True)
-        for command in COMMANDS:
-            with cases(f"{command}: odd names"):
-                for name in ODD:
-                    folder = Path(os.fsdecode(os.fsencode(home) + b"/" + name))
-                    for file in ("shards/00000.h5", "card.json", "config.toml", "result.json"):
-                        put(folder / file, b"{}")
-                ends(command, "built/\udcff-0")
-            for name, text in NAMES.items():
-                with cases(f"{command}: a home with {name}"):
-                    folder = home / text if text[0] != "~" else text
-                    ends(command, text, "--home", folder, codes=(0, 2))
+    for kind, place, files in FILES:
+        for text, data in TEXTS.items():
+            shutil.rmtree(home, ignore_errors=True)
+            folder = home / place if place else make_build().path
+            for file in files:
+                put(folder / file, data)
+            with subtests.test(f"open: {kind} is {text}"), contextlib.suppress(KmipDataError):
+                list(kmip_data.open(folder, columns=["rwse4"]))
+            for command in COMMANDS:
+                with subtests.test(f"{command}: {kind} is {text}"):
+                    for file in files:
+                        put(folder / file, data)
+                    name = folder.relative_to(home).as_posix()
+                    ends(command, name if command.startswith("remove") else str(folder))
+    shutil.rmtree(home, ignore_errors=True)
+    for command in COMMANDS:
+        with subtests.test(f"{command}: odd names"):
+            for name in ODD:
+                folder = Path(os.fsdecode(os.fsencode(home) + b"/" + name))
+                for file in ("shards/00000.h5", "card.json", "config.toml", "result.json"):
+                    put(folder / file, b"{}")
+            ends(command, "built/\udcff-0")
+        for name, text in NAMES.items():
+            with subtests.test(f"{command}: a home with {name}"):
+                folder = home / text if text[0] != "~" else text
+                ends(command, text, "--home", folder, codes=(0, 2))

@@ -18,7 +18,7 @@ from support.builds.toy_pipeline import (
     toy_manifest,
     write_raw,
 )
-from support.cases import Cases, contents, damage, flip
+from support.cases import contents, damage, flip
 
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.builds.options import BuildOptions
@@ -244,23 +244,20 @@ STRAYS = ["shards/00007.h5", "shards/mine.txt", "splits/mine.h5", "columns/mine/
 STRAYS += ["shards/00000.h5.partial"]
 
 
-def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
+def test_repair_leaves_other_files(toy: Toy, tmp_path: Path, subtests: pytest.Subtests) -> None:
     build = toy.build()
-    with Cases() as cases:
-        for broken in (False, True):
-            for name in STRAYS:
-                with cases(f"{name}, {'a broken build' if broken else 'a sound one'}"):
-                    folder = tmp_path / f"{name.replace('/', '-')}-{broken}"
-                    shutil.copytree(build.path, folder)
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / name).write_bytes(b"a file of the user")
-                    before = contents(folder)
-                    if broken:
-                        damage(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
-                    repair_build(folder, home=toy.home, quiet=True)
-                    assert contents(folder) == before
-                    assert verify_build(folder).ok
-                    if name.startswith("shards"):
-                        assert any(
-                            remark.startswith(name) for remark in verify_build(folder).remarks
-                        )
+    for broken in (False, True):
+        for name in STRAYS:
+            with subtests.test(f"{name}, {'a broken build' if broken else 'a sound one'}"):
+                folder = tmp_path / f"{name.replace('/', '-')}-{broken}"
+                shutil.copytree(build.path, folder)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(b"a file of the user")
+                before = contents(folder)
+                if broken:
+                    damage(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
+                repair_build(folder, home=toy.home, quiet=True)
+                assert contents(folder) == before
+                assert verify_build(folder).ok
+                if name.startswith("shards"):
+                    assert any(remark.startswith(name) for remark in verify_build(folder).remarks)

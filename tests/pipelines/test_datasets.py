@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from support.builds.raw_graphs import records_of_folder, write_sample
 from support.builds.same import assert_same
-from support.cases import Cases
 from support.datasets import one_of_each
 from support.oracles.datasets import FOLDS, ORACLES
 from support.shared import shared_data
@@ -90,7 +89,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(name: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Each raw file cut in half, empty, or another one."""
     one_graph = load_manifest(name).expected.graphs == 1
     raw = write_sample(name, tmp_path / "raw", limit=200 if one_graph else 12, seed=1)
@@ -101,17 +100,16 @@ def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
         if not any(fnmatch(file, pattern) for pattern in UNREAD):
             paths.setdefault(kind, file)
 
-    with Cases() as cases:
-        for file in paths.values():
-            path = raw / file
-            whole = path.read_bytes()
-            for content in (whole[: len(whole) // 2], b"", GARBAGE):
-                if content != GARBAGE and any(fnmatch(file, pattern) for pattern in UNCOUNTED):
-                    continue
-                path.write_bytes(content)
-                with cases(f"{file}, {content[:20]!r}"), TemporaryDirectory() as work:
-                    with pytest.raises(DamagedInput) as caught:
-                        records_of_folder(name, raw, Path(work))
-                    message = str(caught.value)
-                    assert path.name in message or re.search(TOGETHER, message), message
-            path.write_bytes(whole)
+    for file in paths.values():
+        path = raw / file
+        whole = path.read_bytes()
+        for content in (whole[: len(whole) // 2], b"", GARBAGE):
+            if content != GARBAGE and any(fnmatch(file, pattern) for pattern in UNCOUNTED):
+                continue
+            path.write_bytes(content)
+            with subtests.test(f"{file}, {content[:20]!r}"), TemporaryDirectory() as work:
+                with pytest.raises(DamagedInput) as caught:
+                    records_of_folder(name, raw, Path(work))
+                message = str(caught.value)
+                assert path.name in message or re.search(TOGETHER, message), message
+        path.write_bytes(whole)

@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 
 def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
-    """Call ``check`` with each case.
-
-    Fail with the cases that raise and what they raise, if there are any.
-    """
-    tried, failed = 0, []
+    """Call ``check`` with each case; fail with the errors of all that fail."""
+    tried, errors = 0, []
     for tried, case in enumerate(cases, start=1):  # noqa: B007 -- counted
         try:
             check(case)
         except (Exception, pytest.fail.Exception) as error:
-            failed.append(f"{case!r}: {type(error).__name__}: {error}")
+            error.add_note(f"Case {case!r}")
+            errors.append(error)
     assert tried, "there are no cases"
-    assert not failed, f"{len(failed)} of {tried} cases fail:\n" + "\n".join(failed)
-
-
-class Cases:
-    """Run cases in ``with cases("name"):`` blocks.
-
-    Leaving ``with Cases() as cases:`` fails if one failed.
-    """
-
-    def __init__(self) -> None:
-        self.tried, self.failed = 0, dict[str, str]()
-
-    def __enter__(self) -> Self:
-        return self
-
-    @contextlib.contextmanager
-    def __call__(self, name: object) -> Iterator[None]:
-        self.tried += 1
-        try:
-            yield
-        except (Exception, pytest.fail.Exception) as error:
-            self.failed[str(name)] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            print(f"{self.tried} cases, {len(self.failed)} failed")  # noqa: T201
-            text = "".join(f"\n  {name}: {why}" for name, why in self.failed.items())
-            assert not self.failed, f"{len(self.failed)} of {self.tried} cases failed{text}"
+    if errors:
+        raise BaseExceptionGroup(f"{len(errors)} of {tried} cases fail", errors)
 
 
 def open_descriptors() -> int:

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 import torch_geometric.transforms as T
-from support.cases import Cases
 from support.datasets import datasets
 from torch_geometric import datasets as pyg
 
@@ -146,14 +145,13 @@ def opened(monkeypatch):
     return ask
 
 
-def test_calls_of_pyg_are_calls_of_ours(opened):
-    with Cases() as cases:
-        for name, (theirs, ours) in SAME.items():
-            with cases(name):
-                asked = opened(theirs)
-                arguments = asked[2]
-                assert not arguments.pop("force_reload", False)
-                assert asked == opened(ours)
+def test_calls_of_pyg_are_calls_of_ours(opened, subtests):
+    for name, (theirs, ours) in SAME.items():
+        with subtests.test(name):
+            asked = opened(theirs)
+            arguments = asked[2]
+            assert not arguments.pop("force_reload", False)
+            assert asked == opened(ours)
 
 
 def test_a_class_with_several_datasets_opens_each_by_its_name(opened):
@@ -211,12 +209,11 @@ WRONG = {
 }
 
 
-def test_what_cannot_be_names_the_way(tmp_path, monkeypatch):
+def test_what_cannot_be_names_the_way(tmp_path, monkeypatch, subtests):
     monkeypatch.chdir(tmp_path)
-    with Cases() as cases:
-        for name, (call, text) in WRONG.items():
-            with cases(name), pytest.raises(UsageError, match=text):
-                call()
+    for name, (call, text) in WRONG.items():
+        with subtests.test(name), pytest.raises(UsageError, match=text):
+            call()
     with pytest.raises(TypeError, match="at most 7"):
         S3DIS(ROOT, 6, True, None, None, None, False, 8)
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from support.cases import Cases, open_descriptors
+from support.cases import open_descriptors
 from support.cli import python
 
 from kmip_data.errors import DamagedInput
@@ -158,29 +158,26 @@ def read_everything(path, *, limit=GIB, filters=RAW_FILTERS):
         return {name: file[name][()] for name in file}
 
 
-def test_attacks_are_refused(tmp_path, secret):
+def test_attacks_are_refused(tmp_path, secret, subtests):
     """Every reader opens nothing else; in a fresh process, within 300 MB with the imports."""
     (tmp_path / "attacks").mkdir()
     attacks = write_attacks(tmp_path / "attacks", secret)
     watch = OpenWatch(secret)
-    with Cases() as cases:
-        for (path, refusal), reader in product(
-            attacks.items(), (read_everything, Shard, read_split)
-        ):
-            with cases(f"{path.name}, {reader.__name__}"):
-                descriptors = open_descriptors()
-                with pytest.raises(DamagedInput) as caught:
-                    reader(path)
-                assert watch.events() == 0, "a file outside was opened"
-                assert open_descriptors() == descriptors
-                text = str(caught.value)
-                # Files of a build use no filter, and splits are read before HDF5 sees them.
-                refusals = [refusal, "uses an unknown filter", "cannot be read as a split"]
-                count = {read_everything: 1, Shard: 2, read_split: 3}[reader]
-                assert any(words in text for words in refusals[:count])
-                assert str(path) in text
-                assert "canary" not in text
-                assert all(caught.value.parts[part] for part in ("found", "next"))
+    for (path, refusal), reader in product(attacks.items(), (read_everything, Shard, read_split)):
+        with subtests.test(f"{path.name}, {reader.__name__}"):
+            descriptors = open_descriptors()
+            with pytest.raises(DamagedInput) as caught:
+                reader(path)
+            assert watch.events() == 0, "a file outside was opened"
+            assert open_descriptors() == descriptors
+            text = str(caught.value)
+            # Files of a build use no filter, and splits are read before HDF5 sees them.
+            refusals = [refusal, "uses an unknown filter", "cannot be read as a split"]
+            count = {read_everything: 1, Shard: 2, read_split: 3}[reader]
+            assert any(words in text for words in refusals[:count])
+            assert str(path) in text
+            assert "canary" not in text
+            assert all(caught.value.parts[part] for part in ("found", "next"))
     secret.read_bytes()
     assert watch.events() > 0
     watch.close()

@@ -16,7 +16,6 @@ import torch_geometric.transforms as T
 from support.builds.learnable import streets_build
 from support.builds.same import assert_same
 from support.builds.written import s3dis_records, s3dis_schema, write_build
-from support.cases import Cases
 from torch_geometric import typing as pyg_typing
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import NeighborLoader as Theirs
@@ -89,26 +88,25 @@ INDICES = [
 ]
 
 
-def test_selecting_as_pyg_does(dataset, records):
+def test_selecting_as_pyg_does(dataset, records, subtests):
     memory = Memory(list(dataset))
-    with Cases() as cases:
-        for index in INDICES:
-            with cases(index):
-                theirs, ours = memory[index], dataset[index]
-                assert isinstance(ours, ShardedDataset)
-                assert len(ours) == len(theirs) == len(dataset.index_select(index))
-                for item, wanted in zip(ours, theirs, strict=True):
-                    assert_same(item, wanted)
-                if len(ours):
-                    assert_same(ours[-1], ours[len(ours) - 1])
-                    assert_same(ours[:2][0], ours[0])
-                    assert ours.nodes.tolist() == [item.num_nodes for item in ours]
-        for index in (7, np.int64(7), torch.tensor(7), -23):
-            with cases(index):
-                assert_same(dataset[index], expected(records[7]))
-        for index in (30, -31, "0", 1.5, None):
-            with cases(index), pytest.raises(IndexError):
-                dataset[index]
+    for index in INDICES:
+        with subtests.test(str(index)):
+            theirs, ours = memory[index], dataset[index]
+            assert isinstance(ours, ShardedDataset)
+            assert len(ours) == len(theirs) == len(dataset.index_select(index))
+            for item, wanted in zip(ours, theirs, strict=True):
+                assert_same(item, wanted)
+            if len(ours):
+                assert_same(ours[-1], ours[len(ours) - 1])
+                assert_same(ours[:2][0], ours[0])
+                assert ours.nodes.tolist() == [item.num_nodes for item in ours]
+    for index in (7, np.int64(7), torch.tensor(7), -23):
+        with subtests.test(str(index)):
+            assert_same(dataset[index], expected(records[7]))
+    for index in (30, -31, "0", 1.5, None):
+        with subtests.test(str(index)), pytest.raises(IndexError):
+            dataset[index]
 
 
 def test_properties_are_pygs(dataset):

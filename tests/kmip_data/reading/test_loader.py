@@ -12,7 +12,7 @@ import torch
 import torch_geometric.transforms as T
 from support.builds.same import assert_same
 from support.builds.written import numbered_build, s3dis_records, s3dis_schema, write_build
-from support.cases import Cases, until
+from support.cases import until
 from torch.utils.data import Subset, random_split
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler
@@ -66,28 +66,26 @@ def assert_batches(found, wanted):
         assert_same(batch, other)
 
 
-def test_batches_are_pygs(dataset):
+def test_batches_are_pygs(dataset, subtests):
     wanted = list(DataLoader(dataset, 3, sampler=ORDER))
-    with Cases() as cases:
-        for prefetch in (0, 1, 5):
-            with cases(f"{prefetch} ahead"):
-                loader = GraphLoader(dataset, 3, sampler=ORDER, prefetch=prefetch)
-                assert_batches(loader, wanted)
+    for prefetch in (0, 1, 5):
+        with subtests.test(f"{prefetch} ahead"):
+            loader = GraphLoader(dataset, 3, sampler=ORDER, prefetch=prefetch)
+            assert_batches(loader, wanted)
 
 
-def test_arguments_of_pyg(dataset):
-    with Cases() as cases:
-        for options in (
-            {"follow_batch": ["x", "edge_index"]},
-            {"exclude_keys": ["y", "pos"]},
-            {"exclude_keys": ["edge_index"]},
-            {"exclude_keys": ["x", "pos"], "follow_batch": ["y"]},
-            {"drop_last": True},
-            {"batch_size": 100},
-        ):
-            with cases(options):
-                arguments = {"batch_size": 4, **options}
-                assert_batches(GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments))
+def test_arguments_of_pyg(dataset, subtests):
+    for options in (
+        {"follow_batch": ["x", "edge_index"]},
+        {"exclude_keys": ["y", "pos"]},
+        {"exclude_keys": ["edge_index"]},
+        {"exclude_keys": ["x", "pos"], "follow_batch": ["y"]},
+        {"drop_last": True},
+        {"batch_size": 100},
+    ):
+        with subtests.test(str(options)):
+            arguments = {"batch_size": 4, **options}
+            assert_batches(GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments))
 
 
 def test_a_batch_is_not_kept_while_the_next_one_is_made(dataset):
@@ -498,11 +496,10 @@ WRONG = [
 ]
 
 
-def test_wrong_arguments(numbers, build):
-    with Cases() as cases:
-        for arguments in WRONG:
-            with cases(arguments), pytest.raises(UsageError):
-                GraphLoader(numbers, **arguments)
+def test_wrong_arguments(numbers, build, subtests):
+    for arguments in WRONG:
+        with subtests.test(str(arguments)), pytest.raises(UsageError):
+            GraphLoader(numbers, **arguments)
     with pytest.raises(UsageError, match=r"kmip_data\.save"):
         GraphLoader([1, 2, 3])
     with pytest.raises(UsageError, match="compact=True"):

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.cases import Cases
 from torch_geometric.data import Data, InMemoryDataset
 
 import kmip_data
@@ -99,28 +98,27 @@ def leaf(kind: object) -> object:
     return leaf(kind.value_type) if hasattr(kind, "value_type") else kind
 
 
-def test_parquet_has_every_value_dtype_order_and_part(graphs, city, tmp_path, monkeypatch) -> None:
+def test_parquet_has_every_value_dtype_order_and_part(
+    graphs, city, tmp_path, monkeypatch, subtests
+) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     monkeypatch.setattr(table, "_GROUP_BYTES", 300)
-    with Cases() as cases:
-        for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
-            with cases(build.path.name):
-                paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)
-                assert {
-                    part: records.tolist() for part, records in parts_of(build).items()
-                } == parts
-                assert list(paths) == list(parts)
-                for part, records in parts.items():
-                    rows = parquet.read_table(paths[part]).to_pylist()
-                    for row, record in zip(rows, records, strict=True):
-                        own = {"key": kmip_data.ShardedDataset(build).keys[record], "split": part}
-                        assert row == own | plain(build, record)
-                file = parquet.ParquetFile(paths[part])
-                found = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
-                assert {name: np.dtype(t.to_pandas_dtype()) for name, t in found.items()} == dtypes(
-                    build
-                )
-        assert parquet.ParquetFile(tmp_path / "graphs/train.parquet").num_row_groups == 2
+    for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
+        with subtests.test(build.path.name):
+            paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)
+            assert {part: records.tolist() for part, records in parts_of(build).items()} == parts
+            assert list(paths) == list(parts)
+            for part, records in parts.items():
+                rows = parquet.read_table(paths[part]).to_pylist()
+                for row, record in zip(rows, records, strict=True):
+                    own = {"key": kmip_data.ShardedDataset(build).keys[record], "split": part}
+                    assert row == own | plain(build, record)
+            file = parquet.ParquetFile(paths[part])
+            found = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
+            assert {name: np.dtype(t.to_pandas_dtype()) for name, t in found.items()} == dtypes(
+                build
+            )
+    assert parquet.ParquetFile(tmp_path / "graphs/train.parquet").num_row_groups == 2
 
 
 def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(
@@ -184,22 +182,21 @@ def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys
     assert pull(str(pushed), Home(tmp_path / "home"), quiet=True).path == pulled.path
 
 
-def test_pt_has_every_tensor(graphs, city, tmp_path) -> None:
-    with Cases() as cases:
-        for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
-            dataset = kmip_data.ShardedDataset(build)
-            files = export(build, "pt", tmp_path / build.path.name, quiet=True)
-            for part, records in parts.items():
-                memory = InMemoryDataset()
-                memory.load(str(files[part]))
-                with cases(f"{build.path.name} {part}"):
-                    assert len(memory) == len(records)
-                    for at, record in enumerate(records):
-                        same(
-                            memory[at].to_dict(),
-                            dataset[record].to_dict(),
-                            joined=len(records) > 1,
-                        )
+def test_pt_has_every_tensor(graphs, city, tmp_path, subtests) -> None:
+    for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
+        dataset = kmip_data.ShardedDataset(build)
+        files = export(build, "pt", tmp_path / build.path.name, quiet=True)
+        for part, records in parts.items():
+            memory = InMemoryDataset()
+            memory.load(str(files[part]))
+            with subtests.test(f"{build.path.name} {part}"):
+                assert len(memory) == len(records)
+                for at, record in enumerate(records):
+                    same(
+                        memory[at].to_dict(),
+                        dataset[record].to_dict(),
+                        joined=len(records) > 1,
+                    )
 
 
 def same(found: dict, wanted: dict, *, joined: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.shares import share_folder
-from support.cases import Cases, contents, damage
+from support.cases import contents, damage
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
@@ -72,22 +72,21 @@ def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
                 assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
-def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
+def test_a_damaged_copy_is_mended(shares, tmp_path, subtests) -> None:
     home = Home(tmp_path / "home")
-    with Cases() as cases:
-        for kind, share in shares.items():
-            folder = pull(str(share), home, output=tmp_path / kind, quiet=True).path
-            whole, mine = contents(folder), {"notes.txt": MINE} if kind == "build" else {}
-            names = whole.keys() - {MARKER}
-            for name, way in itertools.product(names, ("missing", "cut", "flipped", "longer")):
-                with cases(f"{kind}: {name} {way}"):
-                    for each, content in (whole | mine).items():  # as the case before has left them
-                        (folder / each).unlink(missing_ok=True)
-                        (folder / each).write_bytes(content)
-                    damage(folder / name, whole[name], way)
-                    assert not pull(str(share), home, output=folder, quiet=True).was_complete
-                    assert contents(folder) == whole | mine
-                    assert pull(str(share), home, output=folder, quiet=True).was_complete
+    for kind, share in shares.items():
+        folder = pull(str(share), home, output=tmp_path / kind, quiet=True).path
+        whole, mine = contents(folder), {"notes.txt": MINE} if kind == "build" else {}
+        names = whole.keys() - {MARKER}
+        for name, way in itertools.product(names, ("missing", "cut", "flipped", "longer")):
+            with subtests.test(f"{kind}: {name} {way}"):
+                for each, content in (whole | mine).items():  # as the case before has left them
+                    (folder / each).unlink(missing_ok=True)
+                    (folder / each).write_bytes(content)
+                damage(folder / name, whole[name], way)
+                assert not pull(str(share), home, output=folder, quiet=True).was_complete
+                assert contents(folder) == whole | mine
+                assert pull(str(share), home, output=folder, quiet=True).was_complete
     folder = pull(str(shares["build"]), home, output=tmp_path / "more", quiet=True).path
     assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert kmip_data.open(folder)[0].num_nodes == 9

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.builds.learnable import learnable_build, tiny_config
-from support.cases import Cases, contents, damage
+from support.cases import contents, damage
 from torch_geometric.data import Data
 
 import kmip_data
@@ -68,87 +68,84 @@ def killed_at(number: int) -> Iterator[None]:
         yield
 
 
-def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path) -> None:
-    with Cases() as cases:
-        ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-        other = kmip_data.save(
-            [Data(x=torch.ones(9, 2), edge_index=ring)], tmp_path / "rings", name="rings"
-        )
-        for kind, first, second in (
-            ("another run", pushes["run"], lambda to: push_run(runs[1], to, quiet=True)),
-            ("a run over a build", pushes["build"], pushes["run"]),
-            ("a build over a run", pushes["run"], pushes["build"]),
-            ("another build", pushes["build"], lambda to: push_build(other, to, quiet=True)),
-        ):
-            with cases(kind):
-                folder = tmp_path / kind
-                first(str(folder))
-                before = contents(folder)
-                with pytest.raises(UsageError):
-                    second(str(folder))
-                assert contents(folder) == before
-        for inside in ("", "share", "shards"):
-            with cases(f"itself {inside}"):
-                copy = tmp_path / f"copy{inside}"
-                shutil.copytree(small.path, copy)
-                (copy / "README.md").unlink()
-                before = contents(copy)
-                with pytest.raises(UsageError):
-                    push_build(Build(copy, small.card), str(copy / inside), quiet=True)
-                assert contents(copy) == before
-        with cases("a store"):
-            import fsspec
-
-            store = fsspec.filesystem("memory")
-            store.pipe_file("/mine/card.json", MINE)
+def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path, subtests) -> None:
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    other = kmip_data.save(
+        [Data(x=torch.ones(9, 2), edge_index=ring)], tmp_path / "rings", name="rings"
+    )
+    for kind, first, second in (
+        ("another run", pushes["run"], lambda to: push_run(runs[1], to, quiet=True)),
+        ("a run over a build", pushes["build"], pushes["run"]),
+        ("a build over a run", pushes["run"], pushes["build"]),
+        ("another build", pushes["build"], lambda to: push_build(other, to, quiet=True)),
+    ):
+        with subtests.test(str(kind)):
+            folder = tmp_path / kind
+            first(str(folder))
+            before = contents(folder)
             with pytest.raises(UsageError):
-                push_build(small, "memory://mine", quiet=True)
-            assert store.cat_file("/mine/card.json") == MINE
-            store.rm("/mine", recursive=True)
+                second(str(folder))
+            assert contents(folder) == before
+    for inside in ("", "share", "shards"):
+        with subtests.test(f"itself {inside}"):
+            copy = tmp_path / f"copy{inside}"
+            shutil.copytree(small.path, copy)
+            (copy / "README.md").unlink()
+            before = contents(copy)
+            with pytest.raises(UsageError):
+                push_build(Build(copy, small.card), str(copy / inside), quiet=True)
+            assert contents(copy) == before
+    with subtests.test("a store"):
+        import fsspec
+
+        store = fsspec.filesystem("memory")
+        store.pipe_file("/mine/card.json", MINE)
+        with pytest.raises(UsageError):
+            push_build(small, "memory://mine", quiet=True)
+        assert store.cat_file("/mine/card.json") == MINE
+        store.rm("/mine", recursive=True)
 
 
-def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path) -> None:
+def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path, subtests) -> None:
     home = Home(tmp_path / "home")
-    with Cases() as cases:
-        for kind, push in pushes.items():
-            push(str(tmp_path / kind))
-            whole = contents(tmp_path / kind)
-            for number in range(len(whole)):
-                folder = tmp_path / f"{kind}-{number}"
-                with cases(f"{kind} at file {number}"):
-                    with killed_at(number), contextlib.suppress(Killed):
+    for kind, push in pushes.items():
+        push(str(tmp_path / kind))
+        whole = contents(tmp_path / kind)
+        for number in range(len(whole)):
+            folder = tmp_path / f"{kind}-{number}"
+            with subtests.test(f"{kind} at file {number}"):
+                with killed_at(number), contextlib.suppress(Killed):
+                    push(str(folder))
+                torn = folder / f"shards/00000.h5.00000000-{'0' * 16}.partial"
+                if number > 5 and kind == "build":  # the machine went down
+                    torn.write_bytes(b"half")
+                    os.utime(torn, (0, 0))
+                if kind == "build" and folder.exists():
+                    with pytest.raises(UsageError):
+                        kmip_data.open(folder.as_uri(), home=home.root)
+                push(str(folder))
+                assert contents(folder) == whole
+                pull(str(folder), home, output=tmp_path / f"pulled-{kind}-{number}", quiet=True)
+
+
+def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path, subtests) -> None:
+    for kind, push in pushes.items():
+        folder = tmp_path / kind
+        push(str(folder))
+        whole = contents(folder)
+        for name, way in itertools.product(whole, ("missing", "cut", "flipped", "longer")):
+            with subtests.test(f"{kind}: {name} {way}"):
+                for each, content in whole.items():  # as the case before has left them
+                    (folder / each).write_bytes(content)
+                damage(folder / name, whole[name], way)
+                damaged = contents(folder)
+                if way != "missing" and name == "push.json":
+                    with pytest.raises(UsageError, match=name):
                         push(str(folder))
-                    torn = folder / f"shards/00000.h5.00000000-{'0' * 16}.partial"
-                    if number > 5 and kind == "build":  # the machine went down
-                        torn.write_bytes(b"half")
-                        os.utime(torn, (0, 0))
-                    if kind == "build" and folder.exists():
-                        with pytest.raises(UsageError):
-                            kmip_data.open(folder.as_uri(), home=home.root)
+                    assert contents(folder) == damaged
+                elif way != "missing" and name == "README.md":
+                    push(str(folder))
+                    assert contents(folder) == damaged
+                elif name != "push.json":
                     push(str(folder))
                     assert contents(folder) == whole
-                    pull(str(folder), home, output=tmp_path / f"pulled-{kind}-{number}", quiet=True)
-
-
-def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path) -> None:
-    with Cases() as cases:
-        for kind, push in pushes.items():
-            folder = tmp_path / kind
-            push(str(folder))
-            whole = contents(folder)
-            for name, way in itertools.product(whole, ("missing", "cut", "flipped", "longer")):
-                with cases(f"{kind}: {name} {way}"):
-                    for each, content in whole.items():  # as the case before has left them
-                        (folder / each).write_bytes(content)
-                    damage(folder / name, whole[name], way)
-                    damaged = contents(folder)
-                    if way != "missing" and name == "push.json":
-                        with pytest.raises(UsageError, match=name):
-                            push(str(folder))
-                        assert contents(folder) == damaged
-                    elif way != "missing" and name == "README.md":
-                        push(str(folder))
-                        assert contents(folder) == damaged
-                    elif name != "push.json":
-                        push(str(folder))
-                        assert contents(folder) == whole

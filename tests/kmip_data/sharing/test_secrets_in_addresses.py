@@ -12,7 +12,6 @@ import pytest
 import requests
 from support.attacks.http_server import serving_folder
 from support.builds.shares import share_folder
-from support.cases import Cases
 from support.cli import kmip
 
 import kmip_data
@@ -63,7 +62,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
 
 
-def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
+def test_no_secret_of_an_address_is_shown(small, tmp_path, subtests) -> None:
     home = Home(tmp_path / "home")
     share_folder(small.path, tmp_path / "pushed/data")
 
@@ -73,55 +72,55 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
     def open_it(address: str) -> object:
         return kmip_data.open(address, home=home.root).build
 
-    with Cases() as cases:
-        dead = [
-            *addresses("http", "127.0.0.1:9"),
-            *addresses("nope", "host"),
-            *addresses("github", "main"),
-        ]
-        for address in dead:
-            for call in (pull_it, open_it) if address.startswith("http") else (open_it,):
-                with cases(f"{call.__name__} {address}"):
-                    assert SECRET not in said_by(partial(call, address))
-        for address in [*dead, *addresses("s3", "bucket")]:
-            with cases(f"file system {address}"):
-                assert SECRET not in said_by(lambda address=address: file_system(address) and None)
-        with serving_folder(tmp_path / "pushed") as server:
-            for address in addresses("http", server.address.removeprefix("http://")):
-                for call in (open_it, lambda at: open_it(at).shard("nothing", None), pull_it):
-                    with cases(f"{call.__name__}: {address}"):
-                        found = said_by(partial(call, address))
-                        assert SECRET not in found
-                        misread = "/y@" in address or "me:x" in address or "x.zip" in address
-                        assert call is not open_it or "RemoteBuild" in found or misread
+    dead = [
+        *addresses("http", "127.0.0.1:9"),
+        *addresses("nope", "host"),
+        *addresses("github", "main"),
+    ]
+    for address in dead:
+        for call in (pull_it, open_it) if address.startswith("http") else (open_it,):
+            with subtests.test(f"{call.__name__} {address}"):
+                assert SECRET not in said_by(partial(call, address))
+    for address in [*dead, *addresses("s3", "bucket")]:
+        with subtests.test(f"file system {address}"):
+            assert SECRET not in said_by(lambda address=address: file_system(address) and None)
+    with serving_folder(tmp_path / "pushed") as server:
+        for address in addresses("http", server.address.removeprefix("http://")):
+            for call in (open_it, lambda at: open_it(at).shard("nothing", None), pull_it):
+                with subtests.test(f"{call.__name__}: {address}"):
+                    found = said_by(partial(call, address))
+                    assert SECRET not in found
+                    misread = "/y@" in address or "me:x" in address or "x.zip" in address
+                    assert call is not open_it or "RemoteBuild" in found or misread
 
 
-def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(small, tmp_path) -> None:
-    with Cases() as cases:
-        for address in addresses("http", "127.0.0.1:9"):
-            path = address.partition("127.0.0.1:9")[2]
-            error = requests.ConnectionError(f"Max retries exceeded with url: {path} (Caused by x)")
-            with cases(address):
-                outcome = kmip("pull", address, "--home", tmp_path)
-                assert SECRET not in outcome.out + outcome.err
-                assert SECRET not in Mirror(url=address).address
-                assert SECRET not in without_secrets(f"asked {address!r}, (of {address}): none")
-                assert (
-                    SECRET
-                    not in from_exception(error).reason + MirrorFailed(f"failed ({address})").reason
-                )
-                text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
-                assert SECRET not in without_secrets(text, address)
-        for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):
-            outcome = kmip("push", small.path, address, "-q", "--home", tmp_path)
-            assert not {"y=1", "pw"} & set(re.split("[?:@/ ]", outcome.out + outcome.err))
-        for text in (
-            "/home/me/c#/a?b",
-            "hf://datasets/me/x@main",
-            "http://host:8080/a@b/c.zip",
-            "s3://b/k:v",
-        ):
-            assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
+def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(
+    small, tmp_path, subtests
+) -> None:
+    for address in addresses("http", "127.0.0.1:9"):
+        path = address.partition("127.0.0.1:9")[2]
+        error = requests.ConnectionError(f"Max retries exceeded with url: {path} (Caused by x)")
+        with subtests.test(address):
+            outcome = kmip("pull", address, "--home", tmp_path)
+            assert SECRET not in outcome.out + outcome.err
+            assert SECRET not in Mirror(url=address).address
+            assert SECRET not in without_secrets(f"asked {address!r}, (of {address}): none")
+            assert (
+                SECRET
+                not in from_exception(error).reason + MirrorFailed(f"failed ({address})").reason
+            )
+            text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
+            assert SECRET not in without_secrets(text, address)
+    for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):
+        outcome = kmip("push", small.path, address, "-q", "--home", tmp_path)
+        assert not {"y=1", "pw"} & set(re.split("[?:@/ ]", outcome.out + outcome.err))
+    for text in (
+        "/home/me/c#/a?b",
+        "hf://datasets/me/x@main",
+        "http://host:8080/a@b/c.zip",
+        "s3://b/k:v",
+    ):
+        assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
     long = "a" * 10**6  # in a message of bad input; a scheme without a bound takes 40 minutes
     assert SECRET not in without_secrets(f"{long}://{SECRET}@host/")
 

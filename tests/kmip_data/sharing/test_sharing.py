@@ -19,7 +19,7 @@ import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 from support.attacks.http_server import File, Handler, redirect, serving, status
-from support.cases import Cases, contents, damage
+from support.cases import contents, damage
 from torch_geometric.data import Data
 
 import kmip_data
@@ -140,27 +140,26 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
     assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
 
 
-def test_what_was_spoilt_is_refused(build, tmp_path, home) -> None:
+def test_what_was_spoilt_is_refused(build, tmp_path, home, subtests) -> None:
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
-    with Cases() as cases:
-        for file in ("shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME):
-            for way, error in (
-                ("flipped", DamagedInput),
-                ("cut", KmipDataError),
-                ("missing", KmipDataError),
-            ):
-                with cases(f"{file} {way}"):
-                    data = (share / file).read_bytes()
-                    damage(share / file, data, way)
-                    try:
-                        with pytest.raises(
-                            error, match=r"is not what was pushed|cannot be reached|Nothing was"
-                        ):
-                            pull(str(share), home, quiet=True)
-                    finally:
-                        (share / file).write_bytes(data)
-                    assert not (home.built / "rings/card.json").exists()
+    for file in ("shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME):
+        for way, error in (
+            ("flipped", DamagedInput),
+            ("cut", KmipDataError),
+            ("missing", KmipDataError),
+        ):
+            with subtests.test(f"{file} {way}"):
+                data = (share / file).read_bytes()
+                damage(share / file, data, way)
+                try:
+                    with pytest.raises(
+                        error, match=r"is not what was pushed|cannot be reached|Nothing was"
+                    ):
+                        pull(str(share), home, quiet=True)
+                finally:
+                    (share / file).write_bytes(data)
+                assert not (home.built / "rings/card.json").exists()
 
 
 def hostile(share: Path, change: Callable[[dict], None]) -> None:
@@ -191,21 +190,20 @@ HOSTILE: dict[str, Callable[[dict], None]] = {
 }
 
 
-def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch) -> None:
+def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch, subtests) -> None:
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
     sound, odd = (share / SHARE_NAME).read_bytes(), (b"", b"[]", b"\xff", b"[" * 100_000, b"{}")
-    with Cases() as cases:
-        for name, change in [*HOSTILE.items(), *((str(data[:9]), data) for data in odd)]:
-            with cases(name):
-                (share / SHARE_NAME).write_bytes(change if isinstance(change, bytes) else sound)
-                if not isinstance(change, bytes):
-                    hostile(share, change)
-                before = contents(tmp_path)
-                with pytest.raises(DamagedInput):
-                    pull(str(share), home, quiet=True)
-                assert contents(tmp_path) == before
+    for name, change in [*HOSTILE.items(), *((str(data[:9]), data) for data in odd)]:
+        with subtests.test(name):
+            (share / SHARE_NAME).write_bytes(change if isinstance(change, bytes) else sound)
+            if not isinstance(change, bytes):
+                hostile(share, change)
+            before = contents(tmp_path)
+            with pytest.raises(DamagedInput):
+                pull(str(share), home, quiet=True)
+            assert contents(tmp_path) == before
     (share / SHARE_NAME).unlink()
     os.mkfifo(share / SHARE_NAME)
     for read in (
@@ -321,7 +319,7 @@ def trickle(handler: Handler) -> None:
 
 
 def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
-    home, build, monkeypatch
+    home, build, monkeypatch, subtests
 ) -> None:
     """None of these answers makes a push into none."""
     monkeypatch.setattr(http_client, "STALL", 1.0)
@@ -335,7 +333,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
         "silent": (lambda handler: handler.server.held.wait(60), "sent"),
         "body": (trickle, "sent"),
     }
-    with serving() as server, Cases() as cases:
+    with serving() as server:
         for name, (answer, found) in answers.items():
             server.route(f"/{name}/share.json", answer)
             server.route(f"/{name}/card.json", File(card))
@@ -343,7 +341,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
                 "pull": lambda url: pull(url, home, quiet=True),
                 "open": lambda url: kmip_data.open(url, home=home.root),
             }.items():
-                with cases(f"{what}: {name}"):
+                with subtests.test(f"{what}: {name}"):
                     begun = time.monotonic()
                     with pytest.raises(SourceUnavailable) as raised:
                         bring(server.url(f"/{name}"))

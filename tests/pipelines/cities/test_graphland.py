@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.cases import Cases
 from support.cli import refused
 
 from kmip_data import GraphLandDataset
@@ -142,18 +141,17 @@ DAMAGED = [
 ]  # fmt: skip
 
 
-def test_bad_tables_are_refused(raw: Path, tmp_path: Path) -> None:
+def test_bad_tables_are_refused(raw: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
     pipeline = PIPELINE.__new__(PIPELINE)
-    with Cases() as cases:
-        for number, (name, old, new, message) in enumerate(DAMAGED):
-            folder = tmp_path / str(number)
-            shutil.copytree(raw, folder)
-            text = (folder / name).read_text()
-            (folder / name).write_text(
-                new if old is None else re.sub(old, new, text, count=0 if "(?m)" in old else 1)
-            )
-            with cases(f"{number} {name}"), pytest.raises(DamagedInput, match=message):
-                pipeline.prepare(RawFolder(folder, {}, ()), GraphLandParams(), tmp_path)
+    for number, (name, old, new, message) in enumerate(DAMAGED):
+        folder = tmp_path / str(number)
+        shutil.copytree(raw, folder)
+        text = (folder / name).read_text()
+        (folder / name).write_text(
+            new if old is None else re.sub(old, new, text, count=0 if "(?m)" in old else 1)
+        )
+        with subtests.test(f"{number} {name}"), pytest.raises(DamagedInput, match=message):
+            pipeline.prepare(RawFolder(folder, {}, ()), GraphLandParams(), tmp_path)
 
 
 def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:
