@@ -18,7 +18,7 @@ from kmip_data.pipelines.shared.sample_files import part_sizes, write_pickled_di
 
 DEFAULT_MOLECULES = 240
 PUBLISHED = {"train": 10, "val": 1, "test": 1}
-LEFT_OUT = 3  #: molecules of each pickle that its index does not list
+UNLISTED = 3  #: molecules of each pickle that its index does not list
 _SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: of types of atoms
 _VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
 
@@ -33,7 +33,7 @@ def write_sample(
     rng = Generator(PCG64(seed))
     subset = manifest.file == "zinc"
     for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
-        total = size + LEFT_OUT * subset
+        total = size + UNLISTED * subset
         molecules = [_molecule(rng) for _ in range(total)]
         write_pickled_dictionaries(folder / f"{part}.pickle", molecules)
         if subset:
