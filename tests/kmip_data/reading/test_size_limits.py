@@ -25,7 +25,7 @@ MAX_BYTES = 300_000_000  #: bytes of memory that refusing a file may take
 SPLIT, COLUMNS = "splits/default.h5", f"columns/{ENCODING}/{CARD_NAME}"
 
 
-def peak_of(use: Callable[[], object]) -> tuple[BaseException | None, int]:
+def error_and_growth(use: Callable[[], object]) -> tuple[BaseException | None, int]:
     """Return the exception of a call, if any, and the bytes by which it raised the memory of this process."""
 
     def highest() -> int:
@@ -49,7 +49,7 @@ def failures(
     """
     wrong = []
     for name, use in cases:
-        error, taken = peak_of(use)
+        error, taken = error_and_growth(use)
         printed = str(error).encode(errors="replace").decode()
         if printed != str(error):
             wrong.append(f"{name}: a message that cannot be encoded")
