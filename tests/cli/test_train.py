@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.builds.learnable import learnable_build
 from support.cli import done, refused
 from torch_geometric.data import Data
 from torch_geometric.datasets import FakeDataset
@@ -26,41 +27,62 @@ QUICK = ["--epochs", "2", "--device", "cpu", "--quiet", "--set", "model.paramete
 QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
 
 
-def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(make_build, tmp_path):
-    build = make_build()
-    found = done("train", "--dataset", build.path, *QUICK, "--json").json
-    run = Path(found["run"])
-    assert set(found["metrics"]) == {"train", "val", "test"}
-    assert found["best_epoch"] in {0, 1}
-    assert found["sample"] is False
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run, as it is printed, in the home of the tests that use it."""
+    home = tmp_path_factory.mktemp("home")
+    build = learnable_build(home / "built" / "clouds")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KMIP_DATA_HOME", str(home))
+        yield done("train", "--dataset", build.path, *QUICK, "--json").json
+
+
+def test_evaluate_equals_the_result(trained):
+    run = Path(trained["run"])
+    assert set(trained["metrics"]) == {"train", "val", "test"}
+    assert trained["best_epoch"] in {0, 1}
+    assert trained["sample"] is False
     for name in ("config.toml", "metrics.csv", "model.safetensors", "result.json"):
         assert (run / name).is_file(), name
     again = done("evaluate", run, "--json").json
-    assert (again["metrics"], again["same_as_result"]) == (found["metrics"], True)
+    assert (again["metrics"], again["same_as_result"]) == (trained["metrics"], True)
     assert all(part in done("evaluate", run.name).out for part in ("train", "val", "test"))
 
-    file = tmp_path / "p.npz"
-    step = f"Next: kmip_data.models.evaluate_predictions({str(file)!r}, {str(build.path)!r})"
-    assert step in done("predict", run, "--output", file).out
-    measured = evaluate_predictions(file, str(build.path)).metrics
-    assert measured == {
-        name: pytest.approx(found["metrics"]["test"][name], abs=1e-6) for name in measured
-    }
 
-    assert done("train", "--resume", run, "--json").json["run"] == str(run)
+def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
+    file = tmp_path / "p.npz"
+    build = read_config(Path(trained["run"]) / "config.toml").data.dataset
+    step = f"Next: kmip_data.models.evaluate_predictions({str(file)!r}, {build!r})"
+    assert step in done("predict", trained["run"], "--output", file).out
+    measured = evaluate_predictions(file, build).metrics
+    assert measured
+    for name, value in measured.items():
+        assert value == pytest.approx(trained["metrics"]["test"][name], abs=1e-6), name
+
+
+def test_a_resumed_run_takes_no_other_options(trained):
+    run = trained["run"]
+    assert done("train", "--resume", run, "--json").json["run"] == run
     message = refused("train", "--resume", run, "--epochs", "3", "--set", "optimiser.lr=1")
     assert "without --epochs, --set." in message
     assert "without --epochs." in refused("train", "--reproduce", "long-range/gcn", "--epochs", "3")
+    refused("train", "--config", Path(run) / "config.toml", "--resume", run)
 
-    config = run / "config.toml"
+
+def test_a_configuration_repeats_a_run(trained):
+    config = Path(trained["run"]) / "config.toml"
     other = done("train", "--config", config, "--epochs", 1, "--quiet", "--json").json["run"]
     one, two = (
-        json.loads((Path(each) / "result.json").read_text())["config"] for each in (run, other)
+        json.loads((Path(run) / "result.json").read_text())["config"]
+        for run in (trained["run"], other)
     )
     assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
     assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
-    refused("train", "--config", config, "--resume", run)
+    assert "--variant has no effect" in refused("train", "--config", config, "--variant", "text")
 
+
+def test_a_stopped_run_continues_to_the_same_result(trained):
+    config = Path(trained["run"]) / "config.toml"
     early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
     assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
     assert (
@@ -68,12 +90,16 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
         in done("train", "--resume", early).err
     )
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
-    assert longer["metrics"] == found["metrics"]
-    message = refused("train", "--dataset", build.path, "--model", "gcn", "--variant", "nonsense")
-    assert "no variant of s3dis/gcn called 'nonsense'" in message
-    assert "--variant has no effect" in refused("train", "--config", config, "--variant", "text")
-    (run / "result.json").unlink()
-    assert f"next: kmip-data train --resume {run}\n" in refused("report", run)
+    assert longer["metrics"] == trained["metrics"]
+    Path(early, "result.json").unlink()
+    assert f"next: kmip-data train --resume {early}\n" in refused("report", early)
+
+
+def test_an_unknown_variant_is_refused(make_build):
+    message = refused(
+        "train", "--dataset", make_build().path, "--model", "gcn", "--variant", "none"
+    )
+    assert "no variant of s3dis/gcn called 'none'" in message
 
 
 def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build, home):
