@@ -189,7 +189,7 @@ def test_the_trainings_of_the_page_run(folder: Path):
     assert len(lines) == 5
     short = shlex.split("--epochs 1 --device cpu --set model.hidden_dim=8 --quiet")
     for line in lines:
-        _, *words = shlex.split(line.replace("0-9", "0-1"))
+        _, *words = shlex.split(line.replace("0..9", "0..1"))
         outcome = kmip(*words, *short)
         assert outcome.code == 0, f"{line}: {outcome.err}"
 
