@@ -80,7 +80,7 @@ docs: $(VENV)/.installed-docs  ## draw the pictures of docs/ again, run its note
 
 WRITERS = $(shell grep -rl KMIP_DATA_WRITE_DOCS tests --include='test_*.py' | grep -v adding_parts)
 
-docs-tables: $(STAMP)  ## write the tables, stubs and records that tests compare with the code
+docs-tables: $(STAMP)  ## write the tables and pages that tests compare with the code
 	KMIP_DATA_WRITE_DOCS=1 $(BIN)/python -m pytest -q $(WRITERS)
 
 wheel: $(STAMP)  ## wheel and sdist into dist/, the same bytes wherever it is run
