@@ -182,6 +182,9 @@ def test_what_it_is(build, records, tmp_path):
         ShardedDataset(sample.build, "train")
     with pytest.raises(UsageError, match=r"s3dis has no split.\n  next: kmip_data.save"):
         sample.get_idx_split()
+    with pytest.raises(UsageError, match="There is no split called 'nonsense'") as caught:
+        ShardedDataset(build.path, split_name="nonsense")
+    assert "default" in caught.value.parts["expected"]
 
 
 def test_chosen_columns_and_views(build, records):
