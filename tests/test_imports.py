@@ -134,7 +134,7 @@ def test_names_of_other_libraries_say_what_is_ours():
 def test_layers_name_no_concern_of_the_whole_step():
     """Recomputation, captured steps, padding, several processes and versions are matters around a network."""
     concerns = re.compile(
-        r"COUNTED|PADDING|[Rr]ows\.first|trusted|replay|partition|\brepeated\b|context\.keep|\barithmetic\("
+        r"COUNTED|PADDING|[Rr]ows\.first|trusted|replay|partition|\brepeated\b|\barithmetic\("
     )
     sources = [*(ROOT / "models/layers").rglob("*.py"), *(ROOT / "models/attention").rglob("*.py")]
     assert len(sources) > 20
