@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.cases import check_each
 from support.kernels.allocations import saved_for_backward
-from support.oracles.slow_models import slow_attention
+from support.oracles.slow_search import slow_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import Sequential
 

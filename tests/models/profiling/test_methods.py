@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.cases import check_each
-from support.oracles.slow_models import slow_attention
+from support.oracles.slow_search import slow_attention
 
 from kmip_data.models.profiling.methods import (
     Shape,

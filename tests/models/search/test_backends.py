@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.oracles.slow_models import slow_search
+from support.oracles.slow_search import slow_search
 
 from kmip_data.models.precision import autocast
 from kmip_data.models.search import rule, topk_inner_product

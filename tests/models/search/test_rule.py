@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.oracles.slow_models import slow_score
+from support.oracles.slow_search import slow_score
 
 from kmip_data.models.search.rule import (
     float32_sum_error,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from support.oracles.slow_models import Weights, linear
+from support.oracles.slow_layers import Weights, linear
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from support.oracles.slow_attention import ATTENTION, exphormer, exphormer_edges
-from support.oracles.slow_models import (
+from support.oracles.slow_layers import (
     linear,
     slow_gat,
     slow_gated_gcn,
