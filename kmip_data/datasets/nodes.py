@@ -60,7 +60,7 @@ class GeomGCN(BuiltDataset):
 
 
 class HeterophilousGraphDataset(BuiltDataset):
-    """Seven node benchmarks of Platonov et al., each one graph with a class for each node.
+    """Node benchmarks of Platonov et al., each one graph with a class for each node.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
     test_mask=[N])``: both directions of each edge; the masks are those of one of the ten published
