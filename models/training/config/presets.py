@@ -55,7 +55,7 @@ class PaperTable(Strict):
 
     plan: str = Field(description="sweep that repeats the table")
     source: str
-    runs: int = Field(description="runs of a figure with a deviation")
+    runs: int = Field(description="runs of a result with a deviation")
     datasets: tuple[str, ...]
     metrics: tuple[str, ...] = Field(description="of each dataset")
     hardware: tuple[str, ...] = Field(description="of each dataset")
@@ -71,7 +71,7 @@ class PaperTable(Strict):
         return self.results[model][self.datasets.index(dataset)]
 
     def result(self, dataset: str, model: str) -> PaperResult | None:
-        """Return a cell's figure; None if missing or empty."""
+        """Return a cell's result; None if missing or empty."""
         printed = self.printed(dataset, model)
         if printed in {"", *EMPTY}:
             return None
@@ -106,7 +106,7 @@ def paper_tables() -> list[PaperTable]:
 
 
 def published(dataset: str, model: str) -> PaperResult | None:
-    """Return the paper's figure for a model on a dataset; None where it has none.
+    """Return the paper's result for a model on a dataset; None where it has none.
 
     A dataset that only the table of the influence of k has enters it at its preset's k, 10.
     """
@@ -117,7 +117,7 @@ def published(dataset: str, model: str) -> PaperResult | None:
 
 
 def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
-    """Return the figure of the paper's experiment on the influence of k, or None.
+    """Return the result of the paper's experiment on the influence of k, or None.
 
     ``variant`` is the variant of the GPS + k-MIP preset used by the experiment.
     """
@@ -186,7 +186,7 @@ class Preset(Strict):
     ours: tuple[str, ...] = Field(default=(), description="variants that are not upstream's")
     note: tuple[Note, ...] = ()
     paper: PaperResult | None = Field(
-        default=None, description="set when it is read; none: the paper has no figure"
+        default=None, description="set when it is read; none: the paper has no result"
     )
 
     @property

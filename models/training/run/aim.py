@@ -1,4 +1,4 @@
-"""Published figure that a run aims to reproduce."""
+"""Published result that a run aims to reproduce."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kmip_data.wording import counted
 _K = "model.attention.k"
 _MAX_SHOWN = 3  #: keys that a line names
 _SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
-#: Sections and keys that do not affect a figure, or appear in a run's path.
+#: Sections and keys that do not affect a result, or appear in a run's path.
 _IRRELEVANT = {"data.dataset", "data.sample", "training.seed"}
 
 
 class Aim(NamedTuple):
-    """A figure of the paper, and the differences between a run and its settings."""
+    """A result of the paper, and the differences between a run and its settings."""
 
     published: PaperResult
     other_keys: list[str]  #: keys with another value
