@@ -44,8 +44,8 @@ class Encoding(ABC):
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
-    stem: ClassVar[str]  #: stem of its name and of its flag in ``kmip-data encode``
-    help: ClassVar[str]  #: help text of that flag
+    stem: ClassVar[str]  #: beginning of its name
+    help: ClassVar[str]  #: its line in the help of ``kmip-data encode``
     about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
     #: letter for a numeric parameter, from 1 to :data:`MAX_NUMBER`; empty: none
     metavar: ClassVar[str] = ""

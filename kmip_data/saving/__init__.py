@@ -1,4 +1,4 @@
-"""Save any PyTorch Geometric dataset as a build."""
+"""Save PyTorch Geometric datasets as builds, and export builds."""
 
 from typing import Literal
 

@@ -278,7 +278,7 @@ def _data_type(name: str, kind: pa.DataType) -> dict[str, object]:
 def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
-    ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
+    ``parquet``: ``PART.parquet``, see :func:`write_parquet`. ``pt``: ``PART.pt``, read by
     ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are those of
     :func:`~kmip_data.saving.export.parts_of`.
 
