@@ -32,7 +32,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
     "form",
     type=click.Choice(FORMS),
     default="text",
-    help="[default: text]",
+    help="Output format.  [default: text]",
 )
 @path_option("--output", help="Write to FILE instead of stdout.")
 @force_option

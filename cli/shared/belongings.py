@@ -100,7 +100,9 @@ def find(target: str, home: Home) -> Belonging:
     close = nearest(target, suggested)
     step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
     raise UsageError(
-        f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step
+        f"Nothing in the home is called {target!r}.",
+        expected="a folder of a build or run, or raw/NAME",
+        next=step,
     )
 
 

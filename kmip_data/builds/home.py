@@ -183,9 +183,10 @@ def named_build(
     step = f"{command} {options}".strip()
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     if others:  # often meant, and building the one that was named may be a download of gigabytes
-        step = f"name {' or '.join(others[:3])} instead; or {step}"
+        step = f"use {' or '.join(others[:3])} instead, or {step}"
+    chosen_options = f" ({options})" if options else ""
     raise UsageError(
-        f"There is no finished build of {dataset} {options}".strip() + f" under {home.built}.",
+        f"There is no finished build of {dataset}{chosen_options} under {home.built}.",
         found=", ".join(others) or "none",
         next=step,
     )

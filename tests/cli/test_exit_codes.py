@@ -255,7 +255,7 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
         ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
-        ("verify", "s3dis"): f"next: name {made.path.name} instead; or",
+        ("verify", "s3dis"): f"next: use {made.path.name} instead, or",
         ("verify", "s3dis", "--sample"): "or kmip-data build s3dis --sample",
     }  # fmt: skip
     for words, message in cases.items():

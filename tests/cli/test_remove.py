@@ -139,8 +139,11 @@ def test_the_name_of_a_dataset_is_enough_where_it_has_one_build(make_build, raw)
 
 def test_unknown_and_ambiguous_names(make_build, raw, home) -> None:
     cases = {"s3di": "next: kmip-data list lists", "raw/s3di": "next: kmip-data remove raw/s3dis\n"}
-    for target, word in cases.items():  # raw files are no slip for a build
-        assert word in refused("remove", target, "--yes")
+    for target, step in cases.items():  # raw files are no slip for a build
+        message = refused("remove", target, "--yes")
+        assert f"Nothing in the home is called {target!r}.\n" in message
+        assert "expected: a folder of a build or run, or raw/NAME\n" in message
+        assert step in message
     for model in ("gcn", "gps-kmip"):
         (home / "runs/s3dis" / model / "one").mkdir(parents=True)
     message = refused("remove", "one", "--yes")

@@ -86,10 +86,16 @@ def test_no_match_names_the_command(home):
 def test_obtain_without_building(home):
     where = Home.locate(home)
     assert obtain("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
+    built = home / "built"
     with pytest.raises(UsageError) as error:
         obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
-    assert "kmip-data build s3dis --k 5 --sample" in str(error.value)
-    assert "s3dis-k32" in str(error.value)
+    message = str(error.value)
+    assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
+    assert "kmip-data build s3dis --k 5 --sample" in message
+    assert "s3dis-k32" in message
+    with pytest.raises(UsageError) as error:
+        obtain("helsinki", home=where, build=False)
+    assert f"There is no finished build of helsinki under {built}." in str(error.value)
     with pytest.raises(UsageError, match="Did you mean 'jobs'"):
         obtain("s3dis", home=where, job=2)
 
