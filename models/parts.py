@@ -3,8 +3,7 @@
 A kind of message passing is one class of ``models/layers/kinds.py``, a kind of attention one file of
 ``models/attention/kinds``: a subclass of ``MessagePassing`` or :class:`Part` that names its
 ``kind``, whose fields are the keys of ``model.local`` or ``model.attention``. Import torch in
-``build`` alone. Parts that a CUDA graph cannot hold are listed in
-``models/training/capture/steps.py``.
+``build`` alone.
 """
 
 from __future__ import annotations
@@ -77,6 +76,19 @@ class Part(Strict):
         """Raise ``UsageError`` if it cannot run on a device type (``cpu``, ``cuda``)."""
 
     @property
+    def not_captured(self) -> str | None:
+        """Reason why a CUDA graph cannot hold it, if any."""
+        return None
+
+    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+        """Estimate the float32 values per node that a layer of attention keeps for its backward pass.
+
+        ``training_k`` is the first k of ``training.k_schedule``, 0 without one. The default is that
+        of full attention.
+        """
+        return 6 * dim
+
+    @property
     def encoding(self) -> Encoding | None:
         """Added column that it reads; training adds a missing one."""
         return None
@@ -105,6 +117,10 @@ class NoPart(Part):
 
     def build(self, layer: LayerInfo) -> None:
         """Return None: no module."""
+
+    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+        """Nothing is kept."""
+        return 0
 
 
 class MultiHead(Part):

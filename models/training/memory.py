@@ -6,7 +6,6 @@ refused beforehand. A GPU raises an error when out of memory, so steps are tried
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 
 from kmip_data.errors import OutOfResources
-from kmip_data.models.attention.bigbird import WINDOW
 from kmip_data.models.attention.transformer import TILED
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
@@ -153,7 +151,10 @@ def step_bytes(
         of_node += 6
     if attention.kind == "exphormer" and attention.real_edges:
         of_edge += 3
-    kept = size.nodes * (of_node * dim + _kept_by_attention(config)) + size.edges * of_edge * dim
+    schedule = config.training.k_schedule
+    training_k = KSchedule.parse(schedule).first if schedule else 0
+    of_attention = attention.saved_values(dim, model.layers, training_k)
+    kept = size.nodes * (of_node * dim + of_attention) + size.edges * of_edge * dim
     in_tiles = size.squares >= TILED * size.nodes
     if attention.kind == "transformer" and attention.dropout and not in_tiles:
         kept += attention.heads * size.squares * 4  # weights of all pairs
@@ -174,32 +175,6 @@ def step_bytes(
     with torch.device("meta"):
         weights = count_parameters(build_model(model, **channels))
     return int(4 * (kept + encoded + copies * weights))
-
-
-def _kept_by_attention(config: RunConfig) -> float:
-    """Return the float32 values per node that attention keeps in a layer."""
-    dim = config.model.hidden_dim
-    attention: Any = config.model.attention
-    kept: float = 6 * dim  # full attention, and a plugin's
-    match attention.kind:
-        case "none":
-            kept = 0
-        case "k-mip":
-            most = max(map(attention.k_of, range(config.model.layers)))
-            if config.training.k_schedule:
-                most = max(most, KSchedule.parse(config.training.k_schedule).first)
-            of_pair = 6 if attention.dropout else 4
-            kept = 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * most)
-        case "performer":
-            features = attention.features or attention.head_dim * math.log(attention.head_dim)
-            kept = attention.heads * (5 * attention.head_dim + 0.9 * features)
-        case "exphormer":
-            links = 2 * (attention.expander + attention.virtual_nodes)
-            kept = (6 + 3 * links) * dim
-        case "bigbird":
-            links = WINDOW + attention.random_blocks  # whose keys and values are gathered
-            kept = (15 + 2 * links) * dim
-    return kept
 
 
 def ways_out(config: RunConfig, data: RunData) -> str:

@@ -34,6 +34,18 @@ class BigBirdPart(MultiHead):
         description="lay out blocks as for the longest graph of the batch, as upstream",
     )
 
+    @property
+    def not_captured(self) -> str | None:
+        """The layout of the blocks."""
+        return "BigBird's blocks are laid out on the host"
+
+    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+        """Nodes, and the gathered keys and values of all blocks that a block attends to."""
+        from kmip_data.models.attention.bigbird import WINDOW
+
+        links = WINDOW + self.random_blocks
+        return (15 + 2 * links) * dim
+
     def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
         from kmip_data.models.attention.bigbird import BigBirdAttention

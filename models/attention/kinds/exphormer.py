@@ -66,6 +66,16 @@ class ExphormerPart(MultiHead):
             raise ValueError(msg)
         super().check(layers, dim)
 
+    @property
+    def not_captured(self) -> str | None:
+        """The check of the expander."""
+        return "Exphormer's expander is checked on the host" if self.expander else None
+
+    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+        """Nodes, and edges of the expander and to virtual nodes in both directions."""
+        links = 2 * (self.expander + self.virtual_nodes)
+        return (6 + 3 * links) * dim
+
     def begin(self, dim: int) -> nn.Module:
         """Make the :class:`~kmip_data.models.attention.exphormer.ExphormerEdges` of a network."""
         from kmip_data.models.attention.exphormer import ExphormerEdges

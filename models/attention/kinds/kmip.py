@@ -60,6 +60,23 @@ class KMIPPart(MultiHead):
         if self.search != "auto":
             check_backend(self.search, device)
 
+    @property
+    def not_captured(self) -> str | None:
+        """A search that waits for the GPU, or no search on it."""
+        from kmip_data.models.search.topk import get_backend
+
+        if self.search not in {"auto", "cuda"}:
+            # A graph cannot repeat the host's part of a step.
+            return f"the search {self.search} waits for the GPU"
+        unusable: str | None = get_backend("cuda").unusable("cuda")
+        return unusable
+
+    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+        """Projections, and the neighbours of the layer with the largest k."""
+        most = max(training_k, *map(self.k_of, range(layers)))
+        of_pair = 6 if self.dropout else 4
+        return 2 * dim + self.heads * (2 * self.key_dim + of_pair * most)
+
     def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention

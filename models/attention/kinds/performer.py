@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -24,6 +25,16 @@ class PerformerPart(MultiHead):
     )
     dropout: Fraction = Field(default=0.0, description="dropout after the output layer")
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
+
+    @property
+    def not_captured(self) -> str | None:
+        """The mask of padding."""
+        return "the legacy mask is made on the host" if self.legacy_mask else None
+
+    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+        """Projections and random features of each head."""
+        features = self.features or self.head_dim * math.log(self.head_dim)
+        return self.heads * (5 * self.head_dim + 0.9 * features)
 
     def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""

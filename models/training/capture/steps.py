@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from torch_geometric.data import Data
 
 from kmip_data.files.reading import first_fault
 from kmip_data.models.kernels import DISABLED
-from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -201,11 +200,8 @@ def reason_not_captured(
     """
     training = config.training
     system = config.system
-    attention: Any = config.model.attention
     one_graph = data.unit == "nodes" and not data.ragged
-    kind = attention.kind
     optimiser = config.optimiser.name
-    search = attention.search if kind == "k-mip" else "auto"
     reasons = {
         "no GPU": device.kind != "cuda",
         "batches differ in size": data.ragged,
@@ -216,16 +212,8 @@ def reason_not_captured(
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,
         f"the optimiser {optimiser} counts on the host": not all_optimisers()[optimiser].capturable,
-        # A graph cannot repeat the host's part of a step.
-        f"the search {search} waits for the GPU": search not in {"auto", "cuda"},
-        "the legacy mask is made on the host": kind == "performer" and attention.legacy_mask,
-        "BigBird's blocks are laid out on the host": kind == "bigbird",
-        "Exphormer's expander is checked on the host": kind == "exphormer" and attention.expander,
     }
     for reason, holds in reasons.items():
         if holds:
             return reason
-    if kind == "k-mip":
-        unusable: str | None = get_backend("cuda").unusable("cuda")
-        return unusable
-    return None
+    return config.model.attention.not_captured
