@@ -22,7 +22,7 @@ from kmip_data.cli.shared.options import (
     several,
     work_options,
 )
-from kmip_data.cli.shared.output import Facts, csv_of, default_output, saved_paths, show, table
+from kmip_data.cli.shared.output import Json, csv_of, default_output, saved_paths, show, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -110,7 +110,7 @@ def cumulative_weight(**options: Any) -> None:
     _analyse("cumulative-weight", weight_share, options)
 
 
-def _analyse(name: str, measure: Measure, options: Facts) -> None:
+def _analyse(name: str, measure: Measure, options: Json) -> None:
     """Apply a measure to queries, keys and values, save its picture and CSV file, and print the means."""
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study
@@ -276,7 +276,7 @@ def influence_of_k(
     show(result, *text)
 
 
-def _mean(row: Facts, name: str) -> str | None:
+def _mean(row: Json, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
     from kmip_data.models.training.run.result import value_text
 

@@ -23,7 +23,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Facts, csv_of, saved_paths, show, table
+from kmip_data.cli.shared.output import Json, csv_of, saved_paths, show, table
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -180,7 +180,7 @@ def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
     return list(dict.fromkeys(methods.replace(" ", "").split(",")))
 
 
-def _table(setting: str, cells: list[Measurement], paper: Facts | None) -> str:
+def _table(setting: str, cells: list[Measurement], paper: Json | None) -> str:
     """Return methods against sizes, with growth and memory per node; the paper's measurements below."""
     from kmip_data.models.profiling.measuring import growth_exponent
 
@@ -211,7 +211,7 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
     return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
-def _stage_table(cells: list[Measurement], paper: Facts | None) -> str:
+def _stage_table(cells: list[Measurement], paper: Json | None) -> str:
     """Return stages against methods, each with its share of the step, and the paper's passes."""
     from kmip_data.models.profiling.breakdown import (
         FORWARD,

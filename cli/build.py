@@ -18,7 +18,7 @@ from kmip_data.cli.shared.datasets import (
     given,
     keep_settings,
 )
-from kmip_data.cli.shared.names import Name
+from kmip_data.cli.shared.names import NameType
 from kmip_data.cli.shared.options import (
     dask_option,
     jobs_option,
@@ -46,7 +46,7 @@ PYG = "pyg"  #: builds from a class that the command line names
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
 
 
-class _Buildable(Name):
+class _Buildable(NameType):
     """The name of a dataset, or ``pyg``."""
 
     def convert(self, value: object, *context: Any) -> str:

@@ -15,7 +15,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import json_option
-from kmip_data.cli.shared.output import Facts, show, table, wants_json
+from kmip_data.cli.shared.output import Json, show, table, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def command(full: bool, folder: str) -> None:
     show({**result, "home": home.root, "seconds": seconds})
 
 
-def _minute(home: Home, name: str) -> tuple[Facts, str]:
+def _minute(home: Home, name: str) -> tuple[Json, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
@@ -162,7 +162,7 @@ def _run(home: Home, line: str, title: str = "") -> None:
         root.invoke(context)  # an error of a step is one of the demo
 
 
-def _city(home: Home, name: str) -> tuple[Facts, str]:
+def _city(home: Home, name: str) -> tuple[Json, str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
     from kmip_data.models.training.run.folder import find_run
     from kmip_data.models.training.run.result import read_result

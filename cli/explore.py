@@ -22,7 +22,7 @@ from kmip_data.cli.shared.options import (
     path_option,
     plugin_option,
 )
-from kmip_data.cli.shared.output import Facts, check_output, default_output, show, wants_json
+from kmip_data.cli.shared.output import Json, check_output, default_output, show, wants_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Facts:
+def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Json:
     """Return the curves of a run by epoch and by distance, keyed by its path below ``runs/``.
 
     The influence of every node is kept where the run is of the data of the ``first``.
@@ -159,7 +159,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
     from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
-    columns: Facts = metrics_columns(run.folder)
+    columns: Json = metrics_columns(run.folder)
     influence = influence_of(run, part, position)
     if influence is not None:
         columns["influence by hop"] = influence.by_hop

@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options, plugin_option
-from kmip_data.cli.shared.output import Facts, build_facts, facts, shortened, show, table
+from kmip_data.cli.shared.output import Json, build_facts, facts, shortened, show, table
 from kmip_data.cli.shared.tables import builds_table
 from kmip_data.wording import OPTIONS, human_bytes
 
@@ -63,7 +63,7 @@ def command(
     show(result, text)
 
 
-def _dataset(name: str, home: Home) -> tuple[Facts, str]:
+def _dataset(name: str, home: Home) -> tuple[Json, str]:
     """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import digests_of, load_manifest
@@ -138,7 +138,7 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
     return result, "\n".join(text)
 
 
-def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
+def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
@@ -211,7 +211,7 @@ def _classes(names: Sequence[str]) -> str:
     return f"{len(names)}: {shortened(names, CLASSES_SHOWN)}" if names else ""
 
 
-def _tables(build: Build, added: Sequence[Facts]) -> str:
+def _tables(build: Build, added: Sequence[Json]) -> str:
     """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
     from kmip_data.format.page import SPREADS
 

@@ -19,7 +19,7 @@ from kmip_data.cli.shared.options import (
     part_option,
     path_option,
 )
-from kmip_data.cli.shared.output import Facts, check_output, default_output, show
+from kmip_data.cli.shared.output import Json, check_output, default_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values
 
@@ -92,7 +92,7 @@ def view_of(
     records: str | None = None,
     part: str | None = None,
     home: Home | None = None,
-) -> tuple[Callable[[Path], None], Facts]:
+) -> tuple[Callable[[Path], None], Json]:
     """Return a function that draws to a path, and the JSON description of the picture.
 
     The picture is the map of a city, or chosen records of any other build: ``records`` are

@@ -18,7 +18,7 @@ from kmip_data.cli.shared.options import (
     plugin_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Facts, show, table
+from kmip_data.cli.shared.output import Json, show, table
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
@@ -100,9 +100,9 @@ def command(
     _print(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
 
 
-def _with_choices(plan: Plan, chosen: Facts) -> Plan:
+def _with_choices(plan: Plan, chosen: Json) -> Plan:
     """Return a plan with the datasets, models, seeds, epochs and keys given as options."""
-    update: Facts = {
+    update: Json = {
         "epochs": chosen["epochs"] or plan.epochs,
         "set": (*plan.set, *chosen["overrides"]),
     }
@@ -159,11 +159,11 @@ def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell
     return cells
 
 
-def _rows(cells: list[Cell]) -> list[Facts]:
+def _rows(cells: list[Cell]) -> list[Json]:
     """Return a row for each dataset, model and change: its seeds, sizes and published result."""
     from kmip_data.models.training.run.aim import aim_of
 
-    rows: dict[tuple[str, str, str], Facts] = {}
+    rows: dict[tuple[str, str, str], Json] = {}
     for cell in cells:
         key = (cell.dataset, cell.model, cell.change)
         if key in rows:
@@ -191,7 +191,7 @@ def _rows(cells: list[Cell]) -> list[Facts]:
     return list(rows.values())
 
 
-def _cells_text(rows: list[Facts]) -> str:
+def _cells_text(rows: list[Json]) -> str:
     """Return the cells of a plan next to the paper's results."""
     lines = []
     sources: dict[str, None] = {}
@@ -230,7 +230,7 @@ def _print(
 
     # 1. Runs, and which of them are done or failed.
     runs = []
-    by_state: dict[str, list[Facts]] = {}
+    by_state: dict[str, list[Json]] = {}
     for folder in folders:
         run = described(folder, home)
         # A run that waits has no folder, and its plan says how long it will be.
@@ -238,7 +238,7 @@ def _print(
         runs.append(run)
         by_state.setdefault(run["state"], []).append(run)
     failed = by_state.get("failed", [])
-    result: Facts = {
+    result: Json = {
         "sweep": plan.name,
         "runs": runs,
         "results": [],

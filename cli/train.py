@@ -22,7 +22,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Facts, show
+from kmip_data.cli.shared.output import Json, show
 from kmip_data.errors import KmipDataError, UsageError
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def command(
     show(data, *text)
 
 
-def _settings_of(row: Ours, stop_after: int | None) -> Facts:
+def _settings_of(row: Ours, stop_after: int | None) -> Json:
     """Return the options that train a row of our results again."""
     # A row may have stopped before the end of its schedule: so does its repetition.
     last = min(stop_after or row.epochs, row.epochs)

@@ -18,7 +18,7 @@ from support.shared import ROOT
 
 from kmip_data import plugins
 from kmip_data.cli.main import root
-from kmip_data.cli.shared.names import Name
+from kmip_data.cli.shared.names import NameType
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.wording import OPTIONS
@@ -60,7 +60,7 @@ def parses(monkeypatch):
     def of_reader(self, value, param, ctx):
         return Path(value) if value.startswith("GraphGPS/") else convert(self, value, param, ctx)
 
-    monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
+    monkeypatch.setattr(NameType, "convert", lambda self, value, param, ctx: value)
     monkeypatch.setattr(click.Path, "convert", of_reader)
     monkeypatch.setattr(plugins, "load", lambda source: None)
     parent = click.Context(root, info_name="kmip-data", **root.context_settings)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.output import Facts
+from kmip_data.cli.shared.output import Json
 from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
@@ -83,7 +83,7 @@ def _stored_option(store: str, name: str) -> click.Option:
     )
 
 
-def given(store: str) -> Facts:
+def given(store: str) -> Json:
     """Return the values given for one of the stores, such as :data:`RECORDS`."""
     return dict(click.get_current_context().meta.get(store, {}))
 

@@ -23,7 +23,7 @@ _LISTS = {"dataset": "list", "build": "list", "sweep": "sweep --help", "run": "r
 _TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
-class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
+class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
     """A name of one of ``kinds``: ``dataset``, ``build``, ``sweep``, ``run``."""
 
     def __init__(self, *kinds: str) -> None:
@@ -108,9 +108,9 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         )
 
 
-DATASET = Name("dataset")
-TARGET = Name("build")
-SWEEP = Name("sweep")
-RUN = Name("run")
-RUN_OR_TARGET = Name("run", "build")
-SWEEP_OR_RUN = Name("sweep", "run")
+DATASET = NameType("dataset")
+TARGET = NameType("build")
+SWEEP = NameType("sweep")
+RUN = NameType("run")
+RUN_OR_TARGET = NameType("run", "build")
+SWEEP_OR_RUN = NameType("sweep", "run")

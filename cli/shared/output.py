@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build
     from kmip_data.sharing.share import Share, SharedFile
 
-Facts = dict[str, Any]  #: a JSON object that a command prints, or one inside it
+Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
 WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: ``--json`` is on the line
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
@@ -148,7 +148,7 @@ def shortened(words: Sequence[str], most: int = 10) -> str:
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
-def build_facts(build: Build) -> Facts:
+def build_facts(build: Build) -> Json:
     """Return the facts about a build, for lists and scripts."""
     card = build.card
     names = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
@@ -161,7 +161,7 @@ def build_facts(build: Build) -> Facts:
     }
 
 
-def share_facts(share: Share, files: Sequence[SharedFile]) -> Facts:
+def share_facts(share: Share, files: Sequence[SharedFile]) -> Json:
     """Return the facts about a push or pull, with its files, for scripts."""
     return {
         "kind": share.kind,
@@ -172,7 +172,7 @@ def share_facts(share: Share, files: Sequence[SharedFile]) -> Facts:
     }
 
 
-def csv_of(rows: Sequence[Facts]) -> bytes:
+def csv_of(rows: Sequence[Json]) -> bytes:
     """Return rows with the same keys as a CSV file."""
     from kmip_data.files.reading import csv_bytes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import Facts, annotated, build_facts, table
+from kmip_data.cli.shared.output import Json, annotated, build_facts, table
 from kmip_data.wording import human_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def builds_table(builds: list[Build]) -> str:
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 
 
-def runs_table(runs: Sequence[Facts]) -> str:
+def runs_table(runs: Sequence[Json]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.result import with_unit

@@ -13,7 +13,7 @@ from pydantic import FailFast, model_validator
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, unknown_name
 from kmip_data.files.reading import json_digest, read_model, read_small, sealed_json
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name, ShardMember
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, PathPart, ShardMember
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.shipped import Strict
@@ -29,11 +29,11 @@ class ColumnsCard(Strict):
     """Card of an added column: its definition and the shards it belongs to."""
 
     version: Literal[2] = 2
-    name: Name
+    name: PathPart
     definition: str
     encoding_version: int
-    key: Name
-    build_key: Name
+    key: PathPart
+    build_key: PathPart
     shards_digest: str
     data_schema: dict[str, object]
     files: Annotated[list[FileEntry], FailFast()]

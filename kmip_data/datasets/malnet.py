@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
 from kmip_data.datasets.pyg_calls import STEPS, pyg_order
 from kmip_data.datasets.transforms import LocalDegreeProfile
-from kmip_data.graphs.encodings.degree_profile import DegreeProfile
+from kmip_data.graphs.encodings.degree_profile import Rule
 
 
 class MalNetTiny(BuiltDataset):
@@ -45,7 +45,7 @@ class MalNetTiny(BuiltDataset):
         self,
         root: Folder | None = None,
         *pyg: object,
-        degree_profile: DegreeProfile | None = None,
+        degree_profile: Rule | None = None,
         isolated: Literal["drop", "keep"] = "drop",
         label_order: Literal["alphabetical", "first-seen"] = "alphabetical",
         **arguments: Unpack[RuleArguments],

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from kmip_data.format.card import Card
-from kmip_data.graphs.encodings.degree_profile import DegreeProfile, local_degree_profile
+from kmip_data.graphs.encodings.degree_profile import Rule, local_degree_profile
 from kmip_data.manifest import Standardisation
 
 
@@ -18,7 +18,7 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
     :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
     """
 
-    def __init__(self, rule: DegreeProfile = "2.0") -> None:
+    def __init__(self, rule: Rule = "2.0") -> None:
         self.rule = rule
 
     def forward(self, data: Data) -> Data:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kmip_data.reading.dataset import ShardedDataset
 
-Facts = dict[str, Any]  #: JSON that the page reads
+Json = dict[str, Any]  #: JSON that the page reads
 EXTENT = 1_000.0  #: length of a record's longest axis on its page
 COLORS = ("red", "green", "blue")  #: prefixes of the fields of a colour
 TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
@@ -68,7 +68,7 @@ class Packer:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def add(self, values: Array) -> Facts:
+    def add(self, values: Array) -> Json:
         """Append an array; return its offset and type for the page."""
         offset = len(self._data)
         data = np.ascontiguousarray(values).tobytes()
@@ -80,7 +80,7 @@ class Packer:
             "count": values.size,
         }
 
-    def add_column(self, values: Array) -> Facts:
+    def add_column(self, values: Array) -> Json:
         """Append a column without loss.
 
         A column of few distinct values becomes codes into a table of them.
@@ -114,7 +114,7 @@ class Graph:
     title: str
     credit: str
     thing: str  #: name of a node, such as intersection or atom
-    header: Facts  #: texts of the page, and offsets of its arrays
+    header: Json  #: texts of the page, and offsets of its arrays
     packer: Packer  #: the arrays
     truth: I64 | None  #: (N,) class of each node
     names: tuple[str, ...]  #: class names
@@ -395,7 +395,7 @@ def _fitted(pos: Array, up: str) -> tuple[F64, float, F64]:
     return (pos - middle) * scale, scale, middle
 
 
-def _packed_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Facts:
+def _packed_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Json:
     """Pack a picture as JPEG, with its corners on the page: its first pixel is the origin, rows go down."""
     from matplotlib.image import imsave
 
@@ -424,9 +424,9 @@ def _page_header(
     columns: Values,
     layers: Sequence[Layer],
     packer: Packer,
-) -> Facts:
+) -> Json:
     """Return the common header of a page: (N, 2 or 3) positions, (2, S) lines, numbers of nodes, colours."""
-    header: Facts = {}
+    header: Json = {}
     for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
         header[axis] = packer.add(values)
     header["streets"] = packer.add(pairs.T.astype(np.uint32))
@@ -441,8 +441,8 @@ def _page_header(
     return header
 
 
-def _layer(layer: Layer, packer: Packer) -> Facts:
-    shown: Facts = {"name": layer.name, "note": layer.note}
+def _layer(layer: Layer, packer: Packer) -> Json:
+    shown: Json = {"name": layer.name, "note": layer.note}
     if isinstance(layer, Scale):
         shown["unit"] = layer.unit
         return shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.graphs import Facts, Graph, Packer
+from kmip_data.drawing.graphs import Graph, Json, Packer
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
 from kmip_data.files.templates import asset, template
@@ -70,7 +70,7 @@ class Influence:
 
 def draw_explorer(
     graphs: Sequence[tuple[Graph, Answer | None]],
-    curves: Sequence[Facts],
+    curves: Sequence[Json],
     path: Path,
 ) -> None:
     """Write a page in one file that works offline.
@@ -156,8 +156,8 @@ def _variables(style: Style) -> str:
     return f":root {{ {' '.join(lines)} }}"
 
 
-def _answered(graph: Graph, answer: Answer) -> Facts:
-    shown: Facts = {
+def _answered(graph: Graph, answer: Answer) -> Json:
+    shown: Json = {
         "run": answer.run,
         "words": answer.words,
         "split": answer.split,
@@ -175,7 +175,7 @@ def _answered(graph: Graph, answer: Answer) -> Facts:
     return shown
 
 
-def _compared(runs: Sequence[Facts]) -> Sequence[Facts]:
+def _compared(runs: Sequence[Json]) -> Sequence[Json]:
     """Return the first run and one of another model, else the second."""
     models = [run["name"].split("/")[-2:-1] for run in runs]
     for run, model in zip(runs, models, strict=True):
@@ -206,7 +206,7 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
     graph.header["columns"].insert(0, column_facts)
 
 
-def _keys(answer: Answer, count: int, packer: Packer) -> Facts:
+def _keys(answer: Answer, count: int, packer: Packer) -> Json:
     """Pack chosen keys, (S, H, k) of each layer, so that those of a node are contiguous.
 
     Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in

@@ -30,7 +30,7 @@ from kmip_data.wording import as_values
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
-Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
+PathPart = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardPath = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
 SplitPath = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
 #: A path of up to three components.
@@ -42,7 +42,7 @@ _Counts = Annotated[list[Count], FailFast()]
 
 
 def is_name(text: str) -> bool:
-    """True if a text is a :data:`Name`."""
+    """True if a text is a :data:`PathPart`."""
     return re.fullmatch(_NAME, text) is not None
 
 
@@ -93,7 +93,7 @@ class _Spread(_Open):
 
 class _Classes(_Open):
     total: _Counts = []
-    splits: dict[Name, dict[Name, _Counts]] = {}
+    splits: dict[PathPart, dict[PathPart, _Counts]] = {}
 
     @model_validator(mode="after")
     def _agree(self) -> _Classes:
@@ -168,7 +168,7 @@ class FileEntry(Strict):
     A large one is cut into members.
     """
 
-    file: Name
+    file: PathPart
     sha256: str  #: of the bytes of all members in order
     crc32: Crc32  #: likewise, compared when the file is opened
     bytes: Count
@@ -211,7 +211,7 @@ class SplitEntry(Strict):
     sha256: str
     rule: str
     parameters: Parameters
-    parts: dict[Name, SplitPart]
+    parts: dict[PathPart, SplitPart]
     note: str = ""
 
     def in_order(self) -> list[tuple[str, SplitPart]]:
@@ -235,11 +235,11 @@ class Card(Strict, frozen=False):
     """
 
     version: Literal[3] = 3
-    dataset: Name
-    manifest: Name | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
-    pipeline: Name | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
+    dataset: PathPart
+    manifest: PathPart | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
+    pipeline: PathPart | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
     title: str
-    key: Name
+    key: PathPart
     sample: bool  #: generated in the upstream layout, not the real data
     complete: bool | None  #: has the counts of the published set; null: none was published
     #: every raw file has a digest that the manifest pins
@@ -255,7 +255,7 @@ class Card(Strict, frozen=False):
     default_split: str  #: key in ``splits`` that the classes use by default
     class_names: Annotated[list[str], FailFast()]
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
-    splits: dict[Name, SplitEntry]
+    splits: dict[PathPart, SplitEntry]
     counts: dict[str, Count]
     statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
     versions: dict[str, str]

@@ -20,7 +20,7 @@ from kmip_data.format.splits import SplitFile, read_split
 NODE = 1  #: row of the node level in ``start`` and ``count``
 
 #: Kind of rows: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
-Rows = tuple[str, int, int, int]
+RowSource = tuple[str, int, int, int]
 
 
 def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
@@ -130,7 +130,7 @@ class ShardStore:
         self.count: I64 = np.concatenate(list(map(np.diff, pointers)), axis=1)
 
         # Addresses are valid in this process and its forks; a pickled copy maps the files again.
-        self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
+        self._tables: dict[tuple[RowSource, ...], tuple[I64, bool]] = {}
 
     def __len__(self) -> int:
         return int(self.shard.size)
@@ -195,7 +195,7 @@ class ShardStore:
 
     def addresses(
         self,
-        wanted: tuple[Rows, ...],
+        wanted: tuple[RowSource, ...],
         graphs: I64,
     ) -> tuple[I64, I64, list[Array]]:
         """Return the addresses of F kinds of rows of B graphs, given by number in source order.
@@ -244,7 +244,7 @@ class ShardStore:
         rows: Array = files[self.shard[graph]].private(key)[start:][: self.count[level, graph]]
         return rows
 
-    def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
+    def table(self, wanted: tuple[RowSource, ...]) -> tuple[I64, bool]:
         """Return the address of the rows of every graph, int64 (F, G), 0 if unmapped, and if all are mapped."""
         cached = self._tables.get(wanted)
         if cached is not None:
@@ -261,7 +261,7 @@ class ShardStore:
         return self._tables[wanted]
 
 
-def _address(rows: Rows, shard: Shard) -> int:
+def _address(rows: RowSource, shard: Shard) -> int:
     """Return the address of the first row in the map of a file; 0 if it is not mapped."""
     key, row_bytes, level, plane = rows
     size = (shard.graphs, shard.nodes, shard.edges)[level]

@@ -180,7 +180,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
-    ranks = [row["place"] for row in ranked]
+    ranks = [row["rank"] for row in ranked]
     return Sheet(title, header, cells, ranks, shared, " ".join(notes))
 
 

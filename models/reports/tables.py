@@ -269,7 +269,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     both = zip(rows, groups, strict=True)
     ranked = sorted(both, key=lambda ranked: float(ranked[0]["test"]), reverse=higher)
     for number, (row, _) in enumerate(ranked[:2], start=1):
-        row["place"] = number
+        row["rank"] = number
 
     # 2. Reference row: the best of the named model, or of all.
     named = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
@@ -323,7 +323,7 @@ def _row(runs: Sequence[Run]) -> Row:
         "test": mean,
         "test_std": deviation,
         "edited": any(run.edited for run in runs),
-        "place": None,
+        "rank": None,
         **_published(run, mean),
         "to_reference": None,
         "pairs": None,

@@ -28,7 +28,7 @@ from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.pipelines.find import find, record_parameters
 from kmip_data.shipped import Strict, read_shipped, shipped_names
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
 MAX_RUNS = 10_000  #: in one sweep; checked before anything is expanded
 
@@ -55,7 +55,7 @@ UNNAMED = "sweep"  #: name of a sweep without a plan file: prefix of its runs, a
 class Change(Strict):
     """One variation of every run of a plan."""
 
-    name: Name
+    name: RunName
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE, after those of the plan")
     variant: str = Field(default="", description="variant of the preset; empty: the plan's")
     models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
@@ -74,7 +74,7 @@ class Change(Strict):
 class Plan(Strict):
     """Runs of a sweep: datasets × models × changes × seeds."""
 
-    name: Name = Field(description="stem of the file; set when it is read, never in it")
+    name: RunName = Field(description="stem of the file; set when it is read, never in it")
     about: str = ""
     datasets: Names
     models: Names

@@ -165,7 +165,7 @@ def _confusion(logits: Tensor, target: Tensor) -> Tensor:
     return counts.view(classes, classes)
 
 
-class _Rows(nn.Module):
+class _Scores(nn.Module):
     """Scores and targets of all rows, ``(N, T)`` float64 each: a ranking needs all of them."""
 
     scores: list[Tensor]
@@ -197,7 +197,7 @@ class _Rows(nn.Module):
         return torch.cat(gathered(local)).double()
 
 
-class _TwoClasses(_Rows):
+class _TwoClasses(_Scores):
     """Log-odds of the second class of two, and the class, (N, 1) each."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ def _accumulator_of(task: Task) -> Accumulator:
         case "single-label":
             return _Sums(_confusion, task.outputs, task.outputs)
         case "multilabel":
-            return _Rows(task.outputs)
+            return _Scores(task.outputs)
         case "regression":
             count = partial(_regression_sums, task.log10)
             return _Sums(count, 7, task.outputs)

@@ -154,12 +154,12 @@ def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> l
     return units
 
 
-Name = TypeVar("Name", str, int)
+K = TypeVar("K", str, int)
 
 
 def split_by_lists(
-    lists: Mapping[str, Iterable[Name]],
-    names: Sequence[Name],
+    lists: Mapping[str, Iterable[K]],
+    names: Sequence[K],
     noun: str,
     rule: str = "upstream",
 ) -> Split:

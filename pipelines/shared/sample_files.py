@@ -179,7 +179,7 @@ def storage_bytes(array: Array, key: str) -> bytes:
     )
 
 
-class _Name:
+class _PickledName:
     """A function or class pickled by name, never called."""
 
     def __init__(self, module: str, name: str) -> None:
@@ -191,18 +191,18 @@ class _Name:
 
 
 _NUMPY = "numpy"  #: one object, which the pickler recalls
-_TENSOR = _Name("torch._utils", "_rebuild_tensor_v2")
-_STORAGE = _Name("torch.storage", "_load_from_bytes")
-_HOOKS = _Name("collections", "OrderedDict")
-_RECONSTRUCT = _Name("numpy.core.multiarray", "_reconstruct")
-_NDARRAY = _Name(_NUMPY, "ndarray")
-_DTYPE = _Name(_NUMPY, "dtype")
+_TENSOR = _PickledName("torch._utils", "_rebuild_tensor_v2")
+_STORAGE = _PickledName("torch.storage", "_load_from_bytes")
+_HOOKS = _PickledName("collections", "OrderedDict")
+_RECONSTRUCT = _PickledName("numpy.core.multiarray", "_reconstruct")
+_NDARRAY = _PickledName(_NUMPY, "ndarray")
+_DTYPE = _PickledName(_NUMPY, "dtype")
 
 
 class _Reduced:
     """An object pickled as a callable with arguments."""
 
-    def __init__(self, made_by: _Name, *arguments: object) -> None:
+    def __init__(self, made_by: _PickledName, *arguments: object) -> None:
         self.made_by = made_by
         self.arguments = arguments
 
@@ -224,7 +224,7 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
 
     def reducer_override(self, obj: object) -> object:
         """Return how an object is made: a name, or a callable with its arguments and state."""
-        if isinstance(obj, _Name):
+        if isinstance(obj, _PickledName):
             return obj.name
         if isinstance(obj, _Reduced):
             return obj.made_by, obj.arguments
@@ -244,7 +244,7 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
             return _DTYPE, (obj.str[1:], False, True), state
         return NotImplemented
 
-    def save_global(self, obj: _Name, name: str | None = None) -> None:
+    def save_global(self, obj: _PickledName, name: str | None = None) -> None:
         """Write a name without a look whether there is something of it."""
         self.save(obj.module)
         self.save(obj.name)

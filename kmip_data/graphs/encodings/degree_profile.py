@@ -12,7 +12,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 
-DegreeProfile = Literal["2.0", "2.8"]
+Rule = Literal["2.0", "2.8"]
 FIELDS = (
     "out-degree",
     "least out-degree of its targets",
@@ -22,11 +22,11 @@ FIELDS = (
 )
 
 
-class Profile(Encoding):
+class DegreeProfile(Encoding):
     """Local degree profile by one of its two rules."""
 
     stem = "degree-profile-"
-    choices = get_args(DegreeProfile)
+    choices = get_args(Rule)
     help = "Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]"
     about = "local degree profile as PyTorch Geometric {parameter} has it"
 
@@ -41,7 +41,7 @@ class Profile(Encoding):
         return {"node/degree_profile": profile}
 
 
-def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfile = "2.0") -> F32:
+def local_degree_profile(edge_index: Integers, num_nodes: int, rule: Rule = "2.0") -> F32:
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
     Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one
@@ -54,7 +54,7 @@ def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfi
     Geometric since 2.1, the square root of the mean square minus the squared mean, 0 where that is
     at most 10⁻⁵. Sums are exact here, and float32 there.
     """
-    rules = get_args(DegreeProfile)
+    rules = get_args(Rule)
     if rule not in rules:
         raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(rules))
     check_edges(edge_index, num_nodes)
@@ -84,4 +84,4 @@ def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfi
     return profile.astype(np.float32)
 
 
-ENCODING = Profile
+ENCODING = DegreeProfile

@@ -134,7 +134,7 @@ class Candidates(NamedTuple):
     number: I32  #: (n + 1,), original index of each
 
 
-class Work(NamedTuple):
+class Workspace(NamedTuple):
     """Memory of a selection."""
 
     distance: F32  #: (n + LEAF,), distance of each candidate
@@ -163,7 +163,7 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     candidates = Candidates(space[0], space[1], space[2], numbers[0])
     alone = Candidates(space[3], space[4], space[5], numbers[1])
     distance = np.empty(room + n // leaves + 1, np.float32)
-    work = Work(
+    work = Workspace(
         distance,
         distance.view(np.int32),
         np.empty(room, np.int32),
@@ -340,7 +340,7 @@ def _select(
     count: int,
     limit: np.int64,
     far: np.float32,
-    work: Work,
+    work: Workspace,
 ) -> np.int64:
     """Sort the k smallest keys up to ``limit`` of a point into ``work.best``.
 
@@ -404,7 +404,7 @@ def _select(
 
 
 @njit_nogil()
-def _sort(work: Work, count: np.uint64) -> np.int64:
+def _sort(work: Workspace, count: np.uint64) -> np.int64:
     """Sort the k smallest of the keys ``work.keys[:count]`` into ``work.best``; return the last."""
     k = len(work.best)
     keys = work.keys[:count]

@@ -26,7 +26,7 @@ class Learned(NamedTuple):
 
 
 #: Work on a batch; True if it is captured.
-Work = Callable[[bool], Learned]
+StepFunction = Callable[[bool], Learned]
 Results = TypeVar("Results", bound=tuple[Tensor, ...])
 
 

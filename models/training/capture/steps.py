@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from kmip_data.files.reading import first_fault
 from kmip_data.models.kernels import DISABLED
-from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
+from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, StepFunction
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -35,7 +35,7 @@ MAX_GRAPHS = 32
 #: Learns from a batch: ``step(batch, optimiser, first=…, steps=…)``.
 Step = Callable[..., Learned]
 #: Shape of a batch, and its moment in a step.
-Key = tuple[object, ...]
+ShapeKey = tuple[object, ...]
 T = TypeVar("T")
 
 
@@ -53,9 +53,9 @@ class CapturedSteps:
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None]) -> None:
         self._graphs = graphs
         self._report = report
-        self._seen: Counter[Key] = Counter()
+        self._seen: Counter[ShapeKey] = Counter()
         #: By shape: batch whose memory the graph reads, replay function, and results.
-        self._steps: dict[Key, tuple[Data, Callable[[], None], Learned]] = {}
+        self._steps: dict[ShapeKey, tuple[Data, Callable[[], None], Learned]] = {}
         self._setting: object = None
         self._rates: _Rates | None = None
         self._failed = False
@@ -112,7 +112,7 @@ class CapturedSteps:
         replay()
         return Learned(*map(Tensor.clone, results))  # the next batch overwrites them
 
-    def _capture(self, key: Key, batch: Data, work: Work) -> bool:
+    def _capture(self, key: ShapeKey, batch: Data, work: StepFunction) -> bool:
         """Capture the work on batches of this shape, unless it is too early, too many or impossible."""
         if self._failed or len(self._steps) == MAX_GRAPHS:
             return False
@@ -171,7 +171,7 @@ class _Rates:
                 group["capturable"] = capturable
 
 
-def shape_of(batch: Data) -> Key | None:
+def shape_of(batch: Data) -> ShapeKey | None:
     """Return all arguments that a step's kernels take from the host: shapes, dtypes, graph pointers.
 
     ``None`` if the host does not know the pointers.

@@ -16,7 +16,7 @@ from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undi
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
-from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
+from kmip_data.graphs.encodings.degree_profile import DegreeProfile, local_degree_profile
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
@@ -201,7 +201,7 @@ def test_edges_that_lead_to_missing_nodes() -> None:
 
 
 def test_every_encoding_reads_its_own_name_and_no_other() -> None:
-    for kind, parameter in ((RandomWalk, 20), (Laplacian, 10), (Profile, "2.8")):
+    for kind, parameter in ((RandomWalk, 20), (Laplacian, 10), (DegreeProfile, "2.8")):
         encoding = kind(parameter)
         assert parse_encoding(encoding.name) == encoding
         assert [other for other in encodings() if other.parse(encoding.name)] == [kind]
