@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 from support.datasets import datasets, one_of_each
+from support.metrics import usual_metrics
 
 from kmip_data.builds.home import added_names
 from kmip_data.format.targets import eval_metric, kind_of, target_column
@@ -21,11 +22,6 @@ from kmip_data.shipped import shipped_names
 
 pytestmark = pytest.mark.slow
 
-CLASSES = {"accuracy", "f1", "miou"}
-VALUES = {"mae", "mae_batches", "r2"}
-RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
-#: Kind of targets -> its metrics; one that a dataset alone has joins them there.
-METRICS_OF = {"single-label": CLASSES, "multilabel": {"ap"}, "regression": VALUES, "links": RANKS}
 #: Records of a sample, where fewer than usual are enough work, or fewer too few to learn from.
 RECORDS = {"s3dis": 4, "shapenet-part": 10, "long-range": 120, "city-roads-l": 300}
 RECORDS |= {"ogbg-molhiv": 100, "ogbg-molpcba": 40, "ogbn-arxiv": 300, "ogbn-products": 300}
@@ -51,7 +47,7 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     pipeline = load_pipeline(manifest)
     schema = pipeline.schema(pipeline.Params())
     metric = eval_metric(schema, dataset)
-    metrics = METRICS_OF[kind_of(target_column(schema))] | {metric}
+    metrics = usual_metrics(kind_of(target_column(schema))) | {metric}
     limit = records_of(dataset)
     arguments = [
         "train",
