@@ -218,14 +218,19 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
 
 
 def _key_of(option: str) -> str:
-    """Return the key of a configuration whose last part an option is, nothing where none is."""
+    """Return the configuration key that an option names, empty if none.
+
+    ``--lr`` and ``--batchsize`` name the last part of a key, ``--optimizer`` the choice of one.
+    """
     from kmip_data.models.training.config.overrides import documented_keys
 
-    name = option.partition("=")[0].lstrip("-").replace("-", "_")
+    name = option.partition("=")[0].replace("-", "").replace("_", "")
     keys = []
     for key in documented_keys():
         section, _, last = key.name.rpartition(".")
-        if last == name and section and key.type != "table":  # that --set can take
+        if last in {"name", "kind"}:
+            last = section.rpartition(".")[2]
+        if last.replace("_", "") == name and section and key.type != "table":  # that --set can take
             keys.append(key.name)
     # That of a section before those of its parts: model.dropout, not model.attention.dropout.
     return min(keys, key=lambda key: key.count("."), default="")

@@ -70,7 +70,7 @@ GROUPS = {
     help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data.",
 )
 @keys_option(
-    "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
+    "Any key of the configuration, such as optimizer.lr=1e-3; may be repeated (docs/keys.md)."
 )
 @path_option(
     "--config",

@@ -182,8 +182,8 @@ LOSSES["five"] = Loss(lambda logits, target: 5 + 0 * (logits - target).mean(), "
 SCHEDULE = """
 SCHEDULES["half"] = Schedule(by_factor(lambda moment, span: 0.5))
 """
-OPTIMISER = """
-OPTIMISERS["adagrad"] = Optimiser(late("torch.optim:Adagrad"))
+OPTIMIZER = """
+OPTIMIZERS["adagrad"] = OptimizerFactory(late("torch.optim:Adagrad"))
 """
 ENCODING = '''"""Sines of the numbers of nodes."""
 
@@ -234,9 +234,9 @@ TRIALS: dict[str, dict[str, str]] = {
     "an attention": {"models/attention/kinds/hub.py": ATTENTION},
     "a metric": {"models/training/metrics.py": METRIC},
     "a loss": {"models/training/losses.py": LOSS},
-    "a schedule, an optimiser": {
+    "a schedule, an optimizer": {
         "models/training/schedules.py": SCHEDULE,
-        "models/training/optimisers.py": OPTIMISER,
+        "models/training/optimizers.py": OPTIMIZER,
     },
     "an encoding": {"kmip_data/graphs/encodings/waves.py": ENCODING},
 }
@@ -246,7 +246,7 @@ CHOICES = {
     "training.metric": "worst",
     "training.loss": "five",
     "schedule.kind": "half",
-    "optimiser.name": "adagrad",
+    "optimizer.name": "adagrad",
 }
 #: Tests that write keys and tables with ``make docs-tables``.
 WRITE = (
@@ -281,7 +281,7 @@ sys.exit(pytest.main(["-q", "-x", *write, *enumerate]))
 TRAIN = (
     *("-m", "kmip_data", "train", "--dataset", "qm9", "--sample", "--limit", 12, "--epochs", 1),
     *("--device", "cpu", "--quiet", "--json"),
-    *("--set", "model.positional=waves4", "--set", "optimiser.lr=0.25"),
+    *("--set", "model.positional=waves4", "--set", "optimizer.lr=0.25"),
     *(word for key, choice in CHOICES.items() for word in ("--set", f"{key}={choice}")),
 )
 

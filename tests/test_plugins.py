@@ -322,7 +322,7 @@ ERRORS = {
     "the unit": (OWN.replace('unit="share"', 'unit="%"'), "is share or number, not '%'"),
     "a loss": ('PLUGIN = {"losses": {"x": len}}', "'x' in losses .* lacks compute, kind"),
     "a schedule": ('PLUGIN = {"schedules": {"x": 1}}', "'x' in schedules .* lacks build"),
-    "an optimiser": ('PLUGIN = {"optimisers": {"x": 1}}', "'x' in optimisers .* lacks build"),
+    "an optimizer": ('PLUGIN = {"optimizers": {"x": 1}}', "'x' in optimizers .* lacks build"),
     "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
 }
 
@@ -406,11 +406,11 @@ CHOSEN = (
     "training.metric=recall",
     "training.loss=focal",
     "schedule.kind=line",
-    "optimiser.name=radam",
+    "optimizer.name=radam",
 )
 
 
-def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimiser(folder):
+def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     from kmip_data.models.training.config.overrides import read_config
     from kmip_data.models.training.run.checkpoint import LAST, read_checkpoint
 
@@ -424,17 +424,17 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimiser(folder):
             name, value = key.removeprefix("--set=").split("=")
             assert f"{name} cannot be '{value}'" in refused(*run, key)
     with fresh():
-        shown = done(*run, *chosen, "--set=optimiser.betas=0.8,0.9", "--plugin", "own.py").out
+        shown = done(*run, *chosen, "--set=optimizer.betas=0.8,0.9", "--plugin", "own.py").out
         assert "mean recall [%]" in shown
         assert "radam takes no momentum" in refused(
-            *run, *chosen, "--set=optimiser.momentum=0.9", "--plugin", "own.py"
+            *run, *chosen, "--set=optimizer.momentum=0.9", "--plugin", "own.py"
         )
 
     (path,) = (folder / "home/runs").glob("*/*/own")
     with (path / "metrics.csv").open() as file:
         rates = [float(row["lr"]) for row in csv.DictReader(file)]
     assert rates[1] == rates[0] / 2  # half of a line
-    (group,) = read_checkpoint(path / LAST)["optimiser"]["param_groups"]
+    (group,) = read_checkpoint(path / LAST)["optimizer"]["param_groups"]
     assert group["betas"] == (0.8, 0.9)
     assert "decoupled_weight_decay" in group  # RAdam's own
     with fresh():

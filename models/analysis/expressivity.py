@@ -410,15 +410,15 @@ def fit(
     for depth in depths:
         new_blocks = transformer(FITTED, k, depth - len(network), seed + depth)
         network.extend(new_blocks)
-        # A fresh optimiser and schedule: every depth trains for the same number of steps.
-        optimiser = torch.optim.Adam(network.parameters())
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps)
+        # A fresh optimizer and schedule: every depth trains for the same number of steps.
+        optimizer = torch.optim.Adam(network.parameters())
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=steps)
         for step in range(steps):
             points = _points(128, seed + 2 + step)
             loss = (network(points) - target(points)).square().mean()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
         with torch.no_grad():
             error = (network(unseen) - wanted).norm()

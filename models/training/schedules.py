@@ -42,12 +42,12 @@ class Schedule:
 
 
 def by_factor(factor: Callable[[int, Span], float]) -> Builder:
-    """Make a schedule from a factor of ``optimiser.lr`` at each moment, from 0 to ``span.length``."""
+    """Make a schedule from a factor of ``optimizer.lr`` at each moment, from 0 to ``span.length``."""
 
-    def build(optimiser: Optimizer, span: Span) -> LRScheduler:
+    def build(optimizer: Optimizer, span: Span) -> LRScheduler:
         from torch.optim.lr_scheduler import LambdaLR
 
-        return LambdaLR(optimiser, lambda moment: factor(moment, span))
+        return LambdaLR(optimizer, lambda moment: factor(moment, span))
 
     return build
 
@@ -72,9 +72,9 @@ def _linear(moment: int, span: Span) -> float:
     return max(0.0, (span.length - moment) / max(1, span.length - span.warmup))
 
 
-def _polynomial(optimiser: Optimizer, span: Span) -> LRScheduler:
+def _polynomial(optimizer: Optimizer, span: Span) -> LRScheduler:
     """Linear from 0 up to 1, then linear down to a rate of 1e-7 (GraphGPS: power 1)."""
-    last: float = LAST_RATE / optimiser.defaults["lr"]
+    last: float = LAST_RATE / optimizer.defaults["lr"]
 
     def factor(moment: int, span: Span) -> float:
         if moment < span.warmup:
@@ -82,18 +82,18 @@ def _polynomial(optimiser: Optimizer, span: Span) -> LRScheduler:
         left = (span.length - moment) / max(1, span.length - span.warmup)
         return last + (1 - last) * max(0.0, left)
 
-    return by_factor(factor)(optimiser, span)
+    return by_factor(factor)(optimizer, span)
 
 
 def _constant(_moment: int, _span: Span) -> float:
     return 1.0
 
 
-def _plateau(optimiser: Optimizer, span: Span) -> LRScheduler:
+def _plateau(optimizer: Optimizer, span: Span) -> LRScheduler:
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
     return ReduceLROnPlateau(
-        optimiser, mode="min", factor=0.5, patience=span.patience, min_lr=span.min_lr
+        optimizer, mode="min", factor=0.5, patience=span.patience, min_lr=span.min_lr
     )
 
 

@@ -222,22 +222,22 @@ def train(
     precision = torch.promote_types(dtype, torch.float32)
     torch.manual_seed(0)
     model = build_model(config, in_channels=6, num_classes=4).to(device, precision)
-    optimiser = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
     def step(batch: Data, *_: object, **__: object) -> Learned:
-        optimiser.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=False)
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype != precision):
             logits = model(batch)
         loss = nn.functional.cross_entropy(logits, batch.y)
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
         return Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
 
     for seed in range(steps):
         batch = _batch(sizes["k"], table=table, seed=seed).to(device)
         batch.x = batch.x.to(precision)
         if captured is not None:
-            learned = captured(step, batch, optimiser, first=True, steps=True)
+            learned = captured(step, batch, optimizer, first=True, steps=True)
         else:
             learned = step(batch)
     gradients = (weight.grad for weight in model.parameters())

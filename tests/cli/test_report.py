@@ -60,14 +60,14 @@ def test_a_row_as_people_read_it(runs):
 
 def test_no_line_is_wider_than_a_terminal(runs):
     changes = [f"model.{key}" for key in ("layers=2", "dropout=0.3", "hidden_dim=40", "norm=layer")]
-    changes += ["optimiser.lr=0.01", "optimiser.weight_decay=0.1", "training.epochs=20"]
+    changes += ["optimizer.lr=0.01", "optimizer.weight_decay=0.1", "training.epochs=20"]
     write_run(
         runs, 0.6, dataset="paris", changes=changes, device="NVIDIA A100-SXM4-80GB MIG 3g.40gb"
     )
     write_run(runs, 0.7, dataset="peptides-func", metric="ap", metrics={"test": {"ap": 0.7}})
     out = done("report").out
     assert max(map(len, out.splitlines())) <= 100
-    assert "optimiser.weight_decay=0.1" in out
+    assert "optimizer.weight_decay=0.1" in out
 
 
 def test_a_warm_up_that_follows_a_shorter_run_is_no_change(home):

@@ -133,7 +133,7 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
 ):
     changes = [{"name": "start"}] + [
         {"name": f"change{i}", "set": [setting]}
-        for i, setting in enumerate(["optimiser.lr=0.01", "optimiser.lr=0.02", "model.dropout=0.3"])
+        for i, setting in enumerate(["optimizer.lr=0.01", "optimizer.lr=0.02", "model.dropout=0.3"])
     ]
     keys = {"choose": "validation", "then": "best-of-each", "seeds": [0], "models": ["gps-none"]}
     search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, **keys)

@@ -65,7 +65,7 @@ def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
 def test_a_resumed_run_takes_no_other_options(trained):
     run = trained["run"]
     assert done("train", "--resume", run, "--json").json["run"] == run
-    message = refused("train", "--resume", run, "--epochs", "3", "--set", "optimiser.lr=1")
+    message = refused("train", "--resume", run, "--epochs", "3", "--set", "optimizer.lr=1")
     assert "without --epochs, --set." in message
     assert "without --epochs." in refused("train", "--reproduce", "long-range/gcn", "--epochs", "3")
     refused("train", "--config", Path(run) / "config.toml", "--resume", run)
@@ -150,7 +150,7 @@ def test_options_reach_the_configuration():
         overrides=(
             "training.epochs=9",
             "training.precision=bf16-mixed",
-            "optimiser.lr=1e-3",
+            "optimizer.lr=1e-3",
             "system.checkpoint_every=2.5",
         ),
     )
@@ -158,7 +158,7 @@ def test_options_reach_the_configuration():
     assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 4}
     assert config.data.split_seed_follows_run is False, "a seed of the split that is given counts"
     assert config.training.epochs == 9, "--set has the last word"
-    assert (config.optimiser.lr, config.training.precision) == (1e-3, "bf16-mixed")
+    assert (config.optimizer.lr, config.training.precision) == (1e-3, "bf16-mixed")
     assert (config.system.device, config.system.devices) == ("cpu", 2)
     assert config.system.checkpoint_every == 2.5
 
@@ -222,7 +222,7 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     shutil.rmtree(folders[0].with_name("other"))
 
     # Other settings are other runs; under a name that is taken they are refused.
-    other = [*words, "--set", "optimiser.lr=0.5", "--folds", "0"]
+    other = [*words, "--set", "optimizer.lr=0.5", "--folds", "0"]
     assert Path(done(*other, "--json").json["run"]) not in folders
     name = folders[0].name.removesuffix("-fold0")
     assert "already exists" in refused(*other, "--name", name)
@@ -294,7 +294,7 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
         config = configuration(one_graph, {}, {}, model=model, variant=None, home=Home(home))
         network = config.model
         assert (network.layers, network.hidden_dim, network.dropout) == (5, 256, 0.5)
-        assert config.optimiser.lr == 0.005
+        assert config.optimizer.lr == 0.005
         assert config.preset == f"one-graph/{model}"
     run = done("train", one_graph, "--model", "gcn", *QUICK[:4])
     assert (
@@ -307,7 +307,7 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
 
 def test_options_that_are_keys_name_the_key(home):
     for option, key in {
-        "--lr": "optimiser.lr",
+        "--lr": "optimizer.lr",
         "--batch-size": "training.batch_size",
         "--seed": "training.seed",
         "--dropout": "model.dropout",

@@ -21,7 +21,7 @@ class Learned(NamedTuple):
     target: Tensor
     #: Scalar.
     loss: Tensor
-    #: Norm of the gradient before clipping; the loss if the optimiser did not step.
+    #: Norm of the gradient before clipping; the loss if the optimizer did not step.
     norm: Tensor
 
 

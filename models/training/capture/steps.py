@@ -24,15 +24,15 @@ from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, StepFu
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
-from kmip_data.models.training.optimisers import all_optimisers
+from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.reading.batching import pointers_on_cpu
 
-#: Warm-up batches per shape, which compile, plan, and create the optimiser's state.
+#: Warm-up batches per shape, which compile, plan, and create the optimizer's state.
 WARM_UP = 2
 #: Most captured shapes and positions in a step; others run operation by operation.
 MAX_GRAPHS = 32
 
-#: Learns from a batch: ``step(batch, optimiser, first=…, steps=…)``.
+#: Learns from a batch: ``step(batch, optimizer, first=…, steps=…)``.
 Step = Callable[..., Learned]
 #: Shape of a batch, and its moment in a step.
 ShapeKey = tuple[object, ...]
@@ -85,16 +85,16 @@ class CapturedSteps:
         torch.cuda.empty_cache()
         return evaluate()
 
-    def __call__(self, step: Step, batch: Data, optimiser: Optimizer, **moment: bool) -> Learned:
-        """Call ``step(batch, optimiser, first=…, steps=…)``, or replay it for a shape that is captured."""
+    def __call__(self, step: Step, batch: Data, optimizer: Optimizer, **moment: bool) -> Learned:
+        """Call ``step(batch, optimizer, first=…, steps=…)``, or replay it for a shape that is captured."""
         if self._rates is None:
-            self._rates = _Rates(optimiser, batch.x.device)
+            self._rates = _Rates(optimizer, batch.x.device)
         rates = self._rates
         rates.follow()
 
         def work(captured: bool) -> Learned:
             with rates.given(capturable=captured):
-                return step(batch, optimiser, **moment)
+                return step(batch, optimizer, **moment)
 
         shape = shape_of(batch)
         if shape is None:
@@ -134,13 +134,13 @@ class CapturedSteps:
 
 
 class _Rates:
-    """The learning rates of an optimiser's groups as float32 on a device, where captured steps read them.
+    """The learning rates of an optimizer's groups as float32 on a device, where captured steps read them.
 
     Between steps a group has its number, which schedules and checkpoints read.
     """
 
-    def __init__(self, optimiser: Optimizer, device: torch.device) -> None:
-        self._groups = optimiser.param_groups
+    def __init__(self, optimizer: Optimizer, device: torch.device) -> None:
+        self._groups = optimizer.param_groups
         self._numbers = [group["lr"] for group in self._groups]
         self._tensors = [torch.tensor(rate, device=device) for rate in self._numbers]
 
@@ -154,7 +154,7 @@ class _Rates:
 
     @contextmanager
     def given(self, *, capturable: bool) -> Iterator[None]:
-        """Let the optimiser read the tensors inside the block.
+        """Let the optimizer read the tensors inside the block.
 
         ``capturable`` permits capturing its step.
         """
@@ -201,7 +201,7 @@ def reason_not_captured(
     training = config.training
     system = config.system
     one_graph = data.unit == "nodes" and not data.ragged
-    optimiser = config.optimiser.name
+    optimizer = config.optimizer.name
     reasons = {
         "no GPU": device.kind != "cuda",
         "batches differ in size": data.ragged,
@@ -211,7 +211,7 @@ def reason_not_captured(
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,
-        f"the optimiser {optimiser} counts on the host": not all_optimisers()[optimiser].capturable,
+        f"the optimizer {optimizer} counts on the host": not all_optimizers()[optimizer].capturable,
     }
     for reason, holds in reasons.items():
         if holds:

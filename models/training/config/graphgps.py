@@ -416,12 +416,12 @@ def _head(file: _File, preset: ModelConfig, activation: str) -> dict[str, object
 
 
 def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
-    # 1. The optimiser and the schedule, with the keys that they read.
+    # 1. The optimizer and the schedule, with the keys that they read.
     keys = _NAMES["keys"]
-    optimiser = file.mapped(keys["optimiser"])
-    optimiser["name"] = file.pick("optim.optimizer", _NAMES["optimisers"], "adam")
-    if optimiser["name"] == "sgd":
-        optimiser["momentum"] = file.get("optim.momentum", 0.9)
+    optimizer = file.mapped(keys["optimizer"])
+    optimizer["name"] = file.pick("optim.optimizer", _NAMES["optimizers"], "adam")
+    if optimizer["name"] == "sgd":
+        optimizer["momentum"] = file.get("optim.momentum", 0.9)
     kind = file.pick("optim.scheduler", _NAMES["schedules"], "cos")
     schedule = {"kind": kind}
     if str(kind).endswith("_with_warmup"):
@@ -472,7 +472,7 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
     file.require("dataset.split_index", 0, 0)
     if str(file.values.get("dataset.format")).endswith("Superpixels"):
         file.require("dataset.slic_compactness", 30, 10)
-    return {"optimiser": optimiser, "schedule": schedule, "training": training}
+    return {"optimizer": optimizer, "schedule": schedule, "training": training}
 
 
 def _refusal(path: Path, file: _File, remedy: str) -> UsageError:

@@ -15,16 +15,16 @@ from kmip_data.models.parts import Fraction
 from kmip_data.models.tables import Names
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.optimisers import all_optimisers
+from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.shipped import Strict
 
 
-class OptimiserConfig(Strict):
+class OptimizerConfig(Strict):
     """AdamW with PyTorch's default betas, unless another is named."""
 
-    name: Annotated[str, Names("optimisers", "optimiser", all_optimisers)] = Field(
+    name: Annotated[str, Names("optimizers", "optimizer", all_optimizers)] = Field(
         default="adamw", description="class of torch.optim, or of a plugin"
     )
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
@@ -38,7 +38,7 @@ class OptimiserConfig(Strict):
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:
-        taken = all_optimisers()[self.name].options
+        taken = all_optimizers()[self.name].options
         for option in ("betas", "momentum"):
             if getattr(self, option) is not None and option not in taken:
                 raise ValueError(f"{self.name} takes no {option}")
@@ -141,7 +141,7 @@ class TrainingConfig(Strict):
     batch_size: int = Field(
         default=8, ge=1, description="graphs per batch, divided among all processes"
     )
-    accumulate: int = Field(default=1, ge=1, description="batches per optimiser step")
+    accumulate: int = Field(default=1, ge=1, description="batches per optimizer step")
     clip_norm: float = Field(
         default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
     )
@@ -241,7 +241,7 @@ class RunConfig(Strict):
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)
-    optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     system: SystemConfig = Field(default_factory=SystemConfig)
@@ -268,7 +268,7 @@ class RunConfig(Strict):
             ("losses", self.training.loss),
             ("metrics", self.training.metric),
             ("schedules", self.schedule.kind),
-            ("optimisers", self.optimiser.name),
+            ("optimizers", self.optimizer.name),
             *self.model.parts,
         ]
         plugins = [ADDED[group][name][1] for group, name in used if name in ADDED[group]]

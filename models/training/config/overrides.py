@@ -30,7 +30,7 @@ HELP = "kmip-data info DATASET --model MODEL lists every key"
 class Key:
     """One documented key of a configuration."""
 
-    #: Dotted, ``optimiser.lr``.
+    #: Dotted, ``optimizer.lr``.
     name: str
     type: str
     #: default; ``...`` for a required key
@@ -81,7 +81,7 @@ def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
 def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     """Return ``config`` with ``section.key=value`` items applied in order.
 
-    A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
+    A value is read as the type of its key: ``optimizer.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
     values are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
     ``model.hidden_dim`` switches off ``model.parameter_budget``, and ``training.task`` the loss and
@@ -97,7 +97,7 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     for item in items:
         path, separator, text = item.partition("=")
         if not separator:
-            example = "section.key=value, such as optimiser.lr=1e-3"
+            example = "section.key=value, such as optimizer.lr=1e-3"
             raise _refused(f"{item!r} is not an override.", example, item)
         _assign(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")

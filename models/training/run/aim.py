@@ -20,7 +20,7 @@ from kmip_data.wording import counted
 
 _K = "model.attention.k"
 _MAX_SHOWN = 3  #: keys that a line names
-_SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
+_SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
 #: Sections and keys that do not affect a result, or appear in a run's path.
 _IRRELEVANT = {"data.dataset", "data.sample", "training.seed"}
 

@@ -1,4 +1,4 @@
-"""State of a run (optimiser, schedule, averaged weights, random generators) and its files.
+"""State of a run (optimizer, schedule, averaged weights, random generators) and its files.
 
 Files are complete or absent, and reading them executes no code.
 """
@@ -24,7 +24,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move, write_file
 from kmip_data.files.reading import first_fault, open_regular, read_small, sha256_file
 from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
-from kmip_data.models.training.optimisers import all_optimisers
+from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import Span, all_schedules
 
 T = TypeVar("T")
@@ -47,21 +47,21 @@ WEIGHTS = "model.safetensors"
 STATISTICS = ("running_mean", "running_var")
 
 
-def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
-    """Return the optimiser of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
+def build_optimizer(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
+    """Return the optimizer of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
     training = config.training
-    optimiser = all_optimisers()[config.optimiser.name]
-    settings = config.optimiser.model_dump(exclude={"name"}, exclude_none=True)
-    # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by
+    optimizer = all_optimizers()[config.optimizer.name]
+    settings = config.optimizer.model_dump(exclude={"name"}, exclude_none=True)
+    # One launch a step instead of dozens; but a fused optimizer unscales 16-mixed gradients by
     # itself.
     unscales = training.precision == "16-mixed" and training.clip_norm
-    if optimiser.fused and device.type == "cuda" and not unscales:
+    if optimizer.fused and device.type == "cuda" and not unscales:
         settings["fused"] = True
-    return optimiser.build(model.parameters(), **settings)
+    return optimizer.build(model.parameters(), **settings)
 
 
 def build_schedule(
-    optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
+    optimizer: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
 ) -> LRScheduler:
     """Return the schedule ``config.kind``.
 
@@ -74,7 +74,7 @@ def build_schedule(
         patience=config.patience,
         min_lr=config.min_lr,
     )
-    return all_schedules()[config.kind].build(optimiser, span)
+    return all_schedules()[config.kind].build(optimizer, span)
 
 
 def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:

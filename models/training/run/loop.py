@@ -34,7 +34,7 @@ from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.checkpoint import (
     Average,
-    build_optimiser,
+    build_optimizer,
     build_schedule,
     step_schedule,
 )
@@ -93,16 +93,16 @@ class Loop:
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
-        # Position of the run: finished epochs, batches of the current epoch, optimiser steps.
+        # Position of the run: finished epochs, batches of the current epoch, optimizer steps.
         self.epoch = 0
         self.batch = 0
         self.step = 0
         #: Batches of an epoch.
         self.count = len(data.batches(0))  # type: ignore[arg-type] # of a loader or a list
-        self.optimiser = build_optimiser(module.model, self.config, device)
+        self.optimizer = build_optimizer(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(
-            self.optimiser, self.config.schedule, self.training.epochs, steps
+            self.optimizer, self.config.schedule, self.training.epochs, steps
         )
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.precision == "16-mixed"
@@ -175,7 +175,7 @@ class Loop:
             # too.
             first = number % accumulate == 0
             steps = last or (number + 1) % accumulate == 0
-            learned = self.learn(batch, self.optimiser, first=first, steps=steps)
+            learned = self.learn(batch, self.optimizer, first=first, steps=steps)
             meter.note(number, learned.loss, learned.norm if steps else None)
             module.metrics.update(learned.logits, learned.target, learned.loss)
             if steps:
@@ -211,7 +211,7 @@ class Loop:
     def plain_step(
         self,
         batch: Data,
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         *,
         first: bool,
         steps: bool,
@@ -225,19 +225,19 @@ class Loop:
             logits, target, loss, backward = module.learn(batch)
             if first:
                 # In place, because captured steps contain the addresses of gradients.
-                optimiser.zero_grad(set_to_none=self.captured is None)
+                optimizer.zero_grad(set_to_none=self.captured is None)
             # Divide each loss by the full number of batches, also in a short last group.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
         if steps:
-            self.scaler.unscale_(optimiser)
+            self.scaler.unscale_(optimizer)
             parameters = []
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 parameters += group["params"]
             norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
             if training.clip_norm:
                 clip_grads_with_norm_(parameters, training.clip_norm, norm)
-            self.scaler.step(optimiser)  # without mixed precision: optimiser.step()
+            self.scaler.step(optimizer)  # without mixed precision: optimizer.step()
             self.scaler.update()
         return Learned(logits.detach(), target, loss.detach(), norm)
 
@@ -251,7 +251,7 @@ class Loop:
         seconds = time.perf_counter() - self._begun
         measured = module.meter.read()
         share_buffers(module.model)
-        rate = float(self.optimiser.param_groups[0]["lr"])
+        rate = float(self.optimizer.param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
 
@@ -381,7 +381,7 @@ class Loop:
             "batch": self.batch,
             "step": self.step,
             "model": self.module.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "average": {} if self.average is None else self.average.weights,
@@ -417,10 +417,10 @@ class Loop:
             raise ValueError("its history is not that of a run")
         for weights in (*state["kept"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
-        # 2. Weights, optimiser, schedule and history.
+        # 2. Weights, optimizer, schedule and history.
         self.history = history
         self.best_weights = state["kept"]
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:

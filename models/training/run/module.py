@@ -135,7 +135,7 @@ class TrainingModule(nn.Module):
         return CheckFailed(
             f"{message}, {self.doing}.",
             found=detail,
-            next="a lower --set optimiser.lr=…, --set training.precision=32, or kmip-data verify on the build",
+            next="a lower --set optimizer.lr=…, --set training.precision=32, or kmip-data verify on the build",
         )
 
 

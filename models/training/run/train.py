@@ -433,7 +433,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
-            next="kmip-data verify on the build, or a lower --set optimiser.lr=…",
+            next="kmip-data verify on the build, or a lower --set optimizer.lr=…",
         )
     best = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best)

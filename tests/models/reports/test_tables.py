@@ -178,7 +178,7 @@ def runs(tmp_path):
     for seed in (0, 1):
         of_k(tmp_path, 5, 0.90 + 0.02 * seed, seconds=10.0 + 2 * seed, seed=seed)
         of_k(tmp_path, 10, 0.93, seconds=20.0, seed=seed)
-    of_k(tmp_path, 10, 0.5, changes=["optimiser.lr=1e-2"])
+    of_k(tmp_path, 10, 0.5, changes=["optimizer.lr=1e-2"])
     of_k(tmp_path, 20, 0.6, complete=False)
     write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
     return tmp_path
@@ -191,10 +191,10 @@ def test_rows_that_differ_in_k_alone_make_a_curve(runs):
     assert (five["test"], five["test_std"]) == pytest.approx((0.91, 0.01))
     assert (five["seconds"], five["seconds_std"]) == pytest.approx((11.0, 1.0))
     assert five["curve"] == ten["curve"] == "malnet-tiny, gps-kmip"
-    of_k(runs, 5, 0.4, changes=["optimiser.lr=1e-2"])
+    of_k(runs, 5, 0.4, changes=["optimizer.lr=1e-2"])
     tables, _ = report(runs)
     curves = {row["curve"]: row["k"] for table in tables for row in rows_over_k(table)[0]}
-    assert [name for name in curves if "optimiser.lr=0.01" in name]
+    assert [name for name in curves if "optimizer.lr=0.01" in name]
     assert len(curves) == 2  # the part of the data has one k alone
 
 

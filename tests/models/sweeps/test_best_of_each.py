@@ -22,7 +22,7 @@ CHANGES = [
     {"name": "start"},
     {"name": "deep", "set": ["model.layers=9"]},
     {"name": "flat", "set": ["model.layers=2"]},
-    {"name": "fast", "set": ["optimiser.lr=0.1"]},
+    {"name": "fast", "set": ["optimizer.lr=0.1"]},
     {"name": "k5", "set": ["model.attention.k=5"], "models": ["gps-kmip"]},
 ]
 
@@ -53,7 +53,7 @@ def test_the_winner_of_each_axis_is_taken(home, plan):
     ]  # one axis alone gained with the other model: "flat" is the combination
     config, start = found[0].config, cells[0].config
     assert (config.model.layers, config.model.attention.k) == (2, 5)
-    assert config.optimiser.lr == start.optimiser.lr
+    assert config.optimizer.lr == start.optimizer.lr
     assert found[0].folder.name.startswith("search-best-of-each-")
     assert best_of_each(plan, cells, home) == found
 
@@ -62,9 +62,9 @@ def test_of_equals_the_first_in_the_plan_wins(home, plan):
     cells = cells_of(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.6, fast=0.5, k5=0.8)
     [first, _] = best_of_each(plan, cells, home)
-    assert (first.config.model.layers, first.config.optimiser.lr) == (
+    assert (first.config.model.layers, first.config.optimizer.lr) == (
         9,
-        cells[0].config.optimiser.lr,
+        cells[0].config.optimizer.lr,
     )
 
 

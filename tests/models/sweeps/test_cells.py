@@ -63,7 +63,7 @@ def test_without_changes_a_cell_is_the_preset(tmp_path, home):
 
 
 def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
-    settings = ["optimiser.lr=3e-3", "model.dropout=0.3"]
+    settings = ["optimizer.lr=3e-3", "model.dropout=0.3"]
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
     cells = cells_of(plan_of(tmp_path, **keys), home)
     sample = learnable_build(tmp_path / "sample", sample=True)
@@ -152,7 +152,7 @@ def test_a_digest_is_that_of_what_a_run_learns():
     assert digest(config) == digest(config.with_seed(0).model_copy(update={"preset": "another"}))
     changes = (
         "model.layers=3",
-        "optimiser.lr=1",
+        "optimizer.lr=1",
         "training.epochs=3",
         "model.attention.kind=performer",
     )
@@ -182,7 +182,7 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
         ({"datasets": ["helsinki", "city"]}, "not a dataset"),
         (helsinki | {"models": ["gcn", "gnc"]}, "Did you mean"),
         (helsinki | {"variant": "txt"}, "Did you mean 'text'"),
-        (helsinki | {"set": ["optimiser.lr=much"]}, "cannot be 'much'"),
+        (helsinki | {"set": ["optimizer.lr=much"]}, "cannot be 'much'"),
         ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
         ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
     ]

@@ -27,7 +27,7 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import train
-from kmip_data.models.training.run.checkpoint import build_optimiser
+from kmip_data.models.training.run.checkpoint import build_optimizer
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.runtime import memory as host
 
@@ -52,13 +52,13 @@ def measured(
 ) -> int:
     """Most bytes that a second step has allocated, beyond what there was before it."""
     module = TrainingModule(config, data, recompute=recompute).train()
-    optimiser = build_optimiser(module, config, torch.device("cpu"))
+    optimizer = build_optimizer(module, config, torch.device("cpu"))
 
     def step() -> None:
         module.learn(batch)[3].backward()
-        optimiser.step()
+        optimizer.step()
 
-    step()  # compiles, and makes gradients and the moments of the optimiser
+    step()  # compiles, and makes gradients and the moments of the optimizer
     with monkeypatch.context() as patched:
         count_numpy_too(patched)
         return peak_of(step)

@@ -151,7 +151,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     config = SimpleNamespace(
         training=training,
         system=system,
-        optimiser=SimpleNamespace(name="adamw"),
+        optimizer=SimpleNamespace(name="adamw"),
         model=ModelConfig(),
         processes=1,
     )

@@ -211,7 +211,7 @@ def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
     values = {
         "data": {"dataset": str(build.path)},
         "model": {"layers": 2, "hidden_dim": 8, "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.1},
-        "optimiser": {"lr": 1e-2},
+        "optimizer": {"lr": 1e-2},
         "schedule": {"warmup_epochs": 0},
         "training": {"epochs": 3, "batch_size": 3, "accumulate": 2},
         "system": {"device": "cpu"},

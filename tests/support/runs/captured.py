@@ -17,21 +17,21 @@ from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run import loop as loop_file
-from kmip_data.models.training.run.checkpoint import build_optimiser
+from kmip_data.models.training.run.checkpoint import build_optimizer
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 
-RATES = {"optimiser": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per": "step"}}
+RATES = {"optimizer": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per": "step"}}
 
 
 def fused(model: torch.nn.Module, config: RunConfig, _: torch.device) -> torch.optim.Optimizer:
-    """The optimiser of a GPU."""
-    return build_optimiser(model, config, torch.device("cuda"))
+    """The optimizer of a GPU."""
+    return build_optimizer(model, config, torch.device("cuda"))
 
 
-def line(optimiser: torch.optim.Optimizer, _: object, epochs: int, steps: int) -> LambdaLR:
+def line(optimizer: torch.optim.Optimizer, _: object, epochs: int, steps: int) -> LambdaLR:
     """A schedule of rates that are numbers of float32 too, for a recorded step reads them as such."""
-    return LambdaLR(optimiser, lambda moment: (epochs * steps - moment) / (epochs * steps))
+    return LambdaLR(optimizer, lambda moment: (epochs * steps - moment) / (epochs * steps))
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Learned:
     """A run that has ended."""
 
     module: TrainingModule
-    optimiser: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
     epochs: list[tuple[torch.Tensor, dict[str, float]]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     average: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class Learned:
 
     @property
     def state(self) -> list[Any]:
-        """Weights, buffers, the optimiser's state, losses, norms and metrics."""
-        return [dict(self.module.model.state_dict()), self.optimiser, self.epochs]
+        """Weights, buffers, the optimizer's state, losses, norms and metrics."""
+        return [dict(self.module.model.state_dict()), self.optimizer, self.epochs]
 
 
 def learn(
@@ -74,7 +74,7 @@ def learn(
     if graphs is not None:
         run.captured = options["captured"] = CapturedSteps(graphs, run.told.append)
     with (
-        patch.object(loop_file, "build_optimiser", fused),
+        patch.object(loop_file, "build_optimizer", fused),
         patch.object(loop_file, "build_schedule", line),
     ):
         loop = Loop(module, data, torch.device(device), **options)
@@ -90,7 +90,7 @@ def learn(
         loop.epoch, loop.batch = epoch, 0
         loop.train_epoch()
         run.epochs.append((module.meter.values.cpu().clone(), module.metrics.compute()))
-    run.optimiser = loop.optimiser.state_dict()
+    run.optimizer = loop.optimizer.state_dict()
     run.average = {} if loop.average is None else loop.average.weights
     return run
 

@@ -77,7 +77,7 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimiser": {"name": "sgd", "momentum": 0.5}},
+        {"optimizer": {"name": "sgd", "momentum": 0.5}},
         {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}},
         {"training": {"precision": "bf16-mixed"}},
         {"model": {"attention": {"kind": "performer"}, "local": {"kind": "gcn"}}},
@@ -106,7 +106,7 @@ def test_a_captured_step_keeps_what_its_graph_reads(clouds, tmp_path):
                 return super().capture(work)
 
     model = {**dict.fromkeys(("heads", "k", "key_dim")), "attention": {"kind": "performer"}}
-    changes = {"optimiser": {"name": "sgd"}, "model": {**model, "local": {"kind": "gcn"}}}
+    changes = {"optimizer": {"name": "sgd"}, "model": {**model, "local": {"kind": "gcn"}}}
     graphs = Keeping()
     assert_same(*(learn(clouds, tmp_path, each, **changes) for each in (None, graphs)))
     assert graphs.objects  # the tilings of its layers
@@ -177,7 +177,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
     Loop = loop.Loop
     monkeypatch.setattr(run_file, "Loop", capturing)
-    monkeypatch.setattr(loop, "build_optimiser", fused)
+    monkeypatch.setattr(loop, "build_optimizer", fused)
     config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
     evaluate = loop.Loop.evaluate

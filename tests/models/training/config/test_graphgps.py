@@ -118,7 +118,7 @@ def test_a_file_of_graphgps(tmp_path):
         "relu",
         "relu",
     )  # the preset's are gelu
-    assert (config.optimiser.lr, config.optimiser.weight_decay) == (
+    assert (config.optimizer.lr, config.optimizer.weight_decay) == (
         5e-4,
         1e-5,
     )  # YAML reads 1e-5 as text

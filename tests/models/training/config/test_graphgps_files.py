@@ -23,7 +23,7 @@ from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.run.checkpoint import build_optimiser
+from kmip_data.models.training.run.checkpoint import build_optimizer
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.shipped import read_shipped
 
@@ -133,11 +133,11 @@ def test_every_network_takes_a_step_on_the_sample(tmp_path: Path) -> None:
         config = config.updated("data", sample=True, parameters=parameters)
         data = open_data(config, home=home, quiet=True)
         module = TrainingModule(data.config, data)
-        optimiser = build_optimiser(module.model, config, torch.device("cpu"))
+        optimizer = build_optimizer(module.model, config, torch.device("cpu"))
         before = [weight.detach().clone() for weight in module.model.parameters()]
         _, _, loss, backward = module.learn(next(iter(data.batches(0))))
         backward.backward()
-        optimiser.step()
+        optimizer.step()
         moved = zip(before, module.model.parameters(), strict=True)
         assert torch.isfinite(loss)
         assert not all(torch.equal(old, new) for old, new in moved)

@@ -22,7 +22,7 @@ from kmip_data.models.training.config.overrides import (
 from kmip_data.models.training.config.presets import load_preset, preset_names
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS
-from kmip_data.models.training.optimisers import OPTIMISERS
+from kmip_data.models.training.optimizers import OPTIMIZERS
 from kmip_data.models.training.schedules import SCHEDULES
 
 
@@ -40,12 +40,12 @@ def test_every_choice_has_its_implementation():
     assert choices("training.loss") == set(LOSSES)
     assert choices("training.metric") == set(METRICS)
     assert choices("schedule.kind") == set(SCHEDULES)
-    assert choices("optimiser.name") == set(OPTIMISERS)
+    assert choices("optimizer.name") == set(OPTIMIZERS)
 
 
 def test_every_key_is_documented():
     keys = documented_keys()
-    assert {"optimiser.lr", "model.attention.k", "data.parameters", "system.device"} <= {
+    assert {"optimizer.lr", "model.attention.k", "data.parameters", "system.device"} <= {
         key.name for key in keys
     }
     for key in keys:
@@ -56,8 +56,8 @@ def test_every_key_is_documented():
 
 def test_overrides_take_the_type_of_their_key():
     for item, key, value in (
-        ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
-        ("optimiser.lr = 2", "optimiser.lr", 2.0),
+        ("optimizer.lr=1e-3", "optimizer.lr", 1e-3),
+        ("optimizer.lr = 2", "optimizer.lr", 2.0),
         ("training.shuffle=true", "training.shuffle", True),
         ("training.precision=32", "training.precision", "32"),
         ("model.hidden_dim=64", "model.hidden_dim", 64),
@@ -87,21 +87,21 @@ def test_a_width_of_ones_own_switches_the_budget_off(dim):
 
 def test_wrong_overrides_are_named():
     for items, message in (
-        (["optimizer.lr=1e-3"], "'optimiser.lr'"),
-        (["optimiser.learning_rate=1e-3"], "no configuration key"),
-        (["lr=1e-3"], "'optimiser.lr'"),
+        (["optimiser.lr=1e-3"], "'optimizer.lr'"),
+        (["optimizer.learning_rate=1e-3"], "no configuration key"),
+        (["lr=1e-3"], "'optimizer.lr'"),
         (["model.hiden_dim=3"], "'model.hidden_dim'"),
-        (["optimiser.lr.x=3"], "no configuration key"),
-        (["optimiser.lr"], "not an override"),
-        (["optimiser=3"], "section, not a key"),
-        (["optimiser.lr=fast"], "cannot be 'fast'"),
-        (["optimiser.lr=-1"], "cannot be '-1'"),
+        (["optimizer.lr.x=3"], "no configuration key"),
+        (["optimizer.lr"], "not an override"),
+        (["optimizer=3"], "section, not a key"),
+        (["optimizer.lr=fast"], "cannot be 'fast'"),
+        (["optimizer.lr=-1"], "cannot be '-1'"),
         (["training.epochs=none"], "cannot be 'none'"),
         (["model.attention.heads=5"], "multiple of heads"),
         (["training.metric=accurac"], "Did you mean 'accuracy'?"),
         (["training.loss=cros_entropy"], "Did you mean 'cross_entropy'?"),
         (["schedule.kind=cosine"], "Did you mean 'cosine_with_warmup'?"),
-        (["optimiser.name=adamv"], "Did you mean 'adam'?"),
+        (["optimizer.name=adamv"], "Did you mean 'adam'?"),
         (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
         (["model.local.kind={a=1}"], "no kind of model.local called"),
         (
@@ -123,12 +123,12 @@ def test_wrong_files_are_named(tmp_path):
     with pytest.raises(DamagedInput, match="cannot be read"):
         read_config(tmp_path / "broken.toml")
     (tmp_path / "unknown.toml").write_text(
-        '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\nmetric = "miuo"\n[optimiser]\nlr = "fast"\n'
+        '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\nmetric = "miuo"\n[optimizer]\nlr = "fast"\n'
     )
     with pytest.raises(UsageError) as caught:
         read_config(tmp_path / "unknown.toml")
     assert "Did you mean 'training.epochs'?" in str(caught.value)
-    assert "optimiser.lr" in str(caught.value)
+    assert "optimizer.lr" in str(caught.value)
     assert "There is no metric called 'miuo'. Did you mean 'miou'?" in str(caught.value)
 
 

@@ -48,7 +48,7 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
     config = config_of(
         build,
         model={"dropout": 0.2},
-        optimiser={"lr": 5e-3},
+        optimizer={"lr": 5e-3},
         training={"epochs": 4, "clip_norm": 0.1},
     )
     run = train(config, home=Home(tmp_path), quiet=True).runs[0]
@@ -56,14 +56,14 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
     torch.manual_seed(0)
     graph = kmip_data.open(build.path)[0]
     model = build_model(config.model, in_channels=5, num_classes=CITY_CLASSES)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
     for epoch in range(4):
-        optimiser.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, Span(4))
+        optimizer.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, Span(4))
         mask = graph.train_mask
         weighted_cross_entropy(model(graph)[mask], graph.y[mask]).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
     last = torch.load(run / LAST, weights_only=True)["model"]
     for name, weight in model.state_dict().items():

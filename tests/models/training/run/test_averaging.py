@@ -32,11 +32,11 @@ def network():
 
 
 def steps(model, count=6):
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(count):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         model(torch.randn(6, 3)).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
         model.features.add_(1.0)
         yield
 

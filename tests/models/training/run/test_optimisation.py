@@ -1,4 +1,4 @@
-"""Optimisers against PyTorch's own, schedules against upstream's factors, k until it is evaluated."""
+"""Optimizers against PyTorch's own, schedules against upstream's factors, k until it is evaluated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import (
-    build_optimiser,
+    build_optimizer,
     build_schedule,
     step_schedule,
 )
@@ -31,16 +31,16 @@ def network():
     return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
 
 
-def learn(model, optimiser):
+def learn(model, optimizer):
     generator = torch.Generator().manual_seed(1)
     for _ in range(5):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         model(torch.randn(6, 3, generator=generator)).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def test_optimisers_are_pytorchs_own():
+def test_optimizers_are_pytorchs_own():
     further = {
         "adamw": {"betas": (0.8, 0.95)},
         "adam": {"betas": (0.8, 0.95)},
@@ -50,11 +50,11 @@ def test_optimisers_are_pytorchs_own():
         ours, theirs = network(), network()
         settings = {"name": name, "lr": 0.01, "weight_decay": 0.1, **more}
         config = config_from_mapping(
-            {"data": {"dataset": "s3dis"}, "optimiser": settings}, "the test"
+            {"data": {"dataset": "s3dis"}, "optimizer": settings}, "the test"
         )
-        found = learn(ours, build_optimiser(ours, config, torch.device("cpu")))
-        optimiser = CLASSES[name](theirs.parameters(), lr=0.01, weight_decay=0.1, **more)
-        assert all(map(torch.equal, found, learn(theirs, optimiser))), (name, more)
+        found = learn(ours, build_optimizer(ours, config, torch.device("cpu")))
+        optimizer = CLASSES[name](theirs.parameters(), lr=0.01, weight_decay=0.1, **more)
+        assert all(map(torch.equal, found, learn(theirs, optimizer))), (name, more)
 
 
 def options(*overrides):
@@ -63,9 +63,9 @@ def options(*overrides):
 
 def test_wrong_settings_are_refused():
     for settings, words in (
-        (["optimiser.momentum=0.9"], "adamw takes no momentum"),
-        (["optimiser.name=sgd", "optimiser.betas=[0.9, 0.99]"], "sgd takes no betas"),
-        (["optimiser.betas=[0.9, 1.5]"], "optimiser.betas cannot be"),
+        (["optimizer.momentum=0.9"], "adamw takes no momentum"),
+        (["optimizer.name=sgd", "optimizer.betas=[0.9, 0.99]"], "sgd takes no betas"),
+        (["optimizer.betas=[0.9, 1.5]"], "optimizer.betas cannot be"),
         (["training.ema=1"], "training.ema cannot be '1'"),
         (["schedule.kind=reduce_on_plateau", "schedule.per=step"], "once an epoch"),
         (["model.attention.k=[3, 4]"], "there are 8 layers"),
@@ -82,11 +82,11 @@ def test_wrong_settings_are_refused():
 
 def rates(config, epochs, losses, steps=1):
     """Rates of a schedule from 0.5 on, one for each of the losses."""
-    optimiser = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
-    schedule, found, history = build_schedule(optimiser, config, epochs, steps), [], []
+    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
+    schedule, found, history = build_schedule(optimizer, config, epochs, steps), [], []
     for loss in losses:
-        found.append(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         history.append({} if loss is None else {"val_loss": loss})
         step_schedule(schedule, history)
     return found
@@ -173,10 +173,10 @@ def test_a_gpu_steps_in_one_launch_unless_half_precision_is_clipped():
     fused = []
     for precision, clip in (("32", 1), ("16-mixed", 0), ("16-mixed", 1)):
         config = options(f"training.precision={precision}", f"training.clip_norm={clip}")
-        optimiser = build_optimiser(network().to("meta"), config, torch.device("cpu"))
-        assert not optimiser.defaults.get("fused")
+        optimizer = build_optimizer(network().to("meta"), config, torch.device("cpu"))
+        assert not optimizer.defaults.get("fused")
         try:
-            fused.append(build_optimiser(network(), config, torch.device("cuda")).defaults["fused"])
+            fused.append(build_optimizer(network(), config, torch.device("cuda")).defaults["fused"])
         except RuntimeError:  # an old PyTorch fuses on a GPU alone
             fused.append(True)
     assert fused == [True, True, None]

@@ -69,7 +69,7 @@ def same_run(first, second):
     assert rows[0] == rows[1]
     assert read_result(first).metrics == read_result(second).metrics
     assert read_result(first).best_epoch == read_result(second).best_epoch
-    # The very last state too: weights, optimiser, schedule, random generators.
+    # The very last state too: weights, optimizer, schedule, random generators.
     states = [torch.load(run / LAST, weights_only=True) for run in (first, second)]
     for state in states:
         del state["history"]  # compared above, but for times
@@ -177,13 +177,13 @@ def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypa
     same_run(run, undisturbed)
 
 
-#: What has a state within an epoch, beside weights and their optimiser.
+#: What has a state within an epoch, beside weights and their optimizer.
 WITHIN = {
     "plain": {"model": {"dropout": 0.3}},
     "average, patience, rate per step": {
         "training": {"ema": 0.8, "clip_norm": 0.1, "patience": 2},
         "schedule": {"per": "step", "warmup_epochs": 1},
-        "optimiser": {"name": "sgd", "momentum": 0.9},
+        "optimizer": {"name": "sgd", "momentum": 0.9},
     },
     "k that moves": {"training": {"k_schedule": "linear:6:3"}, "model": {"norm": "batch"}},
     "sampled neighbourhoods": {"training": {"neighbors": [2, 1], "batch_size": 7}},

@@ -65,8 +65,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Configurations of one process; those of two have the same names and two devices."""
     build = learnable_build(tmp_path_factory.mktemp("build"), graphs=16, nodes=17, parts=PARTS)
     cases = {
-        "normed": {"model": NORMED, "optimiser": SGD},
-        "recomputed": {"model": {**NORMED, "checkpoint_layers": True}, "optimiser": SGD},
+        "normed": {"model": NORMED, "optimizer": SGD},
+        "recomputed": {"model": {**NORMED, "checkpoint_layers": True}, "optimizer": SGD},
         "whole": {"model": {**NORMED, "dropout": 0.3}},
         "stopped": {"model": {**NORMED, "dropout": 0.3}, "system": {"checkpoint_every": 1e-9}},
     }
@@ -305,7 +305,7 @@ def stoppable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("stoppable")
     sections: dict[str, Any] = {
         "model": NORMED,
-        "optimiser": SGD,
+        "optimizer": SGD,
         "training": {"accumulate": 1, "batch_size": 5},
     }
     build = learnable_build(home / "build", graphs=16, nodes=17, parts=PARTS)

@@ -111,7 +111,7 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
     config = tiny_config(
         build,
         model={"dropout": 0.2},
-        optimiser={"lr": 5e-3, "weight_decay": 1e-2},
+        optimizer={"lr": 5e-3, "weight_decay": 1e-2},
         schedule={"warmup_epochs": 1, "per": per},
         training={
             "epochs": 3,
@@ -125,7 +125,7 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
 
     torch.manual_seed(0)
     model = build_model(config.model, in_channels=6, num_classes=CLASSES)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
     loader = GraphLoader(ShardedDataset(build, "train"), 2, compact=True)
     units = 3 if per == "step" else 1  # seven batches, three of them a step
     history = read_history(run)
@@ -137,12 +137,12 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
         for number, batch in enumerate(loader):
             moment = epoch * units + (number // 3 if per == "step" else 0)
             rate = cosine_with_warmup(moment, Span(3 * units, units))
-            optimiser.param_groups[0]["lr"] = 5e-3 * rate
+            optimizer.param_groups[0]["lr"] = 5e-3 * rate
             (weighted_cross_entropy(model(batch), batch.y) / 3).backward()
             if (number + 1) % 3 == 0 or number + 1 == len(loader):
                 norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)))
-                optimiser.step()
-                optimiser.zero_grad()
+                optimizer.step()
+                optimizer.zero_grad()
         assert row["grad_norm"] == pytest.approx(sum(norms) / 3, rel=1e-4)
         assert row["grad_norm_max"] == pytest.approx(max(norms), rel=1e-4)
         assert row["peak_memory"] > 50e6

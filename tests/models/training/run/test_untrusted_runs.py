@@ -95,7 +95,7 @@ STATES = {
     "data": lambda state: state.pop("data"),
     "best weights": lambda state: state.update(kept={0: {"a": torch.zeros(1)}}),
     "weights": lambda state: state.update(model={"a": torch.zeros(1)}),
-    "optimiser": lambda state: state.update(optimiser={}),
+    "optimizer": lambda state: state.update(optimizer={}),
     "position": lambda state: state.update(epoch=3),
 }
 

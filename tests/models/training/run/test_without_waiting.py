@@ -58,7 +58,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     monkeypatch.setattr(
         loop_file, "sent_ahead", lambda batches, *_: watched(copied_ahead(batches, CPU))
     )
-    monkeypatch.setattr(loop_file, "build_optimiser", fused)
+    monkeypatch.setattr(loop_file, "build_optimizer", fused)
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
     loop = Loop(TrainingModule(data.pinned(config), data), data, CPU)
@@ -86,7 +86,7 @@ def test_no_model_has_the_host_wait(model, tmp_path, streams, monkeypatch):
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
     monkeypatch.setattr(accumulators, "links_alone", accumulators.all_pairs)
-    # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose
+    # As on a GPU: a fused optimizer (others read their count of steps), and no CPU kernels, whose
     # dropout draws its seed on the host.
     steps = _steps(TASKS[task](tmp_path / "build"), tmp_path, monkeypatch, model={"dropout": 0.0})
     assert len(steps) >= 2

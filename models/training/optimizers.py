@@ -1,6 +1,6 @@
-"""Optimisers by name; torch is imported when one is built.
+"""Optimizers by name; torch is imported when one is built.
 
-An optimiser is one entry of :data:`OPTIMISERS`.
+An optimizer is one entry of :data:`OPTIMIZERS`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Optimiser:
-    """Constructor of an optimiser, and the keys of ``optimiser`` it accepts."""
+class OptimizerFactory:
+    """Constructor of an optimizer, and the keys of ``optimizer`` it accepts."""
 
     #: Called with the parameters, ``lr``, ``weight_decay`` and, of the options, those that are set.
     build: Callable[..., Optimizer]
@@ -28,20 +28,20 @@ class Optimiser:
     capturable: bool = False
 
 
-OPTIMISERS: dict[str, Optimiser] = {
-    "adamw": Optimiser(
+OPTIMIZERS: dict[str, OptimizerFactory] = {
+    "adamw": OptimizerFactory(
         build=late("torch.optim:AdamW"),
         options=("betas",),
         fused=True,
         capturable=True,
     ),
-    "adam": Optimiser(
+    "adam": OptimizerFactory(
         build=late("torch.optim:Adam"),
         options=("betas",),
         fused=True,
         capturable=True,
     ),
-    "sgd": Optimiser(
+    "sgd": OptimizerFactory(
         build=late("torch.optim:SGD"),
         options=("momentum",),
         fused=True,
@@ -50,6 +50,6 @@ OPTIMISERS: dict[str, Optimiser] = {
 }
 
 
-def all_optimisers() -> Mapping[str, Optimiser]:
-    """Return the optimisers by name, with those of loaded plugins."""
-    return with_added("optimisers", OPTIMISERS)
+def all_optimizers() -> Mapping[str, OptimizerFactory]:
+    """Return the optimizers by name, with those of loaded plugins."""
+    return with_added("optimizers", OPTIMIZERS)
