@@ -69,7 +69,7 @@ def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
             write_run(tmp_path, other[seed], dataset=dataset, seed=seed, model="gcn")
         write_run(tmp_path, 0.5, dataset=dataset, seed=7, model="gcn")  # without a partner
         gcn, best = rows_of(tmp_path)
-        assert (gcn["rank"], best["place"]) == (2, 1)
+        assert (gcn["rank"], best["rank"]) == (2, 1)
         assert best["to_reference"] is None
         wanted = statistics.fmean(
             other[seed] - (0.5 + sign * 0.1 + seed / 100) for seed in range(3)
