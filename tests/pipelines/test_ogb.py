@@ -222,12 +222,12 @@ def test_molecules_of_the_challenge(made, smiles, tmp_path):
         }
     for rule, parts in wanted.items():
         for part, rows in parts.items():
-            made_of = made(home=tmp_path, archives=[smiles], split_rule=rule, split=part, **QUIET)
+            made_of = made(root=tmp_path, archives=[smiles], split_rule=rule, split=part, **QUIET)
             assert made_of.keys == [f"{row:06d}" for row in rows.tolist()]
             assert len(rows) > 0
             for item, row in zip(made_of, rows.tolist(), strict=True):
                 assert len(item.x) == len(smiles2graph(table[row]["smiles"])["node_feat"])
-    whole = made(home=tmp_path, archives=[smiles], split=None, **QUIET)
+    whole = made(root=tmp_path, archives=[smiles], split=None, **QUIET)
     assert len(whole) == (sum(map(len, wanted["graphgps"].values())) if subset else len(table))
 
 

@@ -56,10 +56,10 @@ def dump(folder: Path, lists, protocol=4) -> Path:
 
 
 def test_columns_are_standardised(name, raw, tmp_path):
-    ours = CLASSES[name](home=tmp_path, split="test", archives=[raw], jobs=1, quiet=True)
+    ours = CLASSES[name](root=tmp_path, split="test", archives=[raw], jobs=1, quiet=True)
     constants = load_manifest(name).standardisation
     assert ours.build.card.statistics["standardisation"]["node/x"]["mean"][12] > 190
-    scaled = CLASSES[name](home=tmp_path, split="test", standardise=True, build=False)
+    scaled = CLASSES[name](root=tmp_path, split="test", standardise=True, build=False)
     for one, other in zip(scaled, ours, strict=True):
         for key, value, wanted in (
             ("node/x", one.x, other.x),
