@@ -13,7 +13,11 @@ from kmip_data.models.tables import late
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
     from torch.optim import Optimizer
+
+    from kmip_data.models.training.config.keys import RunConfig
 
 
 @dataclass(frozen=True)
@@ -53,3 +57,16 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
 def all_optimizers() -> Mapping[str, OptimizerFactory]:
     """Return the optimizers by name, with those of loaded plugins."""
     return with_added("optimizers", OPTIMIZERS)
+
+
+def build_optimizer(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
+    """Return the optimizer of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
+    training = config.training
+    optimizer = all_optimizers()[config.optimizer.name]
+    settings = config.optimizer.model_dump(exclude={"name"}, exclude_none=True)
+    # One launch a step instead of dozens; but a fused optimizer unscales 16-mixed gradients by
+    # itself.
+    unscales = training.precision == "16-mixed" and training.clip_norm
+    if optimizer.fused and device.type == "cuda" and not unscales:
+        settings["fused"] = True
+    return optimizer.build(model.parameters(), **settings)

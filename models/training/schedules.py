@@ -6,7 +6,7 @@ A schedule is one entry of :data:`SCHEDULES`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from kmip_data.registry import with_added
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
+
+    from kmip_data.models.training.config.keys import ScheduleConfig
 
 
 @dataclass(frozen=True)
@@ -113,3 +115,31 @@ SCHEDULES: dict[str, Schedule] = {
 def all_schedules() -> Mapping[str, Schedule]:
     """Return the schedules by name, with those of loaded plugins."""
     return with_added("schedules", SCHEDULES)
+
+
+def build_schedule(
+    optimizer: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
+) -> LRScheduler:
+    """Return the schedule ``config.kind``.
+
+    ``steps`` per epoch matter if it moves with every step.
+    """
+    moments = steps if config.per == "step" else 1
+    span = Span(
+        length=moments * epochs,
+        warmup=moments * config.warmup_epochs,
+        patience=config.patience,
+        min_lr=config.min_lr,
+    )
+    return all_schedules()[config.kind].build(optimizer, span)
+
+
+def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
+    """End an epoch; without an evaluation, the last validation loss is used, as upstream."""
+    from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+    losses = [row["val_loss"] for row in history if "val_loss" in row]
+    if not isinstance(schedule, ReduceLROnPlateau):
+        schedule.step()
+    elif losses:
+        schedule.step(losses[-1])

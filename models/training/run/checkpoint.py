@@ -1,4 +1,4 @@
-"""State of a run (optimizer, schedule, averaged weights, random generators) and its files.
+"""Files of a run's state: optimizer, schedule, averaged weights, random generators.
 
 Files are complete or absent, and reading them executes no code.
 """
@@ -16,16 +16,10 @@ from typing import Any, TypedDict, TypeVar
 import safetensors.torch as safetensors
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move, write_file
 from kmip_data.files.reading import first_fault, open_regular, read_small, sha256_file
-from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
-from kmip_data.models.training.optimizers import all_optimizers
-from kmip_data.models.training.schedules import Span, all_schedules
 
 T = TypeVar("T")
 
@@ -43,91 +37,6 @@ BEST = "checkpoints/best.safetensors"
 INITIAL = "initial.safetensors"
 #: Weights of the best epoch of a finished run.
 WEIGHTS = "model.safetensors"
-#: Buffers averaged like parameters; others (counts, random features) are copied.
-STATISTICS = ("running_mean", "running_var")
-
-
-def build_optimizer(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
-    """Return the optimizer of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
-    training = config.training
-    optimizer = all_optimizers()[config.optimizer.name]
-    settings = config.optimizer.model_dump(exclude={"name"}, exclude_none=True)
-    # One launch a step instead of dozens; but a fused optimizer unscales 16-mixed gradients by
-    # itself.
-    unscales = training.precision == "16-mixed" and training.clip_norm
-    if optimizer.fused and device.type == "cuda" and not unscales:
-        settings["fused"] = True
-    return optimizer.build(model.parameters(), **settings)
-
-
-def build_schedule(
-    optimizer: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
-) -> LRScheduler:
-    """Return the schedule ``config.kind``.
-
-    ``steps`` per epoch matter if it moves with every step.
-    """
-    moments = steps if config.per == "step" else 1
-    span = Span(
-        length=moments * epochs,
-        warmup=moments * config.warmup_epochs,
-        patience=config.patience,
-        min_lr=config.min_lr,
-    )
-    return all_schedules()[config.kind].build(optimizer, span)
-
-
-def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
-    """End an epoch; without an evaluation, the last validation loss is used, as upstream."""
-    losses = [row["val_loss"] for row in history if "val_loss" in row]
-    if not isinstance(schedule, ReduceLROnPlateau):
-        schedule.step()
-    elif losses:
-        schedule.step(losses[-1])
-
-
-class Average:
-    """Exponential moving average of a network's weights, with factor ``decay``.
-
-    It begins with the weights after the first step, as :class:`torch.optim.swa_utils.AveragedModel`
-    does.
-    """
-
-    def __init__(self, decay: float) -> None:
-        self._move = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-        #: By the names of the network's state.
-        self.weights: dict[str, Tensor] = {}
-
-    @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Average in the weights of ``model`` after a step."""
-        state = model.state_dict()
-        if not self.weights:
-            self.weights = {name: tensor.clone() for name, tensor in state.items()}
-            return
-        parameters = dict(model.named_parameters())
-        averages = []
-        weights = []
-        for name, tensor in state.items():
-            # A resumed average was read onto the CPU.
-            average = self.weights[name].to(tensor.device)
-            self.weights[name] = average
-            if name in parameters or name.endswith(STATISTICS):
-                averages.append(average)
-                weights.append(tensor)
-            else:
-                average.copy_(tensor)
-        self._move(averages, weights, 0)
-
-    @contextmanager
-    def within(self, model: nn.Module) -> Iterator[None]:
-        """Load the average into ``model`` inside the block."""
-        learning = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(self.weights or learning)
-        try:
-            yield
-        finally:
-            model.load_state_dict(learning)
 
 
 class RandomState(TypedDict):

@@ -31,16 +31,13 @@ from kmip_data.models.training.capture.steps import CapturedSteps, Step
 from kmip_data.models.training.data.run_data import RunData, sent_ahead
 from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
 from kmip_data.models.training.metrics import all_metrics, is_better
+from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.checkpoint import (
-    Average,
-    build_optimizer,
-    build_schedule,
-    step_schedule,
-)
+from kmip_data.models.training.run.averaging import Average
 from kmip_data.models.training.run.folder import METRICS_NAME
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import with_unit
+from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time

@@ -26,8 +26,8 @@ from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
+from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import train
-from kmip_data.models.training.run.checkpoint import build_optimizer
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.runtime import memory as host
 

@@ -23,7 +23,7 @@ from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.run.checkpoint import build_optimizer
+from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.shipped import read_shipped
 

@@ -15,13 +15,14 @@ from kmip_data.models.attention import kmip
 from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.run.checkpoint import (
-    build_optimizer,
+from kmip_data.models.training.optimizers import OPTIMIZERS, build_optimizer
+from kmip_data.models.training.run.train import train
+from kmip_data.models.training.schedules import (
+    Span,
     build_schedule,
+    cosine_with_warmup,
     step_schedule,
 )
-from kmip_data.models.training.run.train import train
-from kmip_data.models.training.schedules import Span, cosine_with_warmup
 
 CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
@@ -46,6 +47,7 @@ def test_optimizers_are_pytorchs_own():
         "adam": {"betas": (0.8, 0.95)},
         "sgd": {"momentum": 0.7},
     }
+    assert CLASSES.keys() == further.keys() == OPTIMIZERS.keys()
     for name, more in [*further.items(), *((name, {}) for name in further)]:
         ours, theirs = network(), network()
         settings = {"name": name, "lr": 0.01, "weight_decay": 0.1, **more}
