@@ -137,7 +137,7 @@ class Tallies:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """With ``--core`` keep the first case of the first tests of each file."""
+        """Keep the first case of the first tests of each file, with ``--core``."""
         if not config.getoption("--core"):
             return
         first: dict[str, pytest.Item] = {}

@@ -224,7 +224,7 @@ def test_a_notebook_is_committed_clean_and_opens_in_colab(name):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_names_commands_and_links_of_a_notebook_exist(name, parses):
-    """Only ``make docs`` runs them, which takes minutes."""
+    """Notebooks themselves take minutes; only ``make docs`` runs them."""
     for kind, text in cells_of(name):
         if kind == "markdown":
             for link in re.findall(r"\]\((?!https:)([^)#]+)", text):

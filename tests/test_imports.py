@@ -34,7 +34,7 @@ def test_rooms_that_messages_name_are_there_at_once():
 
 
 def test_modules_load_only_what_they_need():
-    """In this order in one process: what a line forbids, none before it may have loaded."""
+    """One process imports in this order; each assertion also forbids the modules to all imports before it."""
     code = """
 import sys
 import kmip_data.models as models
@@ -100,7 +100,7 @@ sys.path = [folder for folder in sys.path if not folder.endswith("/src")]
 
 
 def test_clone_works_with_nothing_installed():
-    """From the clone's root, with the dependencies there but the package not installed."""
+    """The clone's root can be imported and run with only the dependencies installed."""
     names = "kmip_data, kmip_data.models, kmip_data.pipelines.base, kmip_data.cli.main"
     code = f"{WITHOUT_EDITABLE}\nimport {names}\nprint(kmip_data.models.__file__)"
     assert run(code) == str(ROOT / "kmip_data" / "models" / "__init__.py")

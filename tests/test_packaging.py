@@ -204,7 +204,7 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
 
 @pytest.mark.slow
 def test_clone_works_next_to_an_ordinary_install(installed):
-    """In the clone the current folder comes first: its own sub-packages must be found."""
+    """In the clone, whose folder comes first in the path, imports find the clone's sub-packages."""
     code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
     found = python("-c", code, PYTHONPATH=str(installed)).out.strip()
     assert found == str(ROOT / "kmip_data" / "models" / "__init__.py")
@@ -224,12 +224,12 @@ def test_a_python_that_is_needed_and_not_here_fails(tmp_path, python_version, co
 
 
 def test_links_lead_to_the_folders():
-    """As git has them: relative, so that a clone may lie anywhere."""
+    """Links are relative, so that a clone may lie anywhere."""
     assert {link: (ROOT / link).readlink().as_posix() for link in LINKS} == LINKS
 
 
 def test_a_checkout_without_links_is_refused(tmp_path):
-    """Where git makes no links, a file has the address: an install would lack the folder."""
+    """Without symbolic links git writes files with the targets' names; setup.py refuses such a checkout."""
     shutil.copy(ROOT / "setup.py", tmp_path)
     for link, target in LINKS.items():
         path = tmp_path / link

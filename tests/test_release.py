@@ -48,7 +48,7 @@ def load(name: str) -> dict:
 
 @pytest.fixture(scope="module")
 def metadata():
-    """What setup.py gives to an index."""
+    """Metadata that setup.py gives to a package index."""
     code = "import sys, setuptools; from distutils.core import run_setup; "
     code += "run_setup('setup.py', stop_after='init').metadata.write_pkg_file(sys.stdout)"
     return message_from_string(python("-c", code).out)

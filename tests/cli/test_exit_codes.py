@@ -162,7 +162,7 @@ def test_json_has_no_nan_and_is_ascii(command_that, home):
 
 
 def test_signals_end_a_process_with_its_code_and_without_a_traceback():
-    """In a callback of a weak reference, too, where Python prints and forgets what is raised."""
+    """Signals also end a process inside a weak reference's callback, where Python swallows exceptions."""
 
     def check(case):
         number, code = case

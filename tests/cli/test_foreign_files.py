@@ -27,7 +27,7 @@ BUILD = ("build", "long-range", "--limit", "4", "--jobs", "1", "-q")
 
 @dataclass
 class World:
-    """What cases copy: a build with an added column and a run, both pushed."""
+    """Build with an added column, and a run, both pushed; tests copy them."""
 
     build: Path
     pushed: Path
@@ -300,7 +300,7 @@ def test_nothing_is_removed_through_a_link(
 def test_a_removal_that_was_stopped_resumes(
     world: World, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a file that cannot be removed, or killed before any call."""
+    """A removal that was killed, or failed at any file, resumes."""
     build = home / "built" / world.build.name
     unlink = os.unlink
     left = 0

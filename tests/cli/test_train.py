@@ -273,7 +273,7 @@ def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_grap
 
 
 def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home, tmp_path):
-    """Of minesweeper's sample and fold 2 nothing follows, nor its metric of two classes to ten."""
+    """Sample, split and a metric of two classes stay behind; the other keys move."""
     file = tmp_path / "config.toml"
     options = {"model": "gcn", "variant": None, "sample": True}
     given = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")

@@ -89,7 +89,7 @@ def test_a_run_on_a_relative_path_is_found_from_another_folder(home, tmp_path, m
 
 
 def test_features_without_an_embedding_leave_no_run(home, tmp_path):
-    """Of 30 molecules the last alone has an aromatic bond, as ``from_smiles`` numbers it."""
+    """An edge attribute without an embedding is refused: ``from_smiles``'s number in one of 30 molecules."""
     bonds = [torch.tensor([[1, 0, 0]] * 4) for _ in range(30)]
     bonds[-1][0, 0] = 12
     molecules = graphs(30, x=torch.zeros(4, 9, dtype=torch.int64))

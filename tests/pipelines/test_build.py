@@ -1,4 +1,4 @@
-"""From a name to a build: found again, keyed by what matters, splits added, broken files rebuilt."""
+"""Builds by name: reuse, build keys, added splits, and repair of broken files."""
 
 from __future__ import annotations
 

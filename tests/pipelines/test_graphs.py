@@ -369,7 +369,7 @@ def test_masks_of_tables_and_positions_of_arrays_are_the_split(tmp_path):
 
 
 def test_nodes_are_numbered_by_row_where_they_have_no_ids(tmp_path):
-    """Also where a column looks like ids, if that is said; a feature that is named is none."""
+    """A column that looks like ids is ignored with ``node=none``, or if it is named as a feature."""
     tables = {"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,8\n3,9\n"}
     folder = write(tmp_path / "t", **tables)
     for parameters, edges in (
@@ -985,7 +985,7 @@ def built(home, *options, **files):
 
 
 def test_edges_that_go_one_way_are_a_warning(tmp_path):
-    """As of the node benchmarks, each edge once; the words say why, what is missing and what to do."""
+    """A file with each edge once, as the node benchmarks have it, is reported with a warning and its remedy."""
     edges = np.array([[0, 1], [1, 2], [2, 2]])
     arrays = {"edges": edges, "node_features": np.eye(5, 2), "node_labels": [0, 1, 0, 1, 1]}
     masks = {}

@@ -95,7 +95,7 @@ def test_bad_planetoid_files_are_named(tmp_path: Path) -> None:
 
 
 def test_the_published_files_are_called_so(tmp_path: Path) -> None:
-    """By the digests that the manifest has, wherever the files come from."""
+    """Files from anywhere count as the published ones if their digests are those of the manifest."""
     (source,) = load_manifest("chameleon-filtered").sources
     raw = shared_data("node_benchmarks") / source.name
     words = ("--home", tmp_path / "home")

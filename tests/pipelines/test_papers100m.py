@@ -286,7 +286,7 @@ def test_killed_in_a_pass(name, n, raw, tmp_path, torture_count):
 
 
 def test_a_build_of_several_files_is_found_again(raw, tmp_path, monkeypatch):
-    """By its name; a file that is gone is named."""
+    """A second call returns the existing build by name; an error names a missing shard file."""
     monkeypatch.setattr("kmip_data.format.writer.MEMBER_BYTES", 2**17)
     build = build_dataset(NAME, home=Home(tmp_path), archives=[raw], **QUIET)
     files = list(build.card.shards[0].files)

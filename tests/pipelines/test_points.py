@@ -393,7 +393,7 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
 def test_a_laser_scan_of_more_points_than_it_declares_is_refused(
     tmp_path, kind, point_format, version
 ):
-    """In the last chunk of a LAZ file or in one that would not be read at all; one chunk is 50,000."""
+    """The excess points lie in the last chunk of a LAZ file (50,000 points) or in a chunk never read."""
     laspy = pytest.importorskip("laspy", reason="laspy (extra lidar) is not installed")
     rng = np.random.default_rng(0)
     path = tmp_path / f"scan.{kind}"

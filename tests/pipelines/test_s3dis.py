@@ -46,7 +46,7 @@ def split(keys, **parameters):
 
 
 def test_built_items_equal_those_of_pyg(real, tmp_path):
-    """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
+    """Items built from the archive have the dtypes, shapes, values and order of PyTorch Geometric's."""
     from kmip_data import S3DIS
 
     archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")

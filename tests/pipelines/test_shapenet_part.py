@@ -54,7 +54,7 @@ def sample(tmp_path_factory):
 
 
 def test_built_items_equal_those_of_pyg(real, tmp_path):
-    """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
+    """Items built from the archive have the dtypes, shapes, values and order of PyTorch Geometric's."""
     from kmip_data import ShapeNetPart
 
     archive = shared_data("shapenet_part_16_shapes.zip")

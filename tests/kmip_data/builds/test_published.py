@@ -23,7 +23,7 @@ OTHERS = sorted(set(PUBLISHED) - set(FEW))
     "names", [FEW, pytest.param(OTHERS, marks=pytest.mark.torture)], ids=["few", "others"]
 )
 def test_another_cpu_has_the_published_digests(names) -> None:
-    """Without AVX, FMA and their kernels of BLAS, in a child: the CPU is asked once a process."""
+    """A child process without AVX, FMA and their BLAS kernels gives the published digests."""
     pytest.importorskip("threadpoolctl")
     child = python("tests/support/other_cpu.py", *names, **other_cpu.variables()).json
     # The switches work: the child is another machine.

@@ -128,7 +128,7 @@ def test_bit_flips_are_found(build):
 
 
 def test_every_bit_of_the_card_counts(points):
-    """Also where the changed text is JSON of equal values: `1e-05` and `1E-05`, `\\u00e4` and `\\u00E4`."""
+    """A change of spelling is found even if the values stay: `1e-05` and `1E-05`, `\\u00e4` and `\\u00E4`."""
     change_card(points, lambda card: card.statistics.update(small=1e-5, big=1e300))
     assert verify_build(points).ok
     text = (points / CARD_NAME).read_text()

@@ -23,7 +23,7 @@ NODE = 1234
 
 @pytest.fixture(scope="module")
 def answer(city) -> Answer:
-    """Of a run that is right on a third, with two layers of two heads and three keys."""
+    """Predictions that are right for a third of the nodes, with two layers of two heads and three keys."""
     rng = np.random.default_rng(3)
     count = len(city.classes)
     guess = np.where(rng.random(count) < 0.3, city.classes, rng.integers(0, 10, count))

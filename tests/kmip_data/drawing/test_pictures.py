@@ -47,7 +47,7 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
 
 
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
-    """As PascalVOC-SP has them among its features; rows go down."""
+    """Positions come from the features called row and column, as in PascalVOC-SP; rows point down."""
     fields = ("mean red", "row of the centroid [px]", "column of the centroid [px]")
     x = column_of("node/x", "float16", "float32", shape=(3,), fields=fields)
     schema = Schema(columns=(x,), edges="index", max_nodes=10)

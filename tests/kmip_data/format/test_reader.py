@@ -242,7 +242,7 @@ def test_file_that_changes_after_opening(path):
 
 
 def test_truncation_is_always_detected(tmp_path):
-    """At every 4 KiB, and at every byte of the last."""
+    """A shard cut at any multiple of 4 KiB, or within its last 300 bytes, is refused."""
     path = tmp_path / "s.h5"
     write(path, sizes=[3000, 1500])
     data = path.read_bytes()

@@ -42,7 +42,7 @@ def squares(x: torch.Tensor, i: int) -> np.ndarray:
 
 
 def ordered(x, batch=None) -> list[tuple[list[int], list[float]]]:
-    """For each point all others of its graph, nearest first, and their squared distances."""
+    """Return for each point the other points of its graph, nearest first, with squared distances."""
     found = []
     for i in range(len(x)):
         d = squares(x, i).tolist()

@@ -109,7 +109,7 @@ def _joined(graphs: list[tuple[I64, int]]) -> Graphs:
 
 
 def slow_laplacian(edges: I64, nodes: int) -> F64:
-    """As upstream builds it: unnormalised, of the undirected graph without loops."""
+    """Unnormalised Laplacian of the undirected graph without loops, as upstream builds it."""
     index = to_undirected(torch.from_numpy(edges), num_nodes=nodes)
     matrix: F64 = to_scipy_sparse_matrix(*get_laplacian(index, num_nodes=nodes), nodes).toarray()
     return matrix

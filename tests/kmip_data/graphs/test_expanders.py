@@ -25,7 +25,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 
 def slow_eigenvalue(targets: np.ndarray) -> float:
-    """As upstream has it: of the Laplacian whose diagonal is the sum of a row, its loops among it."""
+    """Second eigenvalue of upstream's Laplacian, whose diagonal is the row sum with loops."""
     nodes = len(targets)
     adjacency = np.zeros((nodes, nodes))
     for i, row in enumerate(targets):

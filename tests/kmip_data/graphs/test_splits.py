@@ -87,7 +87,7 @@ def test_equal_to_sklearn(counts, data):
 
 @given(st.lists(st.integers(0, 5), max_size=60), st.data())
 def test_every_record_once_whatever_the_labels(labels, data):
-    """Also where a label comes once, or a part is empty, which scikit-learn refuses."""
+    """Labels that occur once and empty parts, which scikit-learn refuses, are split, too."""
     labels = np.array(labels, np.int64)
     second = data.draw(st.integers(0, len(labels)))
     parts = stratified_draw(labels, second)

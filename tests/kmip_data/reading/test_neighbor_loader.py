@@ -72,7 +72,7 @@ def mixed(state: int) -> int:
 
 
 def slow_choice(edges: list[int], fanout: int, key: int, position: int) -> list[int]:
-    """At most ``fanout`` of a node's edges: Floyd's draw, or for many the odds of each in turn."""
+    """Draw at most ``fanout`` of a node's edges: Floyd's algorithm, or selection sampling for a large fanout."""
     if fanout < 0 or len(edges) <= fanout:
         return edges
     state = mixed((key + position * 0x9E3779B97F4A7C15) % 2**64)

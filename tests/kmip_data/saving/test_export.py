@@ -18,7 +18,6 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import mark
 from kmip_data.saving import export as exporting
-from kmip_data.saving import export as table
 from kmip_data.saving.export import export, parquet_view, parts_of
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
@@ -102,7 +101,7 @@ def test_parquet_has_every_value_dtype_order_and_part(
     graphs, city, tmp_path, monkeypatch, subtests
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    monkeypatch.setattr(table, "_GROUP_BYTES", 300)
+    monkeypatch.setattr(exporting, "_GROUP_BYTES", 300)
     for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
         with subtests.test(build.path.name):
             paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)

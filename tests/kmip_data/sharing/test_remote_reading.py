@@ -252,7 +252,7 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):
 
 
 def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
-    """Also a push of sound digests, whose card names another shard, or an empty one."""
+    """A push with valid digests is refused if its card names another or an empty shard."""
     source = tmp_path / "b"
     shutil.copytree(pushed[0].build.path, source)
     card, shard = json.loads((source / CARD_NAME).read_text()), source / "shards/00001.h5"

@@ -136,7 +136,7 @@ def test_random_blocks_are_those_of_the_published_code() -> None:
 
 
 def test_any_number_of_random_blocks_lies_within_the_graph() -> None:
-    """Also where there are fewer blocks than random ones, for which the published code fails."""
+    """Fewer blocks than random ones, for which the published code fails, are allowed."""
     for count, blocks in itertools.product([0, 1, 2, 5, 9], [4, 6, 7, 9, 12, 16, 30]):
         drawn = draw_random_blocks(blocks, 2, count, 0)
         assert drawn.shape == (2, blocks, count)

@@ -160,7 +160,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
 
 
 def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> None:
-    """With zero keys up to the largest graph for ``legacy_mask``, as in the published code."""
+    """``legacy_mask`` pads each graph with zero keys to the largest, as in the published code."""
 
     def holds(case) -> None:
         legacy, rows = case

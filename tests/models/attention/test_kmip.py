@@ -132,7 +132,7 @@ def test_another_k_in_training() -> None:
 
 
 def test_graph_numbers_instead_of_pointers() -> None:
-    """As PyG hands them on: by position, by name, through its Sequential, and compiled."""
+    """Graph numbers, as PyG passes them, equal pointers: by position, by name, in Sequential, compiled."""
     sizes = torch.tensor(PTR).diff()
     numbers = torch.arange(len(sizes)).repeat_interleave(sizes)
     x = torch.randn(40, 8)
@@ -151,7 +151,7 @@ def test_graph_numbers_instead_of_pointers() -> None:
 
 
 def test_pointers_stay_pointers() -> None:
-    """As many numbers as nodes may be both: by position they are pointers, ``batch`` is never."""
+    """Numbers that could be either are pointers by position, and graph numbers as ``batch``."""
     layer = KMIPAttention(8, heads=2, key_dim=3, k=6)
     x = torch.randn(2, 8)
     both = torch.tensor([0, 2])

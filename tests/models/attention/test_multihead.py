@@ -199,7 +199,7 @@ class Weighted(nn.Module):
 
 
 def test_one_compiled_graph_of_unknown_sizes() -> None:
-    """In GPSConv, and with the weights, whose size is the padded one."""
+    """GPSConv, and attention that returns weights of the padded size, compile without a graph break."""
     torch.manual_seed(0)
     conv = GPSConv(E, GINConv(nn.Linear(E, E)), heads=H, dropout=0.0)
     conv.attn = KMIPMultiheadAttention(E, H, 2, batch_first=True)
@@ -217,7 +217,7 @@ def test_one_compiled_graph_of_unknown_sizes() -> None:
 
 
 def test_without_a_mask_nothing_breaks_the_graph() -> None:
-    """Also where sizes that depend on the data are not captured, torch's default."""
+    """Without a mask there is no graph break even by torch's default, which captures no data-dependent sizes."""
     layer = KMIPMultiheadAttention(E, H, 2, batch_first=True)
     x = rows(2, 5)
     assert torch._dynamo.explain(layer)(x, x, x).graph_break_count == 0

@@ -125,7 +125,7 @@ def step(
 
 
 def check(edges: Edges, d: int, **options) -> None:
-    """As near to the formula in float64 as the formula in float32 is, and a rounding."""
+    """Assert that the kernel's error against float64 is at most four times the float32 formula's."""
     found = step(gated_edges, edges, d, torch.float32, **options)
     exact = step(formula, edges, d, torch.float64, **options)
     other = step(formula, edges, d, torch.float32, **options)
@@ -147,7 +147,7 @@ def hubs(form: str) -> Edges:
 
 @pytest.mark.parametrize("length", ["short", long("long")])
 def test_equals_the_formula(length: str) -> None:
-    """With and without dropout, new edges, training and outputs; hubs, and means far from zero."""
+    """Dropout, new edges, training and outputs on and off; hubs, and means far from zero."""
     cases = [
         (table, 19, {}),
         (edge_list, 5, {"dropout": 0.2}),

@@ -22,7 +22,7 @@ def graph(nodes: int = 3, **more) -> Data:
 
 
 def test_a_batch_on_another_device() -> None:
-    """Without a look at it: tensors of this device have no numbers."""
+    """Reading a batch on another device copies nothing from it: tensors on ``meta`` have no values."""
     batch = Batch.from_data_list([graph(), graph(4)])
     assert pointers_on_cpu(batch, 7) == [0, 3, 7]
     assert read_batch(batch.to("meta")).ptr.tolist() == [0, 3, 7]
@@ -196,7 +196,7 @@ def test_lists_are_summed_in_one_order_however_long() -> None:
 
 
 def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
-    """By the sums of a GPU, which a CPU leaves to ``index_add``."""
+    """The GPU's sums over lists of edges, run on the CPU, have the gradients of ``index_add``."""
     graph = edges("list")
     source, target = graph.index
     x, values, pull = numbers(N, D), numbers(30, D), numbers(30, D).detach().sin()

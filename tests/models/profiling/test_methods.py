@@ -52,7 +52,7 @@ def test_every_method_computes_the_attention_of_its_name(subtests):
 
 @pytest.mark.slow
 def test_symbolic_matrices_compute_the_same():
-    """With the kernel that ``tests/models/search/test_backends.py`` compiles: each takes nine seconds."""
+    """Reuses the kernel of ``tests/models/search/test_backends.py``, as each takes nine seconds to compile."""
     work = draw(Shape(heads=2, d=3, k=8), 60)
     with keops._one_compiler_at_a_time(("cpu", 3, 8)):
         found = attend("symbolic", work)

@@ -317,10 +317,10 @@ def test_the_struct_is_what_the_host_fills() -> None:
 
 
 def test_scratch_memory() -> None:
-    """At most 2 d + 200 bytes a query and head (k > 56: 340), on a device of 132 processors.
+    """A query and head take at most 2 d + 200 bytes (k > 56: 340) on a device of 132 processors.
 
-    Of fewer rows beside lists of what runs at a time: 520 (k > 24: 2,080) bytes a query, at most
-    280 MB.
+    Few rows also need lists for the programs running at a time: 520 (k > 24: 2,080) bytes a query,
+    at most 280 MB.
     """
 
     def holds(case) -> None:

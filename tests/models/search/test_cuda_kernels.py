@@ -120,7 +120,7 @@ PLANS = [
 
 
 def test_plans_are_those_that_were_measured() -> None:
-    """On a device of 132 processors: the sizes of docs/performance.md, and each way of a plan."""
+    """Plans for 132 processors: the sizes of docs/performance.md, and every branch of the planner."""
     for shape, k, graphs, expected in PLANS:
         ptrs = tuple(
             tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]

@@ -161,7 +161,7 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
 
 
 def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) -> None:
-    """Where layers may be recomputed; then the error has the options."""
+    """The second try recomputes layers; if that fails, or is not allowed, the error lists the options."""
     tried: list[bool] = []
 
     def attempt(job: train.PreparedRun) -> str:

@@ -67,7 +67,7 @@ def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
 
 
 def test_accuracy_sbm_is_the_mean_share_of_each_class():
-    """As GraphGPS's loop over classes has it, and computed only where it is chosen."""
+    """Equals GraphGPS's loop over classes, and is computed on request only."""
     rng = np.random.default_rng(0)
     classes = 6
     task = Task("node", "single-label", classes)
@@ -390,7 +390,7 @@ def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
 
 
 def test_counts_of_processes_are_those_of_one() -> None:
-    """Of unequal numbers of rows, and of none; each process gets the same."""
+    """Processes with unequal numbers of rows, or none, all get the result of one process."""
     generator = torch.Generator().manual_seed(2)
     scores = torch.randn(7, 3, generator=generator)
     target = (torch.rand(7, 3, generator=generator) < 0.5).float()

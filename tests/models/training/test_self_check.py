@@ -36,7 +36,7 @@ def _whole_again():
 @needs_interpreter
 @pytest.mark.torture  # minutes of CPU
 def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
-    """Of an emulated GPU; ``make gpu DRY=1`` has captured steps."""
+    """The self-check runs on an emulated GPU; ``make gpu DRY=1`` covers captured steps."""
     monkeypatch.setattr(self_check, "LIMIT", 1800.0)
     for name, value in {**emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)

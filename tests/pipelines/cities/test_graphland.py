@@ -70,7 +70,7 @@ def test_equal_to_pytorch_geometric(rule: str, raw: Path, home: Path) -> None:
 
 
 def test_quantiles_equal_scikit_learn() -> None:
-    """Of columns that are constant, tied, skewed, mostly missing, of one value more than once at an end."""
+    """Columns are constant, tied, skewed, mostly missing, or repeat their smallest or largest value."""
     preprocessing = pytest.importorskip(
         "sklearn.preprocessing", reason="upstream's class needs sklearn"
     )

@@ -78,7 +78,7 @@ def test_an_interrupt_ends_the_build_at_once(tmp_path: Path, reference: dict[str
 
 
 def test_an_interrupt_that_a_library_makes_an_error_of_ends_the_build() -> None:
-    """As pydantic does where it happens to be preparing a model."""
+    """A signal ends the process even if a library, such as pydantic, turns it into an error of its own."""
 
     def prepare() -> None:
         try:

@@ -138,10 +138,7 @@ def test_a_failing_record_is_named_and_the_rest_stays(
 
 
 def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
-    """With a bound of 512 MiB the 600 MB of a record do not fit.
-
-    Without one the same build ends.
-    """
+    """A record of 600 MB fails under a limit of 512 MiB; the same build completes without a limit."""
     write_raw(tmp_path / "raw", 12, orders={4: "memory=600_000_000"})
     with pytest.raises(OutOfResources, match="more --memory") as caught:
         build_toy(tmp_path, jobs=1, workers=True, memory=2**29)

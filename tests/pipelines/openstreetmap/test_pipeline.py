@@ -238,7 +238,7 @@ def servers():
 
 
 def test_a_place_is_downloaded_once(empty, servers):
-    """By OSMnx itself, from its servers to its graph: the streets, the land use, one search."""
+    """OSMnx downloads streets and land use after one search; a second build needs no network."""
     source = {"place": "Kluuvi, Helsinki"}
     build = build_city("kluuvi", source, home=empty)
     theirs = osmnx.graph_from_polygon(OUTLINE, network_type="all")

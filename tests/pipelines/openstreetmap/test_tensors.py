@@ -115,7 +115,7 @@ def test_the_vocabulary_is_upstreams_choice(city, theirs):
 
 
 def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
-    """As of a country whose arrays are too large for memory: here all are mapped."""
+    """Arrays mapped from files, as for a country too large for memory, equal those in memory."""
     raw = RawFolder(
         helsinki().parent,
         {helsinki().name: ""},

@@ -146,7 +146,7 @@ def test_a_link_inside_a_folder_is_followed(mine, tmp_path):
 
 
 def test_a_link_out_of_a_folder_is_followed(mine, tmp_path):
-    """As folders of the Hugging Face cache have them."""
+    """Folders of the Hugging Face cache hold such links."""
     (tmp_path / "store").mkdir()
     _moved(mine / "toy/parts/0.bin", tmp_path / "store/blob")
     assert_unpacks(mine, tmp_path / "target")

@@ -205,7 +205,7 @@ def test_bytes_of_two_files_are_never_joined(server, tmp_path):
 
 
 def test_credentials_are_used_and_never_shown_or_kept(server, target, capsys):
-    """Of a URL with a user, and with a token or a signature: not in what is printed, raised or written."""
+    """Users, tokens and signatures in a URL are never printed, raised or written."""
     secrets = ("pa55word", "t0ken", "s1gnature")
     query = "?dl=1&token=t0ken&X-Amz-Signature=s1gnature"
     server.routes[f"/cut{query}"] = [File(DATA, cut=SIZE // 2), status(503, Retry_After="900")]

@@ -74,7 +74,7 @@ def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=
 
 
 class ToySamples:
-    """Only the part of a pipeline that generates; counts how often it is asked."""
+    """Stand-in for a pipeline that only generates samples, and counts the calls."""
 
     version = 1
 

@@ -192,7 +192,7 @@ def _zip_besides(path: Path) -> None:
 
 
 def _tar_besides(path: Path) -> None:
-    """Also links whose resolved path outgrows PATH_MAX, as in CVE-2025-4517."""
+    """Add special members, such as links whose resolved path exceeds PATH_MAX (CVE-2025-4517)."""
     part, where, special = "d" * 247, "", [tar_info("toy/l", tarfile.SYMTYPE, linkname="a" * 300)]
     for step in "abcdefghijklmnop":
         special.append(tar_info(f"{where}{part}", tarfile.DIRTYPE))

@@ -84,7 +84,7 @@ class _Recording(TorchDispatchMode):
 
 
 class EmulatedGraphs:
-    """In the place of :class:`~kmip_data.models.training.capture.graphs.CudaGraphs`."""
+    """Stand-in for :class:`~kmip_data.models.training.capture.graphs.CudaGraphs`."""
 
     def __init__(self) -> None:
         self.captured = self.replayed = 0

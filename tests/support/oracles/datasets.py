@@ -82,7 +82,7 @@ def more_lines(raw: Path, *, shuffled: bool) -> None:
 
 
 def heterophilous(name: str) -> Oracle:
-    """By PyG's class; by its steps where it does not know the name."""
+    """Read by PyG's class, or by its steps for names that it does not know."""
     file = f"{name.replace('-', '_')}.npz"
 
     def read(raw: Path, root: Path) -> Graphs:

@@ -62,7 +62,7 @@ def check(
     use="both",
     **options,
 ):
-    """As near to the layer in float64 as torch operations in float32 are, and as a rounding."""
+    """Assert that the kernel's error against float64 is at most four times that of torch operations."""
 
     def outcome(dtype: torch.dtype) -> list[torch.Tensor]:
         layer = layer_of(d, **options).train(training).to(dtype)

@@ -122,7 +122,7 @@ def test_graphs_of_several_sizes_are_not_confused(tmp_path):
 
 
 def test_captured_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
-    """Where less is free than a step takes, or an evaluation runs out: they are captured again."""
+    """Captured steps are freed if memory is short or an evaluation runs out, and captured anew afterwards."""
     graphs = EmulatedGraphs()
     captured = learn(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
     assert len(captured._steps) == 2

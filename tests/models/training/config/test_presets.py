@@ -274,7 +274,7 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
 
 
 def test_every_model_has_settings_on_every_dataset() -> None:
-    """Of every dataset that has presets, or whose family has."""
+    """Every dataset with presets, of its own or of its family, has settings for every model."""
     with_presets = [name for name in datasets() if family_of(name) is not None]
     check_each(check_every_model_has_settings, product(with_presets, sorted(models())))
 

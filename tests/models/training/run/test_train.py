@@ -74,7 +74,7 @@ def test_the_metric_of_a_manifest_is_that_of_its_datasets(tmp_path, monkeypatch)
 
 
 def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
-    """In result, table and report, none of which had a word for it; its width is its budget's."""
+    """Result, table and report mark a run on part of the published set; hidden_dim follows parameter_budget."""
     build = learnable_build(tmp_path / "build", complete=False)
     small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
     summary = train(
@@ -356,7 +356,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
 
 
 def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
-    """From the third batch on, where the run takes half an hour."""
+    """A run of at least ``LONG`` (half an hour) gets a forecast at its third batch."""
     for long in (1e9, 1e-9):
         monkeypatch.setattr(loop_file, "LONG", long)
         train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path / str(long)))

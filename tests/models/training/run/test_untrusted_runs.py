@@ -140,7 +140,7 @@ ODD = {
 
 
 def test_strange_text_files_end_in_an_error_of_ours(theirs, tmp_path, subtests):
-    """Of every command that reads a run; ``runs`` lists them all the same."""
+    """Commands that read a damaged run end with an error of ours; ``runs`` still lists it."""
     run = shutil.copytree(
         theirs.runs / "clouds/gps-kmip/done", tmp_path / "runs/clouds/gps-kmip/done"
     )
