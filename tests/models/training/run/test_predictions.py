@@ -148,6 +148,11 @@ def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
         expected = {name: value for name, value in metrics[part].items() if name != "loss"}
         assert (measured.part, measured.metrics) == (part, expected)
         assert evaluate_predictions({"pred": found.pred}, clouds, split=part).metrics == expected
+        zeros = {"pred": np.zeros_like(found.pred)}  # the least class that there is
+        targets = torch.cat([data.y for data in kmip_data.open(clouds, split=part)])
+        share = float((targets == 0).double().mean())
+        accuracy = evaluate_predictions(zeros, clouds, split=part).metrics["accuracy"]
+        assert accuracy == pytest.approx(share)
         tensor = torch.from_numpy(found.logits).double()
         assert evaluate_predictions({"logits": tensor}, clouds, split=part).metrics == expected
 
