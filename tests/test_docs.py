@@ -111,13 +111,13 @@ def test_names_in_the_text_exist():
     def check(page):
         prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
         for name in re.findall(r"`(kmip_data(?:\.\w+)+)", prose):
-            found: object = importlib.import_module("kmip_data")
+            item: object = importlib.import_module("kmip_data")
             path = "kmip_data"
             for part in name.split(".")[1:]:
                 path = f"{path}.{part}"
-                if not hasattr(found, part):
+                if not hasattr(item, part):
                     importlib.import_module(path)
-                found = getattr(found, part)
+                item = getattr(item, part)
 
     check_each(check, PAGES)
 

@@ -34,8 +34,8 @@ _START, _END = (
 def commands() -> dict[str, str]:
     """Return the commands of the table by the name that each gives."""
     section = PAGE.read_text("utf-8").split("## I have this file")[1].split("\n## ")[0]
-    found = re.findall(r"\| `(kmip-data build [^`]+)` \|$", section, re.MULTILINE)
-    return {re.search("--name (\\w+)", command)[1]: command for command in found}
+    lines = re.findall(r"\| `(kmip-data build [^`]+)` \|$", section, re.MULTILINE)
+    return {re.search("--name (\\w+)", command)[1]: command for command in lines}
 
 
 def roads() -> None:

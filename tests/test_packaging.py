@@ -70,8 +70,8 @@ def requirements() -> list[str]:
     )
 
 
-def names_of(found: list[str]) -> set[str]:
-    return {re.match(r"[\w-]+", text)[0] for text in found}
+def names_of(lines: list[str]) -> set[str]:
+    return {re.match(r"[\w-]+", text)[0] for text in lines}
 
 
 def test_every_requirement_is_pinned_and_has_its_reason():
@@ -206,8 +206,8 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
 def test_clone_works_next_to_an_ordinary_install(installed):
     """In the clone, whose folder comes first in the path, imports find the clone's sub-packages."""
     code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
-    found = python("-c", code, PYTHONPATH=str(installed)).out.strip()
-    assert found == str(ROOT / "kmip_data" / "models" / "__init__.py")
+    path = python("-c", code, PYTHONPATH=str(installed)).out.strip()
+    assert path == str(ROOT / "kmip_data" / "models" / "__init__.py")
 
 
 @pytest.mark.parametrize(("python_version", "code"), [("3.13", 2), ("3.14", 0)])

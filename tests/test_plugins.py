@@ -153,8 +153,8 @@ def test_a_configuration_names_its_plugins(folder):
         pytest.raises(plugins.UsageError, match=r"no kind of model\.attention called 'late'"),
     ):
         read_config(folder / "none.toml")
-    found = read_config(folder / "own.toml", import_plugins=True)
-    assert found.with_plugins().plugins == (plugins.load("part.py"),)
+    config = read_config(folder / "own.toml", import_plugins=True)
+    assert config.with_plugins().plugins == (plugins.load("part.py"),)
     (folder / "damaged.toml").write_text(text.format("plugins = [3]\n"))
     with pytest.raises(plugins.DamagedInput, match="plugins"):
         read_config(folder / "damaged.toml")
@@ -227,8 +227,8 @@ def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(package))
     run = ("--dataset", "paths", "--model", "gps-late", *SMALL[:-3], "-q", "--json")
     with fresh():
-        found = done("train", *run).json
-    recorded = tomllib.loads((Path(found["run"]) / "config.toml").read_text())
+        summary = done("train", *run).json
+    recorded = tomllib.loads((Path(summary["run"]) / "config.toml").read_text())
     assert recorded["model"]["attention"] == {"kind": "late"}
     (plugin,) = recorded["plugins"]
     assert plugin["source"] == "lib-of-paths"
@@ -332,9 +332,9 @@ def test_every_fault_of_a_plugin_is_one_error(folder):
         code, message = ERRORS[case]
         (folder / "odd.py").write_text(code)
         with fresh():
-            found = refused("info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py")
-            assert re.search(message, found), found
-            assert len(re.findall("^Error: ", found, re.MULTILINE)) == 1, found
+            message_shown = refused("info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py")
+            assert re.search(message, message_shown), message_shown
+            assert len(re.findall("^Error: ", message_shown, re.MULTILINE)) == 1, message_shown
             assert (
                 "odd" not in sys.modules or case == "our kind"
             )  # corrected, it can be loaded again
@@ -469,9 +469,9 @@ def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
     first.update(logits[:30], target[:30], torch.zeros(()))
     then.load(first.state())  # as a run that was stopped in an epoch
     then.update(logits[30:], target[30:], torch.zeros(()))
-    found = then.compute()
-    assert found["by-class"] == pytest.approx(balanced_accuracy_score(target, logits.argmax(1)))
-    assert "recall" not in found  # which is not chosen
+    values = then.compute()
+    assert values["by-class"] == pytest.approx(balanced_accuracy_score(target, logits.argmax(1)))
+    assert "recall" not in values  # which is not chosen
     first.reset()
     assert not first.state()["own"]["tp"].any()
 

@@ -114,10 +114,10 @@ def test_every_dataset_with_sources_has_a_step_per_mirror() -> None:
             for mirror in source.mirrors
             if not source.packaged
         ]
-        found = [step for step, _ in steps.steps_of(name, home)]
-        assert sum(step.startswith("mirror ") for step in found) == len(mirrors)
-        assert found[-4:] == list(results.STEPS[1:])
-        assert len(set(found)) == len(found)
+        names = [step for step, _ in steps.steps_of(name, home)]
+        assert sum(step.startswith("mirror ") for step in names) == len(mirrors)
+        assert names[-4:] == list(results.STEPS[1:])
+        assert len(set(names)) == len(names)
 
 
 @pytest.mark.slow

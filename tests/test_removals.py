@@ -25,29 +25,29 @@ def _removals(source: str) -> list[int]:
     """Lines of a module that remove or rename by themselves."""
     tree = ast.parse(source)
     modules = {"os", "shutil"}
-    found = []
+    lines = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules |= {name.asname for name in node.names if name.name in modules and name.asname}
         if isinstance(node, ast.ImportFrom) and node.module in modules:
-            found += [node.lineno for name in node.names if name.name in FUNCTIONS]
+            lines += [node.lineno for name in node.names if name.name in FUNCTIONS]
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found += [node.lineno] * (node.value.id in modules and node.attr in FUNCTIONS)
+            lines += [node.lineno] * (node.value.id in modules and node.attr in FUNCTIONS)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             one = len(node.args) == 1 and not node.keywords
-            found += [node.lineno] * (
+            lines += [node.lineno] * (
                 node.func.attr in METHODS or (node.func.attr == "replace" and one)
             )
-    return found
+    return lines
 
 
 def test_one_module_removes_and_replaces() -> None:
-    found = []
+    places = []
     for folder in ("kmip_data", "pipelines", "models", "cli"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
-            found += [
+            places += [
                 f"{name}:{line}" for line in _removals(path.read_text("utf-8")) if name != ALLOWED
             ]
-    assert found == []
+    assert places == []
     assert _removals((ROOT / ALLOWED).read_text("utf-8"))

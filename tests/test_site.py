@@ -31,12 +31,12 @@ class Tags(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
+        attributes = dict(attrs)
         self.counting |= tag == self.inside
         self.counts[tag] += self.counting
-        self.ids.add(found.get("id", ""))
-        if tag in LOADED and found.get("rel") != "canonical":
-            self.loaded.append(found.get(LOADED[tag]) or "")
+        self.ids.add(attributes.get("id", ""))
+        if tag in LOADED and attributes.get("rel") != "canonical":
+            self.loaded.append(attributes.get(LOADED[tag]) or "")
 
     def handle_endtag(self, tag):
         self.counting &= tag != self.inside or not self.inside
@@ -60,8 +60,8 @@ def test_the_site_shows_pages_as_a_forge_does(site):
     for path in [*pages, ROOT / "CONTRIBUTING.md"]:
         name = path.relative_to(ROOT / "docs" if path in pages else ROOT).with_suffix(".html")
         wanted = Tags(forge.render(path.read_text("utf-8"))).counts
-        found = Tags((site / name).read_text("utf-8"), inside="article").counts
-        assert {tag: found[tag] for tag in SHAPES} == {tag: wanted[tag] for tag in SHAPES}, name
+        counts = Tags((site / name).read_text("utf-8"), inside="article").counts
+        assert {tag: counts[tag] for tag in SHAPES} == {tag: wanted[tag] for tag in SHAPES}, name
 
 
 @pytest.mark.slow

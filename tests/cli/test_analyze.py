@@ -36,11 +36,11 @@ def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     assert (tmp_path / "a.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
     assert "exists already" in refused(*words)
     args = ["--gaussian", "30x16", "--json", "-q", "--save", tmp_path / "mine"]
-    found = done("analyze", "cumulative-weight", *args).json
-    assert (found["k"][-1], found["samples"]) == (30, 1)
-    assert found["curves"]["k-MIP"]["mean"][-1] == pytest.approx(1)
-    assert all(Path(path).is_file() for path in found["saved"])
-    assert found["curves"]["Gaussian"]["mean"][0] != found["curves"]["k-MIP"]["mean"][0]
+    result = done("analyze", "cumulative-weight", *args).json
+    assert (result["k"][-1], result["samples"]) == (30, 1)
+    assert result["curves"]["k-MIP"]["mean"][-1] == pytest.approx(1)
+    assert all(Path(path).is_file() for path in result["saved"])
+    assert result["curves"]["Gaussian"]["mean"][0] != result["curves"]["k-MIP"]["mean"][0]
 
 
 def test_a_run_is_analysed_without_its_first_layer(make_build):

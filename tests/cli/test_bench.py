@@ -81,8 +81,8 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     )
     settings = [word for key in keys for word in ("--set", key)]
     words = ("bench", "train", "long-range", "--sample", *settings, "-q", "--model")
-    found = done(*words, "gps-kmip,gcn", "--json").json
-    ours, gcn = found["models"]
+    result = done(*words, "gps-kmip,gcn", "--json").json
+    ours, gcn = result["models"]
     assert ours["seconds"] > 0
     assert (ours["ratio"], ours["graphs"]) == (1, 1)
     assert gcn["ratio"] > 0

@@ -38,8 +38,8 @@ def test_the_scatter_form_is_the_same_layer() -> None:
     ours = layer(x, e, read_batch(Data(x=x, neighbor=neighbor)))
     results = []
     for outputs in (ours, (x_scattered, e_scattered.view_as(e))):
-        found = torch.autograd.grad(outputs, (x, e, layer.C.weight, layer.E.weight), grads)
-        results.append((*outputs, *found))
+        gradients = torch.autograd.grad(outputs, (x, e, layer.C.weight, layer.E.weight), grads)
+        results.append((*outputs, *gradients))
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
@@ -86,10 +86,10 @@ def test_rows_of_reading_and_disk(monkeypatch):
     for name, small in (("NODES", 64), ("TURN", 1)):
         monkeypatch.setattr(f"benchmarks.readers.{name}", small)
     monkeypatch.setattr(reading, "keep_freed_memory", lambda: None)  # not in this process
-    found = list(reading.rows(quick=True))
-    targets = [row.target for row in found if row.target]  # installed rivals have none
+    rows = list(reading.rows(quick=True))
+    targets = [row.target for row in rows if row.target]  # installed rivals have none
     assert targets == [f"≥ {n}×" for n in (5, 3, 12, 3, 3)]
-    assert all(row.spread[0] <= row.ratio <= row.spread[1] for row in found)
+    assert all(row.spread[0] <= row.ratio <= row.spread[1] for row in rows)
     bytes_on_disk = list(disk.rows(quick=True))
     assert [row.target for row in bytes_on_disk] == ["≥ 5×", "≥ 3.5×"]
     assert all(row.met for row in bytes_on_disk)  # bytes do not depend on the machine
@@ -115,9 +115,9 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_f
 
 
 def test_the_stages_of_a_build_are_measured_where_they_run():
-    found = country.measured(1_000, commands=False)
+    result = country.measured(1_000, commands=False)
     assert not [
-        (stage, cost) for stage, cost in found.costs.items() if cost.reason or not cost.seconds
+        (stage, cost) for stage, cost in result.costs.items() if cost.reason or not cost.seconds
     ]
 
 

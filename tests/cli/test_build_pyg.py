@@ -193,16 +193,16 @@ def test_masks_as_rows_of_a_file_of_another_class(home):
         edges=np.stack([np.arange(nodes), np.roll(np.arange(nodes), 1)], 1),
         **{f"{name}_masks": part == i for i, name in enumerate(names)},
     )
-    found = build(
+    result = build(
         "torch_geometric.datasets:HeterophilousGraphDataset",
         "--set",
         "name=Minesweeper",
         name="mines",
     )
     wanted = HeterophilousGraphDataset(str(folder.parents[1]), "Minesweeper")[0]
-    item = kmip_data.open(found["path"], split_name="given-fold2")[0]
+    item = kmip_data.open(result["path"], split_name="given-fold2")[0]
     assert torch.equal(item.val_mask, wanted.val_mask[:, 2])
-    assert len(kmip_data.open(found["path"]).card.splits) == 4
+    assert len(kmip_data.open(result["path"]).card.splits) == 4
 
 
 def test_tudataset_has_no_split_so_one_is_drawn(home):
@@ -218,11 +218,11 @@ def test_tudataset_has_no_split_so_one_is_drawn(home):
     }
     for name, lines in files.items():
         (folder / f"TOY_{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    found = build("torch_geometric.datasets:TUDataset", "--set", "name=TOY", name="toy")
-    dataset = kmip_data.open(found["path"])
+    result = build("torch_geometric.datasets:TUDataset", "--set", "name=TOY", name="toy")
+    dataset = kmip_data.open(result["path"])
     for item, wanted in zip(dataset, TUDataset(str(folder.parents[1]), "TOY"), strict=True):
         assert_same(item, wanted, ordered=False)
-    assert {part: counts["graphs"] for part, counts in found["splits"].items()} == {
+    assert {part: counts["graphs"] for part, counts in result["splits"].items()} == {
         "train": 8,
         "val": 1,
         "test": 1,

@@ -17,26 +17,26 @@ SMALL = ("--sample", "--limit", "3", "--k", "4", "--jobs", "1", "--quiet")
 
 
 def test_build_json_is_as_designed_and_true(home, tmp_path):
-    found = done("build", "s3dis", *SMALL, "--test-area", "5", "--json").json
-    path = Path(found["path"])
+    result = done("build", "s3dis", *SMALL, "--test-area", "5", "--json").json
+    path = Path(result["path"])
     assert path.parent == home / "built"
     assert "sample" in path.name
-    assert (found["sample"], found["dataset"], found["split"]) == (
+    assert (result["sample"], result["dataset"], result["split"]) == (
         True,
         "s3dis",
         "upstream-area5-seed0",
     )
-    assert found["key"] in path.name
-    assert found["parameters"]["k"] == 4
-    assert sum(part["graphs"] for part in found["splits"].values()) == 3
-    assert {"graphs", "nodes", "edges", "digest"} == set(found["splits"]["train"])
-    for file, digest in found["shards"].items():
+    assert result["key"] in path.name
+    assert result["parameters"]["k"] == 4
+    assert sum(part["graphs"] for part in result["splits"].values()) == 3
+    assert {"graphs", "nodes", "edges", "digest"} == set(result["splits"]["train"])
+    for file, digest in result["shards"].items():
         assert hashlib.sha256((path / file).read_bytes()).hexdigest() == digest
     # A second build is found, and another split is added next to the first.
     before = {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
     again = done("build", "s3dis", *SMALL, "--split-rule", "room", "--json").json
-    assert again["shards"] == found["shards"]
-    assert again["split"] != found["split"]
+    assert again["shards"] == result["shards"]
+    assert again["split"] != result["split"]
     assert before == {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
     text = done("build", "s3dis", *SMALL).out
     command = "kmip-data train --dataset s3dis --limit 3 --k 4 --sample"
@@ -73,10 +73,10 @@ def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
 def test_build_from_a_real_archive(home):
     for name, archive, graphs in (("s3dis", S3DIS_ZIP, 49), ("shapenet-part", SHAPENET_ZIP, 16)):
         words = ("--archive", shared_data(archive), "--unpinned", "--quiet", "--json")
-        found = done("build", name, *words, "--jobs", "2").json
-        assert sum(part["graphs"] for part in found["splits"].values()) == graphs
-        assert found["sample"] is False
-        assert done("build", name, "--offline", "--json").json["shards"] == found["shards"]
+        result = done("build", name, *words, "--jobs", "2").json
+        assert sum(part["graphs"] for part in result["splits"].values()) == graphs
+        assert result["sample"] is False
+        assert done("build", name, "--offline", "--json").json["shards"] == result["shards"]
     # A build that lost a shard, then its card.
     path = Path(done("build", "s3dis", "--json").json["path"])
     (path / "shards" / "00001.h5").unlink()
@@ -123,8 +123,8 @@ def test_full_disk_is_6_and_the_same_command_resumes(home):
     )
     # The raw sample is written before, which the limit below would not allow.
     done("build", "s3dis", *SMALL, "--set", "knn_rule=torch-cluster", "--json")
-    found = python("-c", program, "build", "s3dis", *SMALL, "--json", code=6)
-    error = found.json["error"]
+    outcome = python("-c", program, "build", "s3dis", *SMALL, "--json", code=6)
+    error = outcome.json["error"]
     assert (error["class"], error["exit_code"]) == ("OutOfResources", 6)
     assert not list(home.rglob("*.partial"))
     done("verify", done("build", "s3dis", *SMALL, "--json").json["path"])

@@ -18,10 +18,10 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "SETTINGS", small)
     monkeypatch.setattr(demo, "SEEDS", 2)
     outcome = done("demo", "--full", "--home", tmp_path / "d", "--json")
-    found = outcome.json
-    assert Path(found["page"]).is_file()
-    assert set(found["models"]["gcn"][0]) == {"train", "val", "test"}
-    assert {model: len(each) for model, each in found["models"].items()} == dict.fromkeys(
+    result = outcome.json
+    assert Path(result["page"]).is_file()
+    assert set(result["models"]["gcn"][0]) == {"train", "val", "test"}
+    assert {model: len(each) for model, each in result["models"].items()} == dict.fromkeys(
         demo.CITY_MODELS, 2
     )
     assert outcome.err.count("$ kmip-data") == 9
@@ -40,15 +40,15 @@ def small(monkeypatch):
 def test_a_minute_in_seconds(tmp_path, small):
     """Untrained networks guess; commands, picture, page and times are those of the whole demo."""
     outcome = done("demo", "--home", tmp_path / "d", "--json")
-    found = outcome.json
-    assert Path(found["page"]).is_file()
-    assert Path(found["picture"]).read_bytes().startswith(b"\x89PNG")
-    assert set(found["models"]) == set(demo.MODELS)
-    for each in found["models"].values():
+    result = outcome.json
+    assert Path(result["page"]).is_file()
+    assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert set(result["models"]) == set(demo.MODELS)
+    for each in result["models"].values():
         bands = list(zip(each["bands"], each["nodes"], each["values"], strict=True))
         assert all(0 <= value <= 0.6 for _, nodes, value in bands if nodes > 50)
-    assert [row["nodes"] for row in found["attention"]] == [100, 200]
-    assert all(row["kmip"] > 0 and row["full"] > 0 for row in found["attention"])
+    assert [row["nodes"] for row in result["attention"]] == [100, 200]
+    assert all(row["kmip"] > 0 and row["full"] > 0 for row in result["attention"])
     assert outcome.err.count("$ kmip-data") == 8
     for words in (
         "© OpenStreetMap contributors, ODbL 1.0",

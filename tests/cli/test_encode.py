@@ -25,26 +25,26 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
 
 def test_columns_are_added_and_found_again(target, tmp_path: Path) -> None:
     names = ["rwse4", "lappe3", "degree-profile-2.8"]
-    found = done("encode", *target, "--jobs", 1, *names, "--json", "-q").json
-    assert [entry["name"] for entry in found["columns"]] == names
-    attributes = [name for entry in found["columns"] for name in entry["attributes"]]
+    result = done("encode", *target, "--jobs", 1, *names, "--json", "-q").json
+    assert [entry["name"] for entry in result["columns"]] == names
+    attributes = [name for entry in result["columns"] for name in entry["attributes"]]
     assert attributes == ["rwse", "lappe_values", "lappe_vectors", "degree_profile"]
     again = done("encode", *target, "--jobs", 1, "rwse4")
     assert 'columns=["rwse4"]' in again.out
     assert "added" not in again.err
-    for data in kmip_data.open(found["path"], columns=names):
+    for data in kmip_data.open(result["path"], columns=names):
         edges, nodes = data.edge_index.numpy(), data.num_nodes
         np.testing.assert_array_equal(data.rwse, random_walk_encoding(edges, nodes, 4))
         np.testing.assert_array_equal(data.lappe_vectors, laplacian_encoding(edges, nodes, 3)[1])
         np.testing.assert_array_equal(
             data.degree_profile, local_degree_profile(edges, nodes, "2.8")
         )
-    assert "3 columns" in done("verify", found["path"]).out
-    text = done("info", found["path"]).out
+    assert "3 columns" in done("verify", result["path"]).out
+    text = done("info", result["path"]).out
     for fact in ("Added columns", "rwse4", "lappe_values, lappe_vectors", "diagonals of P"):
         assert fact in text
     # A damaged column does not hide the build.
-    copy = shutil.copytree(found["path"], tmp_path / "copy")
+    copy = shutil.copytree(result["path"], tmp_path / "copy")
     (copy / "columns" / "rwse4" / "card.json").write_text("{}")
     assert f"kmip-data verify {copy} --repair" in done("info", copy).out
     assert any("damaged" in entry for entry in done("info", copy, "--json").json["added_columns"])

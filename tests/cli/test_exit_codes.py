@@ -157,8 +157,8 @@ def test_json_has_no_nan_and_is_ascii(command_that, home):
         "d": "NaN",
     }
     command_that(lambda: print_json(value))
-    found = json.loads(kmip("x", "--json").out, parse_constant=pytest.fail)
-    assert found == {"a": None, "b": [None, 3, [2.5]], "c": "x", "d": "NaN"}
+    values = json.loads(kmip("x", "--json").out, parse_constant=pytest.fail)
+    assert values == {"a": None, "b": [None, 3, [2.5]], "c": "x", "d": "NaN"}
 
 
 def test_signals_end_a_process_with_its_code_and_without_a_traceback():

@@ -29,9 +29,9 @@ def header_of(path):
 @pytest.fixture
 def opened(monkeypatch):
     """Addresses that a browser was asked to open."""
-    found = []
-    monkeypatch.setattr(webbrowser, "open", found.append)
-    return found
+    addresses = []
+    monkeypatch.setattr(webbrowser, "open", addresses.append)
+    return addresses
 
 
 def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
@@ -50,16 +50,16 @@ def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
     assert f"4,096 nodes, 16,384 edges between {pairs:,} pairs" in facts
     assert ("k=4" in options, "k=4" in facts) == (True, False)
     done("verify", sample)  # the page next to the card is known
-    found = done(
+    result = done(
         "explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json"
     ).json
-    assert (found["saved"], found["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
+    assert (result["saved"], result["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
 
 
 def test_a_city_is_shown_whole(home, opened):
     done("build", "helsinki", "--sample", "-q")
-    found = done("explore", "helsinki", "--sample", "--json").json
-    explore = header_of(type(home)(found["saved"]))["explore"]
+    result = done("explore", "helsinki", "--sample", "--json").json
+    explore = header_of(type(home)(result["saved"]))["explore"]
     assert (explore["map"], explore["hops"], explore["curves"]) == (True, 16, [])
     assert "A city is a single graph and is shown completely." in refused(
         "explore", "helsinki", "--sample", "--record", "0"
@@ -88,7 +88,7 @@ def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
 def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
     page = tmp_path / "page.html"
     done("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
-    found = act(
+    view = act(
         page,
         """
         const canvas = document.getElementById("canvas"), { view, x, y } = cityMap;
@@ -125,21 +125,21 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
                  lines: explorer.state.lines, story: document.getElementById("story").textContent };""",
         tmp_path,
     )
-    assert found["before"] != found["above"] != found["turned"] != found["before"]
-    assert all(found["seen"]), "no side is cut, however it is turned"
-    assert found["moved"] != found["kept"], "Shift moves it"
-    assert found["inside"]
-    assert found["pinch"] == pytest.approx(2.0)
-    assert found["off"] < 24, "the node pointed at, or one in front of it"
-    assert isinstance(found["lines"], bool)
-    assert "neighbours." in found["story"]
+    assert view["before"] != view["above"] != view["turned"] != view["before"]
+    assert all(view["seen"]), "no side is cut, however it is turned"
+    assert view["moved"] != view["kept"], "Shift moves it"
+    assert view["inside"]
+    assert view["pinch"] == pytest.approx(2.0)
+    assert view["off"] < 24, "the node pointed at, or one in front of it"
+    assert isinstance(view["lines"], bool)
+    assert "neighbours." in view["story"]
 
 
 def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     page = tmp_path / "page.html"
     done("build", "peptides-func", "--sample", "--limit", "4", "-q")
     done("explore", "peptides-func", "--sample", "--limit", "4", "--no-open", "--output", page)
-    found = act(
+    shown = act(
         page,
         """
         const kinds = [...array(header.bonds)];
@@ -161,20 +161,20 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     one_way = record.edge_index[0] < record.edge_index[1]
     expected = Counter(record.edge_attr[one_way, 0].tolist())
     assert expected[1] > 0, "peptides have double bonds"
-    assert Counter(found["kinds"]) == expected
-    assert len(found["sides"]) == 6
-    assert min(found["sides"]) > 0, "dashes of aromatic bonds are inside their ring"
-    lanes = Counter(found["lanes"])
+    assert Counter(shown["kinds"]) == expected
+    assert len(shown["sides"]) == 6
+    assert min(shown["sides"]) > 0, "dashes of aromatic bonds are inside their ring"
+    lanes = Counter(shown["lanes"])
     assert lanes[1] == lanes[2] == expected[1], "a double bond is two lines"
     assert lanes[5] == expected[3], "an aromatic one has a dashed line"
-    assert f"{2 * found['edges']} edges between {found['edges']} pairs" in found["facts"]
+    assert f"{2 * shown['edges']} edges between {shown['edges']} pairs" in shown["facts"]
 
 
 def test_the_next_record_is_a_key_away(home, tmp_path):
     page = tmp_path / "page.html"
     done("build", "zinc", "--sample", "--limit", "3", "-q")
     done("explore", "zinc", "--sample", "--limit", "3", "--no-open", "--output", page)
-    found = act(
+    shown = act(
         page,
         """
         if (!location.hash) {
@@ -190,12 +190,12 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
     )
     folder = next(Path(home, "built").iterdir())
     dataset = ShardedDataset(Build(folder, read_card(folder)))
-    assert found["key"] == dataset.keys[1]
-    assert found["count"] == dataset[1].num_nodes
-    assert found["records"].endswith("2 of 3")
-    assert not found["last"]
-    assert "C" in found["symbols"], "atoms have letters"
-    assert found["words"] == f"Label: {dataset[1].y.item():.3g}"
+    assert shown["key"] == dataset.keys[1]
+    assert shown["count"] == dataset[1].num_nodes
+    assert shown["records"].endswith("2 of 3")
+    assert not shown["last"]
+    assert "C" in shown["symbols"], "atoms have letters"
+    assert shown["words"] == f"Label: {dataset[1].y.item():.3g}"
 
 
 def test_nothing_lies_below_buttons_or_credit(home, tmp_path):

@@ -161,18 +161,18 @@ def test_help_loads_nothing_heavy():
         f"for line, names in {lines!r}.items():\n"
         "    run(line.split()); print('LOADED', sorted(set(names) & set(sys.modules)))"
     )
-    found = re.findall("^LOADED (.*)", python("-c", code).out, re.MULTILINE)
-    assert dict(zip(lines, found, strict=True)) == dict.fromkeys(lines, "[]")
+    loaded = re.findall("^LOADED (.*)", python("-c", code).out, re.MULTILINE)
+    assert dict(zip(lines, loaded, strict=True)) == dict.fromkeys(lines, "[]")
 
 
 def test_the_page_of_commands_is_up_to_date():
     path = ROOT / "docs" / "options.md"
-    head, begin, found = path.read_text("utf-8").partition(BEGIN)
+    head, begin, table = path.read_text("utf-8").partition(BEGIN)
     expected = f"\n{page_of(root)}"
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         path.write_text(head + BEGIN + expected, "utf-8")
         return
-    assert begin + found == BEGIN + expected, "run make docs-tables"
+    assert begin + table == BEGIN + expected, "run make docs-tables"
 
 
 def test_options_of_train_are_in_groups_and_none_is_left_over():

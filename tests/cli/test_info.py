@@ -20,12 +20,12 @@ def test_info_of_a_dataset_lists_its_builds(make_build):
         "Airplane/0",
     )
     assert [fact for fact in facts if fact not in text] == []
-    found = done("info", "shapenet-part", "--json").json
-    assert found["expected"]["graphs"] == 16_881
+    result = done("info", "shapenet-part", "--json").json
+    assert result["expected"]["graphs"] == 16_881
     stacks = ["gat", "gated-gcn", "gcn", "gine"]
     attention = ["gps-bigbird", "gps-kmip", "gps-none", "gps-performer", "gps-transformer"]
-    assert found["presets"] == ["exphormer", *stacks, *attention]
-    assert found["builds"] == []
+    assert result["presets"] == ["exphormer", *stacks, *attention]
+    assert result["builds"] == []
     make_build()
     assert "s3dis-k4" in done("info", "s3dis").out
     assert "s3dis-k4" not in done("info", "shapenet-part").out

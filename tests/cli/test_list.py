@@ -18,10 +18,10 @@ def test_empty_home_names_the_build_command(home):
 def test_builds_with_their_counts(make_build, tmp_path):
     build = make_build(complete=False)
     make_build("s3dis-sample-k4", sample=True)
-    found = done("list", "--json").json
-    assert [entry["sample"] for entry in found["builds"]] == [False, True]
-    assert found["builds"][0]["complete"] is False
-    entry = found["builds"][0]
+    result = done("list", "--json").json
+    assert [entry["sample"] for entry in result["builds"]] == [False, True]
+    assert result["builds"][0]["complete"] is False
+    entry = result["builds"][0]
     assert entry["path"] == str(build.path)
     assert entry["counts"]["graphs"] == 10
     assert entry["bytes"] == sum(path.stat().st_size for path in build.path.glob("shards/*.h5"))

@@ -109,10 +109,10 @@ def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
     ended = subprocess.run(
         words, input=lines, capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    found = json.loads(ended.stdout)
+    outcomes = json.loads(ended.stdout)
 
     def check(line):
-        code, message = found[line]
+        code, message = outcomes[line]
         assert code == 2
         assert CASES[line] in message
         assert "next: " in message

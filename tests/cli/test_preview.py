@@ -12,9 +12,9 @@ TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
 def test_the_same_picture_from_the_same_build(home_of_sample, sample):
-    found = done("preview", *TARGET, home_of_sample, "--json").json
-    assert [entry["position"] for entry in found["records"]] == [2, 6, 10]
-    data = Path(found["saved"]).read_bytes()
+    result = done("preview", *TARGET, home_of_sample, "--json").json
+    assert [entry["position"] for entry in result["records"]] == [2, 6, 10]
+    data = Path(result["saved"]).read_bytes()
     assert data.startswith(b"\x89PNG")
     again = done("preview", *TARGET, home_of_sample, "--json").json
     assert Path(again["saved"]).read_bytes() == data

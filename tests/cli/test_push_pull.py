@@ -18,17 +18,17 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
     share, other = tmp_path / "share", tmp_path / "other"
     target = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
     pushed = done("push", *target, share, "--json", "-q").json
-    found = done("pull", share, "--home", other, "--json", "-q").json
-    assert found["path"] == str(other / "built" / sample.name)
+    pulled = done("pull", share, "--home", other, "--json", "-q").json
+    assert pulled["path"] == str(other / "built" / sample.name)
     same = ("digest", "kind", "name")
-    assert [found[key] for key in same] == [pushed[key] for key in same]
+    assert [pulled[key] for key in same] == [pushed[key] for key in same]
     view = {file for file in pushed["files"] if file.startswith("parquet/")}
     assert view == {f"parquet/{part}.parquet" for part in ("train", "val", "test")}
-    assert found["files"] == {
+    assert pulled["files"] == {
         file: sha256 for file, sha256 in pushed["files"].items() if file not in view
     }
-    assert found["bytes"] == pushed["bytes"] - sum((share / file).stat().st_size for file in view)
-    done("verify", found["path"])
+    assert pulled["bytes"] == pushed["bytes"] - sum((share / file).stat().st_size for file in view)
+    done("verify", pulled["path"])
     assert "s3dis" in done("list", "--home", other).out
     text = done("pull", share, "--home", other, "-q").out
     for words in ("already complete", pushed["digest"], "CC BY 4.0"):

@@ -42,15 +42,15 @@ def test_sizes_by_folder(make_build, raw, home) -> None:
     (home / "sweeps/plan/a.log").write_bytes(b"x" * 10)
     (home / "licenses.json").write_bytes(b"x" * 7)
     (home / "built/elsewhere").symlink_to(home.parent)
-    found = done("list", "--json").json
-    folders = {entry["folder"]: (entry["what"], entry["bytes"]) for entry in found["folders"]}
+    result = done("list", "--json").json
+    folders = {entry["folder"]: (entry["what"], entry["bytes"]) for entry in result["folders"]}
     assert folders["built/s3dis-k4"] == ("build", size_of(build.path))
     assert folders["raw/s3dis"] == ("raw files", size_of(raw))
     assert folders["runs/s3dis/gcn"] == ("2 runs", 2000)
     assert folders["sweeps"] == ("logs of sweeps", 10)
     assert folders["."][1] >= 7
-    assert found["bytes"] == sum(size for _, size in folders.values())
-    sizes = [entry["bytes"] for entry in found["folders"]]
+    assert result["bytes"] == sum(size for _, size in folders.values())
+    sizes = [entry["bytes"] for entry in result["folders"]]
     assert sizes == sorted(sizes, reverse=True)
     assert "runs/s3dis/gcn  2 runs" in done("list").out.replace("   ", "  ")
 

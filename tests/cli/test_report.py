@@ -106,13 +106,13 @@ def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
 def test_csv_and_json_have_the_same_rows(runs, tmp_path):
     rows = list(csv.DictReader(io.StringIO(done("report", "--format", "csv").out)))
     assert done("report", "--format", "json", "--output", tmp_path / "r.json").out == ""
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert found["notices"] == []
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["notices"] == []
     assert len(rows) == 3
-    for one, other in zip(rows, found["rows"], strict=True):
+    for one, other in zip(rows, report["rows"], strict=True):
         assert one == {key: "" if other[key] is None else str(other[key]) for key in one}
     page = (ROOT / "docs/reports.md").read_text("utf-8")
-    assert [key for key in found["rows"][0] if f"`{key}`" not in page] == []
+    assert [key for key in report["rows"][0] if f"`{key}`" not in page] == []
 
 
 def test_html_is_one_file_with_its_pictures(runs, tmp_path):
@@ -146,7 +146,7 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
 
 def test_a_report_sorts_and_filters(runs, tmp_path):
     done("report", "--format", "html", "--output", tmp_path / "r.html")
-    found = act(
+    page = act(
         tmp_path / "r.html",
         """
         const table = document.querySelector("table"), [head, ...rows] = [...table.rows];
@@ -169,11 +169,11 @@ def test_a_report_sorts_and_filters(runs, tmp_path):
         return { up, down, sorted, seen, all: rows.length, left: left.map((each) => each.textContent) };""",
         tmp_path,
     )
-    assert found["up"] == sorted(found["up"])
-    assert found["down"] == found["up"][::-1]
-    assert (found["sorted"], found["seen"]) == ("descending", 1)
-    assert found["all"] > 1
-    assert found["left"] == ["No row has all of these words."]
+    assert page["up"] == sorted(page["up"])
+    assert page["down"] == page["up"][::-1]
+    assert (page["sorted"], page["seen"]) == ("descending", 1)
+    assert page["all"] > 1
+    assert page["left"] == ["No row has all of these words."]
 
 
 MODELS = (
@@ -230,7 +230,7 @@ def test_without_runs_and_with_damaged_ones_alone(home):
 def test_on_a_phone_the_best_row_is_first_and_its_result_in_view(runs, tmp_path):
     write_run(runs, 0.9, dataset="paris", model="mlp")  # last by its name
     done("report", "--format", "html", "--output", tmp_path / "r.html")
-    found = act(
+    page = act(
         tmp_path / "r.html",
         """
         const page = document.cloneNode(true).documentElement;
@@ -247,9 +247,9 @@ def test_on_a_phone_the_best_row_is_first_and_its_result_in_view(runs, tmp_path)
                  headline: frame.contentDocument.querySelector("h2").textContent };""",
         tmp_path,
     )
-    assert found["values"] == sorted(found["values"], reverse=True)
-    assert found["models"][0].startswith("mlp")
-    assert found["models"] != sorted(found["models"])
-    assert found["right"] <= 390
-    assert found["names"][-1] == "changes"
-    assert found["headline"] == "paris: accuracy [%] on test"
+    assert page["values"] == sorted(page["values"], reverse=True)
+    assert page["models"][0].startswith("mlp")
+    assert page["models"] != sorted(page["models"])
+    assert page["right"] <= 390
+    assert page["names"][-1] == "changes"
+    assert page["headline"] == "paris: accuracy [%] on test"

@@ -49,8 +49,8 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
 def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> None:
     assert "No such runs in" in done("runs", "--home", tmp_path / "none").out
     assert not (tmp_path / "none").exists()
-    found = done("runs", "--json").json["runs"]
-    assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in found] == [
+    shown = done("runs", "--json").json["runs"]
+    assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in shown] == [
         ("damaged", "stopped", 2, 2),
         ("running", "running", 2, 2),
         ("failed", "failed", 2, 2),
@@ -58,7 +58,7 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
         ("done", "done", 2, 2),
         ("early", "stopped", 0, 2),
     ]
-    by_name = {run["name"]: run for run in found}
+    by_name = {run["name"]: run for run in shown}
     assert by_name["stopped"]["resume"] == "kmip-data train --resume clouds/gps-kmip/stopped"
     assert by_name["stopped"]["begun"] == "2001-09-09T01:46:41Z"
     assert by_name["failed"]["reason"] == "Out of memory."

@@ -77,15 +77,15 @@ def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
         "--epochs",
         "7",
     )
-    found = kmip("sweep", plan, *options, "--set", "model.layers=2", "--dry-run", "--json").json
+    plan_rows = kmip("sweep", plan, *options, "--set", "model.layers=2", "--dry-run", "--json").json
     assert [
-        (run["dataset"], run["model"], run["name"][-5:], run["epochs"]) for run in found["runs"]
+        (run["dataset"], run["model"], run["name"][-5:], run["epochs"]) for run in plan_rows["runs"]
     ] == [
         (dataset, "gcn", seed, 7)
         for dataset in ("helsinki", "clouds")
         for seed in ("seed3", "seed5")
     ]
-    assert found["sweep"] == "small"
+    assert plan_rows["sweep"] == "small"
 
 
 def test_what_is_wrong_is_named_before_anything_runs(home, plan):
@@ -111,10 +111,10 @@ def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
     status = kmip("sweep", plan, "--status")
     assert "\n4 done\n" in status.out
     assert status.out.endswith(outcome.out)
-    found = kmip("sweep", plan, "--status", "--json").json
-    assert found["results"][1]["test"] == pytest.approx(mean)
+    status_json = kmip("sweep", plan, "--status", "--json").json
+    assert status_json["results"][1]["test"] == pytest.approx(mean)
     page = (ROOT / "docs/sweeps.md").read_text("utf-8")
-    assert [key for key in (*found, *found["runs"][0]) if f"`{key}`" not in page] == []
+    assert [key for key in (*status_json, *status_json["runs"][0]) if f"`{key}`" not in page] == []
 
 
 def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeypatch):
@@ -145,13 +145,13 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
     for run in (home / "runs/clouds/gps-none").glob("search-best-of-each-*"):
         (run / "result.json").unlink()  # as in a sweep that was killed before it
     done("sweep", search)
-    found = done("sweep", search, "--status", "--json").json
+    status = done("sweep", search, "--status", "--json").json
     names = ["start", "change0", "change1", "change2", "best-of-each"]
     assert [
-        run["name"].removeprefix("search-")[: -len("-01234567-seed0")] for run in found["runs"]
+        run["name"].removeprefix("search-")[: -len("-01234567-seed0")] for run in status["runs"]
     ] == names
-    assert {run["state"] for run in found["runs"]} == {"done"}
-    [chosen] = found["chosen"]
+    assert {run["state"] for run in status["runs"]} == {"done"}
+    [chosen] = status["chosen"]
     assert (chosen["dataset"], chosen["model"]) == ("clouds", "gps-none")
     assert (
         f"Best on val: {chosen['change']} of gps-none on clouds"

@@ -150,8 +150,8 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
 def test_status_remembers_runs_of_other_options(home, plan):
     for options in ("--epochs 3", "--set model.layers=2", "--seeds 4", "--model gcn"):
         done("sweep", plan, *options.split(), "-q")
-    found = kmip("sweep", plan, "--status", "--json").json
-    runs = [(run["model"], run["name"][-5:], run["state"]) for run in found["runs"]]
+    status = kmip("sweep", plan, "--status", "--json").json
+    runs = [(run["model"], run["name"][-5:], run["state"]) for run in status["runs"]]
     assert sorted(runs) == [
         ("gcn", "seed0", "done"),
         *(("gps-none", f"seed{s}", "done") for s in (0, 0, 4)),

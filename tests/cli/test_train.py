@@ -106,10 +106,10 @@ def test_an_unknown_variant_is_refused(make_build):
 
 def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build, home):
     words = ["train", "--dataset", make_build(sample=True).path, *QUICK, "--epochs", "1"]
-    found = done(*words, "--seeds", "0..1", "--name", "mine", "--json").json
-    assert [run["seed"] for run in found["runs"]] == [0, 1]
-    assert set(found["std"]) == set(found["metrics"])
-    for run in (Path(each["run"]) for each in found["runs"]):
+    result = done(*words, "--seeds", "0..1", "--name", "mine", "--json").json
+    assert [run["seed"] for run in result["runs"]] == [0, 1]
+    assert set(result["std"]) == set(result["metrics"])
+    for run in (Path(each["run"]) for each in result["runs"]):
         assert "sample" in run.parent.parent.name
         assert run.name.startswith("mine")
         assert json.loads((run / "result.json").read_text())["sample"] is True
@@ -184,13 +184,13 @@ def one_graph(home: Path, tmp_path: Path) -> str:
 
 def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK]
-    found = done(*words, "--folds", "0..1", "--json").json
-    folders = [Path(run["run"]) for run in found["runs"]]
-    assert [run["fold"] for run in found["runs"]] == [0, 1]
+    result = done(*words, "--folds", "0..1", "--json").json
+    folders = [Path(run["run"]) for run in result["runs"]]
+    assert [run["fold"] for run in result["runs"]] == [0, 1]
     assert [read_config(folder / "config.toml").data.split["fold"] for folder in folders] == [0, 1]
-    values = [run["metrics"]["test"]["loss"] for run in found["runs"]]
-    assert found["std"]["test"]["loss"] == pytest.approx(statistics.stdev(values))
-    assert found["metrics"]["test"]["loss"] == pytest.approx(statistics.fmean(values))
+    values = [run["metrics"]["test"]["loss"] for run in result["runs"]]
+    assert result["std"]["test"]["loss"] == pytest.approx(statistics.stdev(values))
+    assert result["metrics"]["test"]["loss"] == pytest.approx(statistics.fmean(values))
 
     # The same command goes on: a finished fold is read, a stopped one continues, a new one starts.
     written = (folders[0] / "result.json").read_bytes()
@@ -214,8 +214,8 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     # The beginning of a name is enough, where only one run has it.
     start = folders[0].name[:-1]
     assert f"3 runs begin with '{start}'." in refused("evaluate", start)
-    found = done("evaluate", f"gcn/{start}2", "--json").json
-    assert found["run"] == str(folders[0].with_name(f"{start}2"))
+    result = done("evaluate", f"gcn/{start}2", "--json").json
+    assert result["run"] == str(folders[0].with_name(f"{start}2"))
     (folders[0].with_name("other") / "config.toml").parent.mkdir()
     shutil.copy(folders[0] / "config.toml", folders[0].with_name("other"))
     assert f"{folders[0].with_name('other')} is not a finished run" in refused("report", "gcn/oth")
@@ -321,9 +321,9 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
     small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
     for metric in ("accuracy", "roc_auc", "ap", "f1"):
-        found = done(*words, *small, "--set", f"training.metric={metric}").json
-        assert read_config(Path(found["run"]) / "config.toml").training.metric == metric
-        assert metric in found["metrics"]["test"]
+        result = done(*words, *small, "--set", f"training.metric={metric}").json
+        assert read_config(Path(result["run"]) / "config.toml").training.metric == metric
+        assert metric in result["metrics"]["test"]
     loss = "training.loss=weighted_binary_cross_entropy"
     assert done(*words, *small, "--set", loss).json
     message = refused(*words, *small, "--set", "training.metric=mae")
@@ -352,11 +352,11 @@ def test_the_task_is_chosen_where_the_targets_allow(one_graph, home):
         ("regression", ["--set", "training.loss=mse"], "mse", "mae"),
         ("classification", [], "weighted_cross_entropy", "accuracy"),
     ):
-        found = done(*words, "--set", f"training.task={task}", *settings).json
-        training = read_config(Path(found["run"]) / "config.toml").training
+        result = done(*words, "--set", f"training.task={task}", *settings).json
+        training = read_config(Path(result["run"]) / "config.toml").training
         assert (training.task, training.loss, training.metric) == (task, loss, metric)
-        assert metric in found["metrics"]["test"]
-        assert done("evaluate", found["run"], "--json").json["metrics"] == found["metrics"]
+        assert metric in result["metrics"]["test"]
+        assert done("evaluate", result["run"], "--json").json["metrics"] == result["metrics"]
     message = refused(*words, "--set", "training.task=regression", "--set", "training.metric=f1")
     assert "y is one of 2 classes of a node, learned as regression." in message
     fitting = [name for name, metric in METRICS.items() if metric.kind == "regression"]

@@ -67,11 +67,11 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
         arguments += ["--limit", limit]
     outcome = kmip(*arguments, "--quiet", "--json")
     assert outcome.code == 0, outcome.err
-    found = outcome.json
-    assert found["sample"]
-    assert set(found["metrics"]) == {"train", "val", "test"}
-    assert all(set(values) == {"loss", *metrics} for values in found["metrics"].values())
-    result = json.loads((Path(found["run"]) / "result.json").read_text())
+    summary = outcome.json
+    assert summary["sample"]
+    assert set(summary["metrics"]) == {"train", "val", "test"}
+    assert all(set(values) == {"loss", *metrics} for values in summary["metrics"].values())
+    result = json.loads((Path(summary["run"]) / "result.json").read_text())
     assert (result["metric"], result["epochs"], result["sample"]) == (metric, 1, True)
     family = "city" if dataset == "helsinki" else dataset
     has_preset = "gps-kmip" in shipped_names(f"datasets/{family}")
@@ -79,7 +79,7 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     (build,) = (tmp_path / "built").glob("*")
     encodings = load_preset(dataset).model.encodings if has_preset else []
     assert added_names(build) == [encoding.name for encoding in encodings]
-    assert kmip("evaluate", found["run"], "--home", tmp_path, "--json").json["same_as_result"]
+    assert kmip("evaluate", summary["run"], "--home", tmp_path, "--json").json["same_as_result"]
 
 
 @pytest.mark.parametrize(

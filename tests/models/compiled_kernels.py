@@ -59,9 +59,9 @@ def compile_for(
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
         command = [str(tool), "--dump-resource-usage", str(cubin)]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", report)}
-    spilled = found["STACK"] + found["LOCAL"]
-    return {"registers": found["REG"], "spilled": spilled, "shared": compiled.metadata.shared}
+    counts = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", report)}
+    spilled = counts["STACK"] + counts["LOCAL"]
+    return {"registers": counts["REG"], "spilled": spilled, "shared": compiled.metadata.shared}
 
 
 _OF_PAIRS = "scores values weights out grad keys grad_scores grad_queries queries grad_keys grad_values sums"
@@ -77,7 +77,7 @@ _PAIRS = {
 
 def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     """Resources of the kernels of attention."""
-    found = {}
+    compiled = {}
     for (k, width), drop in itertools.product(
         ((10, 14), (15, 19), (10, 76), (1, 8)), (True, False)
     ):
@@ -85,15 +85,15 @@ def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
         if drop or not brief:
             for kernel in (attention.attend_rows, attention.attend_rows_backward):
                 name = f"{kernel.__name__}, k = {k}, {width}, dropout {drop}"
-                found[name] = compile_for(kernel, capability, sizes, _PAIRS)
+                compiled[name] = compile_for(kernel, capability, sizes, _PAIRS)
         if brief:
             break
     for width in (76,) if brief else (14, 76):
         for kernel in (attention.sum_segments, attention.add_segments):
             sizes = launch._segment_sizes(width)
             name = f"{kernel.__name__}, {width}"
-            found[name] = compile_for(kernel, capability, sizes, {**_PAIRS, "keys": "i32"})
-    return found
+            compiled[name] = compile_for(kernel, capability, sizes, {**_PAIRS, "keys": "i32"})
+    return compiled
 
 
 #: (d, k), 0: a list of edges, as S3DIS and ShapeNet-Part, superpixels and cities have them
@@ -113,7 +113,7 @@ _TYPES = {
 
 def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     """Resources of each kernel as a layer launches it, by name; ``brief``: in the first size."""
-    found = {}
+    compiled = {}
     chosen = SIZES[:1] if brief else SIZES
     for (d, k), edges in itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16")):
         block = channels_of_a_tile(d)
@@ -131,8 +131,8 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
         for name, options in launches.items():
             kernel = getattr(gate_kernels, name)
             what = f"{name}, d = {d}, k = {k}, {edges}"
-            found[what] = compile_for(kernel, capability, options, types)
-    return found
+            compiled[what] = compile_for(kernel, capability, options, types)
+    return compiled
 
 
 if __name__ == "__main__":

@@ -115,9 +115,9 @@ def test_eigenvalues_may_come_once_a_graph() -> None:
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
     values = torch.rand(2, K)
     data[LAPPE_VALUES] = values
-    found = encoder(read_batch(data, POSITIONAL["lappe"].reads))
+    encoded = encoder(read_batch(data, POSITIONAL["lappe"].reads))
     data[LAPPE_VALUES] = values[data.batch]
-    torch.testing.assert_close(found, encoder(read_batch(data, POSITIONAL["lappe"].reads)))
+    torch.testing.assert_close(encoded, encoder(read_batch(data, POSITIONAL["lappe"].reads)))
 
 
 @pytest.mark.parametrize(("name", "width"), [("lappe", 16), ("rwse", 28)])
@@ -161,8 +161,8 @@ def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
     keys = LapPEKeys(width=8, reader="transformer", heads=2, layers=1, post_layers=2)
     position = lappe.with_keys(keys)
     encoder, data = position.build(position, 99).eval(), encoded_batch()
-    found = encoder(read_batch(data, position.reads))
-    for node, row in enumerate(found):
+    encoded = encoder(read_batch(data, position.reads))
+    for node, row in enumerate(encoded):
         pairs = torch.stack([data[LAPPE_VECTORS][node], data[LAPPE_VALUES][node]], 1)
         pairs = pairs[~pairs.isnan().any(1)]
         tokens = encoder.transformer(encoder.each(pairs)[None])

@@ -27,11 +27,11 @@ FEW = 12
 
 def models_of() -> dict[str, list[str]]:
     """Models with a preset, by dataset."""
-    found = defaultdict(list)
+    models = defaultdict(list)
     for name in preset_names():
         dataset, model = name.split("/")
-        found[SAMPLE_OF.get(dataset, dataset)].append(model)
-    return found
+        models[SAMPLE_OF.get(dataset, dataset)].append(model)
+    return models
 
 
 def test_no_preset_is_left_out() -> None:

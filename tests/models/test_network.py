@@ -96,7 +96,7 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
 
     def holds(case) -> None:
         head, norm = case
-        found, given = [], Batch.from_data_list(graphs((9, 1, 14, 2)))
+        gradients, given = [], Batch.from_data_list(graphs((9, 1, 14, 2)))
         for recompute in (False, True):
             torch.manual_seed(0)
             options = {"layers": 2, "hidden_dim": 8, "dropout": 0.2, "head": head, "norm": norm}
@@ -105,8 +105,8 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
             network(given).square().sum().backward()
             grads = {name: p.grad for name, p in network.named_parameters() if p.requires_grad}
             assert [name for name, grad in grads.items() if grad is None] == []
-            found.append([*grads.values(), *network.buffers()])
-        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+            gradients.append([*grads.values(), *network.buffers()])
+        assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
     check_each(holds, [("node", "batch"), ("graph", "graph"), ("link", "none")])
 
@@ -168,15 +168,15 @@ def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: st
         torch.zeros(2, 0).long(),
     )
     batch = read_batch(Data(x=x, edge_index=edges, ptr=torch.tensor([0, 3, 3, 7])))
-    found, of = (
+    pooled, of = (
         pool(x, batch, pooling),
         {"mean": Tensor.mean, "max": Tensor.amax, "sum": Tensor.sum}[pooling],
     )
     torch.testing.assert_close(
-        found, torch.stack([of(x[:3], 0), x[0] * 0, of(x[3:], 0)]), rtol=0, atol=1e-14
+        pooled, torch.stack([of(x[:3], 0), x[0] * 0, of(x[3:], 0)]), rtol=0, atol=1e-14
     )
     head = GraphHead(5, 2, layers=1, l2norm=False, pooling=pooling).double()
-    torch.testing.assert_close(head(x, batch), head.out(found))
+    torch.testing.assert_close(head(x, batch), head.out(pooled))
 
 
 def test_names() -> None:

@@ -78,7 +78,7 @@ def calls() -> dict[str, tuple[Call, dict[str, Tensor]]]:
         "PerformerAttention": partial(PerformerAttention, 8, heads=2, head_dim=4),
         "TransformerAttention": partial(TransformerAttention, 8, heads=2),
     }
-    found: dict[str, tuple[Call, dict[str, Tensor]]] = {
+    cases: dict[str, tuple[Call, dict[str, Tensor]]] = {
         "topk_inner_product": (lambda **t: topk_inner_product(k=3, **t), pair | {"query_ptr": ptr}),
         "kmip_attention": (lambda **t: kmip_attention(k=3, **t), rows | {"query_ptr": ptr}),
         "with gradient": (
@@ -107,11 +107,11 @@ def calls() -> dict[str, tuple[Call, dict[str, Tensor]]]:
             {"neighbor": torch.zeros(6, 3).long()},
         ),
     }
-    found |= {
+    cases |= {
         name: (lambda m=make, **t: m()(**t), {"x": nodes, "ptr": ptr})
         for name, make in modules.items()
     }
-    return found
+    return cases
 
 
 def unusual(name: str, tensors: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -117,10 +117,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 def model_of(name: str, variant: str = "code") -> ModelConfig:
     """The preset's network without dropout."""
     config = load_preset(*name.split("/"), variant).model
-    found = {"dropout": 0.0, "head_dropout": 0.0, "input_dropout": 0.0}
+    changes = {"dropout": 0.0, "head_dropout": 0.0, "input_dropout": 0.0}
     if hasattr(config.attention, "dropout"):
-        found["attention"] = config.attention.model_copy(update={"dropout": 0.0})
-    return config.model_copy(update=found)
+        changes["attention"] = config.attention.model_copy(update={"dropout": 0.0})
+    return config.model_copy(update=changes)
 
 
 def cut(config: ModelConfig) -> ModelConfig:
@@ -145,11 +145,11 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
 
     The deepest preset comes uncut as well, in its own depth and width.
     """
-    found, known = {}, set()
+    cases, known = {}, set()
     names = [name for name in CASES if name.split("/")[1] == model]
     whole = max(names, key=lambda name: (model_of(name).layers, name))
     config, table = model_of(whole), table_of(whole)
-    found[f"{whole}, uncut"] = config, graphs_of(config, sizes_of(whole)[:1], table=table), table
+    cases[f"{whole}, uncut"] = config, graphs_of(config, sizes_of(whole)[:1], table=table), table
     for name in names:
         table = table_of(name)
         for variant in read_preset(*name.split("/")).variants:
@@ -157,15 +157,15 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
             key = repr(config), table, *sizes_of(name)
             if key not in known:
                 known.add(key)
-                found[f"{name}, {variant}"] = (
+                cases[f"{name}, {variant}"] = (
                     config,
                     graphs_of(config, sizes_of(name), table=table),
                     table,
                 )
     for options in OPTIONS.get(model, []):
         config = ModelConfig(name=model, layers=2, hidden_dim=WIDTH + 8, dropout=0.0, **options)
-        found[f"{model}, {options}"] = config, graphs_of(config, [31, 1, 12]), 0
-    return found
+        cases[f"{model}, {options}"] = config, graphs_of(config, [31, 1, 12]), 0
+    return cases
 
 
 def table_of(name: str) -> int:
@@ -261,13 +261,13 @@ def compare(
     """Outputs, gradients of every parameter and, after it, every buffer."""
     slow = SlowNetwork(network, config)
     torch.manual_seed(3)  # signs of eigenvectors
-    found = network(batch)
+    out = network(batch)
     torch.manual_seed(3)
     expected = slow(graphs)
     network.zero_grad()
-    pull(found).backward()
+    pull(out).backward()
     pull(expected).backward()
-    torch.testing.assert_close(found, expected, atol=within, rtol=within)
+    torch.testing.assert_close(out, expected, atol=within, rtol=within)
     for name, parameter in network.named_parameters():
         gradient = slow.weights[name].grad
         gradient = torch.zeros_like(parameter) if gradient is None else gradient
@@ -303,10 +303,10 @@ def test_equals_the_oracle_in_single_precision(model: str) -> None:
     graphs, network = graphs_of(config, [31, 17], table=3), built(config)
     slow, batch = SlowNetwork(network, config), batch_of(graphs, table=3)
     network, batch.x = network.float(), batch.x.float()
-    found, expected = network(batch), slow(graphs)
-    pull(found).backward()
+    out, expected = network(batch), slow(graphs)
+    pull(out).backward()
     pull(expected).backward()
-    torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=1e-4)
     gradients = [w.grad.abs().max().item() for w in slow.weights.values() if w.grad is not None]
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:

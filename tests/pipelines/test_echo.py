@@ -21,9 +21,9 @@ def test_more_graphs_than_the_reader_holds_at_once(tmp_path):
         edges = torch.randint(0, 3, (2, i % 5), generator=draw)
         graphs.append(Data(x=x.numpy() if i % 2 else x, edge_index=edges))
     torch.save(graphs, tmp_path / "graphs.pt")
-    for found, wanted in zip(stream_graphs(tmp_path / "graphs.pt"), graphs, strict=True):
-        assert np.array_equal(found["x"], np.asarray(wanted.x))
-        assert np.array_equal(found["edge_index"], wanted.edge_index)
+    for graph, wanted in zip(stream_graphs(tmp_path / "graphs.pt"), graphs, strict=True):
+        assert np.array_equal(graph["x"], np.asarray(wanted.x))
+        assert np.array_equal(graph["edge_index"], wanted.edge_index)
 
 
 class Foreign:

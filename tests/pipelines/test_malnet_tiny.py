@@ -97,9 +97,9 @@ def test_drop_isolated_equals_pyg_on_random_graphs():
         wanted, _, mask = remove_isolated_nodes(
             torch.from_numpy(edges).long(), num_nodes=int(edges.max()) + 1
         )
-        nodes, found = drop_isolated(edges)
+        nodes, kept = drop_isolated(edges)
         assert nodes == int(mask.sum())
-        assert np.array_equal(found, wanted.numpy())
+        assert np.array_equal(kept, wanted.numpy())
 
 
 # --- damaged and hostile files -------------------------------------------------------------------

@@ -29,14 +29,14 @@ ZERO = {
 
 
 def numbers() -> list[tuple[str, type[BaseModel], str]]:
-    found = []
+    rows = []
     for dataset in dataset_names():
         pipeline = load_pipeline(load_manifest(dataset))
         for model in (pipeline.Params, pipeline.SplitParams):
             for name, field in model.model_fields.items():
                 if {int, float} & {field.annotation, *get_args(field.annotation)}:
-                    found.append((dataset, model, name))
-    return found
+                    rows.append((dataset, model, name))
+    return rows
 
 
 def test_numbers_are_in_their_range():

@@ -107,8 +107,8 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
                 jobs=1,
                 quiet=True,
             )
-            found = torch.cat([item.y for item in dataset]).numpy()
-            np.testing.assert_allclose(found, expected[chosen].astype(np.float32), atol=1e-6)
+            targets = torch.cat([item.y for item in dataset]).numpy()
+            np.testing.assert_allclose(targets, expected[chosen].astype(np.float32), atol=1e-6)
     facts = dataset.card.statistics["target_scaling"]
     assert facts["targets"] == list(TARGETS)
     np.testing.assert_allclose([facts["mean"], facts["deviation"]], [mean, deviation])

@@ -150,18 +150,18 @@ def test_blocks_are_the_windows_of_s3dis():
         x, y = xyz[:, 0], xyz[:, 1]
         inside = (x >= left) & (x <= left + 1) & (y >= front) & (y <= front + 1)
         expected += [set(np.flatnonzero(inside).tolist())] if inside.sum() >= 100 else []
-    found = block_rows(xyz[:, :2], size=1.0, points=300, room="r", seed=0)
-    assert len(found) == len(expected)
+    blocks = block_rows(xyz[:, :2], size=1.0, points=300, room="r", seed=0)
+    assert len(blocks) == len(expected)
     assert windows([3.2, 2.1], 1.0)[:4] == [(0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5)]
-    for rows, inside in zip(found, expected, strict=True):
+    for rows, inside in zip(blocks, expected, strict=True):
         assert len(rows) == 300
         assert set(rows.tolist()) <= inside
         if len(inside) <= 300:
             assert set(rows.tolist()) == inside  # filled up with duplicates
-    centred, share = normalised(xyz, found[0], 1.0, xyz.max(axis=0))
+    centred, share = normalised(xyz, blocks[0], 1.0, xyz.max(axis=0))
     np.testing.assert_allclose(centred[:, :2].min(axis=0), -0.5, atol=1e-6)
-    np.testing.assert_allclose(share, xyz[found[0]] / xyz.max(axis=0), atol=1e-6)
-    np.testing.assert_allclose(centred[:, 2], xyz[found[0], 2], atol=1e-6)
+    np.testing.assert_allclose(share, xyz[blocks[0]] / xyz.max(axis=0), atol=1e-6)
+    np.testing.assert_allclose(centred[:, 2], xyz[blocks[0], 2], atol=1e-6)
     for extent in ((1e38, 1e38), (1e300, 1.0), (1e5, 1e5)):
         with pytest.raises(UsageError, match="too small"):
             windows(extent, 1e-5)

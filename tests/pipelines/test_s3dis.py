@@ -112,8 +112,8 @@ def full_keys():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_upstream_split_at_full_size(full_keys, seed):
-    found = split(full_keys, split_seed=seed)
-    assert found.name == f"upstream-area6-seed{seed}"
+    drawn = split(full_keys, split_seed=seed)
+    assert drawn.name == f"upstream-area6-seed{seed}"
     state = random.getstate()
     try:  # upstream's own lines, in its order of calls
         random.seed(seed)
@@ -122,22 +122,22 @@ def test_upstream_split_at_full_size(full_keys, seed):
         random.shuffle(test_ids)
     finally:
         random.setstate(state)
-    assert found.parts["val"] == train_ids[:3_294]
-    assert found.parts["train"] == train_ids[3_294:]
-    assert found.parts["test"] == test_ids
+    assert drawn.parts["val"] == train_ids[:3_294]
+    assert drawn.parts["train"] == train_ids[3_294:]
+    assert drawn.parts["test"] == test_ids
     expected = load_manifest("s3dis").expected
     assert expected.graphs == len(full_keys)
     assert expected.splits["upstream-area6-seed0"] == {
-        part: len(rows) for part, rows in found.parts.items()
+        part: len(rows) for part, rows in drawn.parts.items()
     }
 
 
 def test_other_splits_and_limits(full_keys):
-    found = split(full_keys, split="room", split_seed=3)
-    rooms = {part: {full_keys[i].split("/")[0] for i in rows} for part, rows in found.parts.items()}
+    drawn = split(full_keys, split="room", split_seed=3)
+    rooms = {part: {full_keys[i].split("/")[0] for i in rows} for part, rows in drawn.parts.items()}
     assert not rooms["train"] & rooms["val"]
-    assert len(found.parts["val"]) == 3_294
-    assert found.parts["val"] != split(full_keys, split="room", split_seed=4).parts["val"]
+    assert len(drawn.parts["val"]) == 3_294
+    assert drawn.parts["val"] != split(full_keys, split="room", split_seed=4).parts["val"]
     quarter = split(full_keys, val_fraction=0.25, test_area=1)
     assert quarter.name == "upstream-area1-seed0-val0.25"
     assert (len(quarter.parts["val"]), len(quarter.parts["test"])) == (4_975, 3_687)

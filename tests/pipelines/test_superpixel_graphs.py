@@ -88,8 +88,8 @@ def test_other_forms_give_the_same_records(name, raw, pyg, tmp_path, form):
             )
             torch.save((data, slices), folder / f"{part}.pt")
     _, wanted = records_of_folder(name, raw, tmp_path / "a")
-    _, found = records_of_folder(name, folder, tmp_path / "b")
-    assert_same_records(found, wanted)
+    _, records = records_of_folder(name, folder, tmp_path / "b")
+    assert_same_records(records, wanted)
 
 
 def test_labels_of_coco():
@@ -119,12 +119,12 @@ FAULTS = [
 
 def test_bad_graphs_are_named(name, raw, tmp_path):
     def check(case):
-        slot, fault, found = case
+        slot, fault, message = case
         lists = load(raw)
         graph = list(next(graph for graph in lists["val"][1:] if len(graph[3]) > 1))
         graph[slot] = fault(graph[slot])
         lists["val"][1] = tuple(graph)
-        refused_folder(name, dump(tmp_path / "raw", lists), r"val\.pickle, graph 1", found)
+        refused_folder(name, dump(tmp_path / "raw", lists), r"val\.pickle, graph 1", message)
 
     check_each(check, FAULTS)
 

@@ -59,18 +59,18 @@ def build(folder: Path, home: Home, *, jobs: int = 1, split=None, **parameters) 
 
 
 def records(build: Build) -> dict[str, dict[str, np.ndarray]]:
-    found = {}
+    by_key = {}
     for entry in build.card.shards:
         shard = Shard(build.path / entry.file)
         for g, key in enumerate(shard.keys):
             nodes, edges = shard.node_ptr[g : g + 2], shard.edge_ptr[g : g + 2]
-            found[key] = {
+            by_key[key] = {
                 "x": shard.read("node/x", *nodes),
                 "y": shard.read("node/y", *nodes),
                 "attr": shard.read("edge/attr", *edges),
                 "edge_index": shard.read("edge/index", *edges).astype(np.int64),
             }
-    return found
+    return by_key
 
 
 # --- the slow construction -----------------------------------------------------------------------
@@ -175,10 +175,10 @@ def test_grey_alpha_deep_and_palette_pictures_are_read(tmp_path):
     }
     for mode, image in kinds.items():
         image.save(tmp_path / f"{mode[0]}.png")
-        found = ours.read_picture(tmp_path / f"{mode[0]}.png", mode)
+        pixels = ours.read_picture(tmp_path / f"{mode[0]}.png", mode)
         expected = {"RGBA": rgb, "1": np.repeat(((grey > 100) * 255)[..., None], 3, 2)}.get(mode)
         expected = np.repeat(grey[..., None], 3, 2) if expected is None else expected
-        np.testing.assert_array_equal(found, expected, err_msg=mode)
+        np.testing.assert_array_equal(pixels, expected, err_msg=mode)
 
 
 def test_colour_index_and_palette_masks_are_one(tmp_path):
@@ -197,8 +197,8 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     indexed.save(tmp_path / "palette.png")
     Image.fromarray(classes.astype(np.uint16)).save(tmp_path / "deep.png")
     for name in ("index", "colour", "palette", "deep"):
-        found = ours.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
-        np.testing.assert_array_equal(found, classes, err_msg=name)
+        mask = ours.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
+        np.testing.assert_array_equal(mask, classes, err_msg=name)
     with pytest.raises(DamagedInput, match="row 1, column 0 is 20, which is not a class"):
         ours.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
@@ -259,8 +259,8 @@ def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home):
         (pictures / kind / "a").mkdir()
         shutil.move(pictures / kind / "picture_000.png", pictures / kind / "a" / "ü.png")
     made = build(pictures, home, on_error="skip")
-    found = records(made)
-    assert list(found) == ["a/\\xfc", "picture_001", "picture_002", "picture_003"]
+    by_key = records(made)
+    assert list(by_key) == ["a/\\xfc", "picture_001", "picture_002", "picture_003"]
     skipped = dict(made.card.statistics["skipped"])
     assert sorted(skipped) == sorted(faults)
     assert all(words in skipped[name] for name, words in faults.items())
@@ -269,10 +269,10 @@ def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home):
     picture = np.asarray(Image.open(pictures / "images" / f"{name}.png"))
     mask = np.asarray(Image.open(pictures / "masks" / f"{name}.png"))
     x, y, edges = slow(picture, mask, 40, "rag-boundary")
-    assert found[name]["x"].dtype == np.float16
-    np.testing.assert_array_equal(found[name]["x"], x.astype(np.float16))
-    np.testing.assert_array_equal(found[name]["y"], y)
-    np.testing.assert_array_equal(found[name]["edge_index"].T, list(edges))
+    assert by_key[name]["x"].dtype == np.float16
+    np.testing.assert_array_equal(by_key[name]["x"], x.astype(np.float16))
+    np.testing.assert_array_equal(by_key[name]["y"], y)
+    np.testing.assert_array_equal(by_key[name]["edge_index"].T, list(edges))
 
 
 def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):

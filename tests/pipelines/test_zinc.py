@@ -51,8 +51,8 @@ def test_other_protocols_and_types_give_the_same_records(protocol, raw, copy, tm
 def assert_same_folders(raw, other, tmp_path):
     for name in NAMES:
         _, wanted = records_of_folder(name, raw, tmp_path / f"a-{name}")
-        _, found = records_of_folder(name, other, tmp_path / f"b-{name}")
-        assert_same_records(found, wanted)
+        _, records = records_of_folder(name, other, tmp_path / f"b-{name}")
+        assert_same_records(records, wanted)
 
 
 def mirrored(raw, folder, suffix):

@@ -45,10 +45,10 @@ ACT = """<script>
 
 def browser() -> str:
     """Return the browser, or skip."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
         pytest.skip("no chromium on this machine")
-    return found
+    return path
 
 
 def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Any:
@@ -74,7 +74,7 @@ def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000
     assert done.returncode == 0, done.stderr[-3000:]
     result = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
     assert result is not None, done.stdout[-3000:]
-    found = json.loads(unescape(result[1]))
-    assert found["wrong"] == []
-    assert found["state"] == "ready"
-    return found["found"]
+    answer = json.loads(unescape(result[1]))
+    assert answer["wrong"] == []
+    assert answer["state"] == "ready"
+    return answer["found"]

@@ -41,7 +41,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     def without_page(folder: Path) -> None:
         (folder / "README.md").write_text("")
 
-    found = {
+    commands = {
         "build again": Command(whole, build),
         "add a split": Command(whole, lambda folder: build(folder, "--split-rule", "room")),
         "go on, nothing built": Command(begun, build),
@@ -53,7 +53,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     }
     steps = {path.name: path.read_bytes() for path in (begun / "work").glob("*.json")}
     assert sorted(steps) == ["prepared-0.json", "units.json"]
-    return SimpleNamespace(steps=steps, found=found)
+    return SimpleNamespace(steps=steps, by_name=commands)
 
 
 @pytest.mark.parametrize("kind", ["bait", "dangling"])
@@ -74,4 +74,4 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 def test_what_a_link_in_a_build_leads_to_stays(
     commands: SimpleNamespace, tmp_path: Path, command: str, name: str, kind: Kind
 ) -> None:
-    assert Sandbox(tmp_path, commands.steps).run(commands.found[command], name, kind)
+    assert Sandbox(tmp_path, commands.steps).run(commands.by_name[command], name, kind)

@@ -67,7 +67,7 @@ def points(tmp_path):
     return tmp_path / "build"
 
 
-def found(report):
+def problems_of(report):
     """The problems as (file, what)."""
     return [(problem.file, problem.what) for problem in report.problems]
 
@@ -136,14 +136,16 @@ def test_every_bit_of_the_card_counts(points):
     for old, new in changes.items():
         assert old in text
         (points / CARD_NAME).write_text(text.replace(old, new, 1), newline="")
-        assert found(verify_build(points)) == [(CARD_NAME, "was changed after it was written")]
+        assert problems_of(verify_build(points)) == [
+            (CARD_NAME, "was changed after it was written")
+        ]
 
 
 def test_cards_that_cannot_be_read(points):
     for text in ("", "[]", '{"version": 3}', "\xff", "[" * 100_000):
         (points / CARD_NAME).write_text(text, encoding="latin-1")
         report = verify_build(points)
-        assert found(report) == [(CARD_NAME, "cannot be read as a card")]
+        assert problems_of(report) == [(CARD_NAME, "cannot be read as a card")]
         assert not report.checked
     (points / CARD_NAME).unlink()
     (points / CARD_NAME).mkdir()
@@ -159,14 +161,14 @@ def test_missing_extra_swapped_and_longer_shards(points):
     (points / SHARDS[2]).write_bytes(data[0])
     assert verify_build(points).broken_shards == [SHARDS[0], SHARDS[2]]
     reseal(points)  # the digests agree now; the counts do not
-    assert (SHARDS[0], "has another number of graphs") in found(verify_build(points))
+    assert (SHARDS[0], "has another number of graphs") in problems_of(verify_build(points))
     for file, original in zip(SHARDS, data, strict=True):
         (points / file).write_bytes(original)
     reseal(points)
     (points / SHARDS[1]).unlink()
     shutil.copy(points / SHARDS[0], points / "shards/00003.h5")
     report = verify_build(points)
-    assert found(report) == [(SHARDS[1], "is missing")]
+    assert problems_of(report) == [(SHARDS[1], "is missing")]
     assert report.remarks == ["shards/00003.h5 is not part of the build; it is left as it is"]
     assert report.broken_shards == [SHARDS[1]]
     shutil.rmtree(points / "shards")
@@ -208,7 +210,7 @@ def test_wrong_values_are_found(tmp_path, monkeypatch, case, block):
     make_build(tmp_path / "build", dealt(schema), schema)
     patch(tmp_path / "build", SHARDS[0], key, position, value)
     report = verify_build(tmp_path / "build")
-    assert found(report) == [(SHARDS[0], f"{key} holds wrong values")]
+    assert problems_of(report) == [(SHARDS[0], f"{key} holds wrong values")]
     assert report.problems[0].expected == expected
     assert report.problems[0].found == f"1 other, the first in record {record!r}, row {row}"
     assert report.broken_shards == [SHARDS[0]]
@@ -217,7 +219,9 @@ def test_wrong_values_are_found(tmp_path, monkeypatch, case, block):
 def test_pointers_out_of_order(points):
     patch(points, SHARDS[0], "graph/node_ptr", 2, 39)
     report = verify_build(points)
-    assert found(report) == [(SHARDS[0], "has row pointers that are not in order (graph/node_ptr)")]
+    assert problems_of(report) == [
+        (SHARDS[0], "has row pointers that are not in order (graph/node_ptr)")
+    ]
 
 
 def test_shards_of_other_builds_are_found(points):
@@ -229,12 +233,12 @@ def test_shards_of_other_builds_are_found(points):
     ):
         (points / SHARDS[1]).write_bytes(encode_shard(dealt(other)[1], other, **options).data)
         reseal(points)
-        assert found(verify_build(points)) == [(SHARDS[1], what)]
+        assert problems_of(verify_build(points)) == [(SHARDS[1], what)]
     records = [dataclasses.replace(dealt(POINT_SCHEMA)[1][0], key="g0")]
     shard = encode_shard(records, POINT_SCHEMA, build_key="0123456789ab", **own)
     (points / SHARDS[1]).write_bytes(shard.data)
     reseal(points)
-    assert ("shards", "hold two records with the same key") in found(verify_build(points))
+    assert ("shards", "hold two records with the same key") in problems_of(verify_build(points))
 
 
 @pytest.mark.parametrize(
@@ -251,9 +255,9 @@ def test_shards_of_other_builds_are_found(points):
 )
 def test_cards_that_contradict_the_files(points, part, change, what):
     change_card(points, lambda card: vars(part(card)).update(change))
-    assert found(verify_build(points)) == [(CARD_NAME, what)]
+    assert problems_of(verify_build(points)) == [(CARD_NAME, what)]
     change_card(points, lambda card: card.counts.update(nodes=1))
-    assert (CARD_NAME, "has another number of nodes") in found(verify_build(points))
+    assert (CARD_NAME, "has another number of nodes") in problems_of(verify_build(points))
 
 
 def test_files_that_are_missing_or_have_no_end(points):
@@ -263,7 +267,7 @@ def test_files_that_are_missing_or_have_no_end(points):
         for put in (lambda _: None, lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
             (points / name).unlink()
             put(points / name)
-            assert found(verify_build(points)) == [(name, "is missing")]
+            assert problems_of(verify_build(points)) == [(name, "is missing")]
             (points / name).unlink(missing_ok=True)
             (points / name).write_bytes(data)
 
@@ -296,19 +300,21 @@ SPLIT = {"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KE
 )
 def test_splits_that_are_not_those_of_the_card(points, changes, what):
     put_split(points, encode_split(**{**SPLIT, **changes})[0])
-    assert found(verify_build(points)) == [("splits/stride.h5", what)]
+    assert problems_of(verify_build(points)) == [("splits/stride.h5", what)]
 
 
 def test_splits_that_are_none(points):
     put_split(points, b"<html>")
-    assert found(verify_build(points)) == [("splits/stride.h5", "is not an HDF5 file")]
+    assert problems_of(verify_build(points)) == [("splits/stride.h5", "is not an HDF5 file")]
     # Overlapping, repeated and out of range: what the writer refuses, made by hand.
     for part, position, value in (("val", 0, 2), ("val", 1, 1), ("test", 0, 8), ("train", 0, -1)):
         put_split(points, encode_split(**SPLIT)[0])
         with h5py.File(points / "splits/stride.h5", "r+") as file:
             file[f"split/{part}"][position] = value
         reseal(points)
-        assert found(verify_build(points)) == [("splits/stride.h5", "has parts that are not valid")]
+        assert problems_of(verify_build(points)) == [
+            ("splits/stride.h5", "has parts that are not valid")
+        ]
 
 
 def node_build(folder, code):
@@ -334,7 +340,7 @@ def test_split_of_nodes(tmp_path):
     assert verify_build(good).ok
     node_build(short, code[:-1])
     not_valid = ["has parts that are not valid"]
-    assert [what for _, what in found(verify_build(short))] == not_valid
+    assert [what for _, what in problems_of(verify_build(short))] == not_valid
     for value, faults in (
         (1, ["has other records in train", "has other records in val"]),
         (7, not_valid),
@@ -342,7 +348,7 @@ def test_split_of_nodes(tmp_path):
         with h5py.File(good / "splits/stride.h5", "r+") as file:
             file["split/node_code"][0] = value
         reseal(good)
-        assert [what for _, what in found(verify_build(good))] == faults
+        assert [what for _, what in problems_of(verify_build(good))] == faults
 
 
 def test_the_repair_of_a_folder_with_a_space_can_be_pasted(points):

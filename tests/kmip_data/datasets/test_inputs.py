@@ -27,15 +27,15 @@ def card_of(folder, dataset, **columns):
 
 def test_stored_columns_a_view_of_them_and_a_degree_profile(tmp_path):
     card = card_of(tmp_path / "b", "s3dis", **{"node/x": tuple("abcdefghi")})
-    found = network_inputs(card, "all", "replace")
-    assert (found.attributes, found.names) == (("x",), tuple("abcdefghi"))
-    assert (found.transform, found.views, found.vocabulary) == (None, (), "")
-    found = network_inputs(card, "position-color", "replace")
-    assert found.names == tuple("abcdef")
-    assert [(view.start, view.stop) for view in found.views] == [(0, 6)]
-    found = network_inputs(card, DEGREE_PROFILE, "replace")
-    assert (found.attributes, found.names) == ((), FIELDS)
-    assert found.transform is not None
+    inputs = network_inputs(card, "all", "replace")
+    assert (inputs.attributes, inputs.names) == (("x",), tuple("abcdefghi"))
+    assert (inputs.transform, inputs.views, inputs.vocabulary) == (None, (), "")
+    inputs = network_inputs(card, "position-color", "replace")
+    assert inputs.names == tuple("abcdef")
+    assert [(view.start, view.stop) for view in inputs.views] == [(0, 6)]
+    inputs = network_inputs(card, DEGREE_PROFILE, "replace")
+    assert (inputs.attributes, inputs.names) == ((), FIELDS)
+    assert inputs.transform is not None
     with pytest.raises(UsageError, match="no set of features of s3dis called 'colour'"):
         network_inputs(card, "colour", "replace")
 
@@ -44,11 +44,11 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     card = card_of(
         tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), COORDINATES: ("s0", "s1")}
     )
-    found = network_inputs(card, "all", "replace")
-    assert found.attributes == ("x", "coordinate_encoding")
-    assert found.names == ("s0", "s1", "lanes")
-    assert len(found.vocabulary) == 12
+    inputs = network_inputs(card, "all", "replace")
+    assert inputs.attributes == ("x", "coordinate_encoding")
+    assert inputs.names == ("s0", "s1", "lanes")
+    assert len(inputs.vocabulary) == 12
     assert [family("town", card), *map(family, ("london", "s3dis"))] == ["city", "city", "s3dis"]
-    check_vocabulary(card, found, found.vocabulary, "town")
+    check_vocabulary(card, inputs, inputs.vocabulary, "town")
     with pytest.raises(UsageError, match="categories of town are not those"):
-        check_vocabulary(card, found, "another", "elsewhere")
+        check_vocabulary(card, inputs, "another", "elsewhere")

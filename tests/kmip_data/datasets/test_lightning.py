@@ -100,9 +100,9 @@ def test_loaders_without_the_module(build):
             assert seen == [float(batch.x[0, 0]) for batch in wanted][:batches]
 
         model.predict_step = lambda batch, batch_idx: batch.x[0, 0]
-        found = run.predict(model, GraphLoader(whole, num_workers=2, **options))
+        predictions = run.predict(model, GraphLoader(whole, num_workers=2, **options))
         usual = GraphLoader(whole, **options)
-        assert [float(x) for x in found] == [float(batch.x[0, 0]) for batch in usual]
+        assert [float(x) for x in predictions] == [float(batch.x[0, 0]) for batch in usual]
 
 
 def test_evaluation_in_processes_is_divided_by_the_loader(build, monkeypatch):

@@ -129,10 +129,10 @@ class Stop(Exception):
 @pytest.fixture
 def opened(monkeypatch):
     """Return what a call asks for: the arguments of ``_open`` without functions that are made anew."""
-    found = []
+    calls = []
 
     def note(self, root, arguments, *, name=None, first=None, **others):
-        found.append((type(self), root, dict(arguments), name, others))
+        calls.append((type(self), root, dict(arguments), name, others))
         raise Stop
 
     monkeypatch.setattr(base.BuiltDataset, "_open", note)
@@ -140,7 +140,7 @@ def opened(monkeypatch):
     def ask(call):
         with pytest.raises(Stop):
             call()
-        return found.pop()
+        return calls.pop()
 
     return ask
 

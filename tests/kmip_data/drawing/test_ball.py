@@ -60,24 +60,26 @@ def test_balls_and_paths_are_those_of_networkx(hops, whole):
         else rng.random(pairs.shape[1], dtype=np.float32)
     )
     graph, nodes = graph_of(pairs, lengths, 150), list(range(0, 150, 7))
-    for node, found in zip(nodes, ask(150, pairs, lengths, nodes, hops), strict=True):
+    for node, answer in zip(nodes, ask(150, pairs, lengths, nodes, hops), strict=True):
         reached = nx.single_source_shortest_path_length(graph, node, cutoff=hops)
-        assert dict(found["ball"]) == reached
+        assert dict(answer["ball"]) == reached
         ball = graph.subgraph(reached)
         far = nx.single_source_dijkstra_path_length(ball, node)
-        assert found["length"] == max(far.values())
-        assert found["to"] == min(each for each, length in far.items() if length == found["length"])
-        assert (found["path"][0], found["path"][-1]) == (node, found["to"])
-        assert set(found["path"]) <= set(reached)
+        assert answer["length"] == max(far.values())
+        assert answer["to"] == min(
+            each for each, length in far.items() if length == answer["length"]
+        )
+        assert (answer["path"][0], answer["path"][-1]) == (node, answer["to"])
+        assert set(answer["path"]) <= set(reached)
         walked = 0.0
-        for step in zip(found["path"], found["path"][1:], strict=False):
+        for step in zip(answer["path"], answer["path"][1:], strict=False):
             walked += ball.edges[step]["weight"]
-        assert walked == found["length"]
+        assert walked == answer["length"]
 
 
 def test_the_path_is_as_long_as_the_eccentricity_that_makes_the_label(city):
     nodes = [0, 1, 700, 1234, 2525]
-    found = ask(len(city.position), city.streets, city.lengths, nodes, city.hops)
-    assert [np.float32(each["length"]) for each in found] == city.eccentricity[nodes].tolist()
-    (found,) = ask(3, np.array([[0], [1]]), [2.0], [2], 16)
-    assert found == {"ball": [[2, 0]], "to": 2, "length": 0, "path": [2]}
+    answers = ask(len(city.position), city.streets, city.lengths, nodes, city.hops)
+    assert [np.float32(each["length"]) for each in answers] == city.eccentricity[nodes].tolist()
+    (answers,) = ask(3, np.array([[0], [1]]), [2.0], [2], 16)
+    assert answers == {"ball": [[2, 0]], "to": 2, "length": 0, "path": [2]}

@@ -20,8 +20,8 @@ def test_colours_are_those_of_the_features():
         columns = {f"deviation of {color}": shades[:, 0] for color in COLORS}
         columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(COLORS)}
         (layer,) = feature_colors(columns)
-        found = [layer.colors[code] for code in layer.codes]
-        assert found == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)
+        colors = [layer.colors[code] for code in layer.codes]
+        assert colors == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)
         columns.pop(form.format("green"))
         assert feature_colors(columns) == []
 

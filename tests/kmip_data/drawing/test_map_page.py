@@ -71,7 +71,7 @@ def page(build, guess, tmp_path_factory) -> Path:
 
 def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, tmp_path):
     nodes = [0, 700, 1234, 2525]
-    found = act(
+    texts = act(
         page,
         EVENTS
         + f"""
@@ -89,7 +89,7 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
         }});""",
         tmp_path,
     )
-    for node, shown in zip(nodes, found, strict=True):
+    for node, shown in zip(nodes, texts, strict=True):
         assert (
             shown["found"] == node or (city.position[shown["found"]] == city.position[node]).all()
         )
@@ -113,7 +113,7 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
 
 def test_every_way_to_colour_draws_its_colours(layers, page, tmp_path):
     names = [layer.name for layer in layers]
-    found = act(
+    drawn = act(
         page,
         EVENTS
         + f"""
@@ -136,24 +136,24 @@ def test_every_way_to_colour_draws_its_colours(layers, page, tmp_path):
         tmp_path,
         size=(900, 500),
     )
-    assert len(found) == len(layers) + 38, "layers and columns; eccentricity is both"
-    assert all(entry["legend"] for entry in found.values())
+    assert len(drawn) == len(layers) + 38, "layers and columns; eccentricity is both"
+    assert all(entry["legend"] for entry in drawn.values())
     for layer in layers:
-        seen = found[layer.name]["seen"]
+        seen = drawn[layer.name]["seen"]
         if not hasattr(layer, "codes"):
             assert len(seen) > 20
-            assert len(found[layer.name]["alone"]) < len(seen) == len(found[layer.name]["again"])
+            assert len(drawn[layer.name]["alone"]) < len(seen) == len(drawn[layer.name]["again"])
             continue
         shown = set(layer.colors) & set(seen)
         assert len(shown) > 1, layer.name
-        assert set(layer.colors) & set(found[layer.name]["alone"]) == {layer.colors[0]}, (
+        assert set(layer.colors) & set(drawn[layer.name]["alone"]) == {layer.colors[0]}, (
             "the others are gone"
         )
-        assert set(layer.colors) & set(found[layer.name]["again"]) == shown
+        assert set(layer.colors) & set(drawn[layer.name]["again"]) == shown
 
 
 def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
-    found = act(
+    view = act(
         page,
         EVENTS
         + """
@@ -187,20 +187,20 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
         return seen;""",
         tmp_path,
     )
-    factor, before, after = found["wheel"]
+    factor, before, after = view["wheel"]
     assert factor == pytest.approx(np.exp(0.4))
     assert np.allclose(before, after), "what is under the pointer stays there"
-    assert np.allclose(*found["drag"]), "the map goes with the pointer"
-    assert found["pinch"] == pytest.approx(2.0)
-    assert found["plus"] == pytest.approx(1.5)
-    assert found["minus"] == pytest.approx(1.0)
-    assert found["right"] > 0
-    assert np.allclose(found["fit"], [1, 0, 0], atol=1e-3)
-    assert found["in"] == pytest.approx(1.5)
-    assert re.fullmatch(r"Intersection \d+ \(held\)", found["enter"])
-    assert found["escape"] == "Point at an intersection"
-    assert found["resized"] == 1, "a window of another size leaves the view where it was moved to"
-    assert found["marked"] is False
+    assert np.allclose(*view["drag"]), "the map goes with the pointer"
+    assert view["pinch"] == pytest.approx(2.0)
+    assert view["plus"] == pytest.approx(1.5)
+    assert view["minus"] == pytest.approx(1.0)
+    assert view["right"] > 0
+    assert np.allclose(view["fit"], [1, 0, 0], atol=1e-3)
+    assert view["in"] == pytest.approx(1.5)
+    assert re.fullmatch(r"Intersection \d+ \(held\)", view["enter"])
+    assert view["escape"] == "Point at an intersection"
+    assert view["resized"] == 1, "a window of another size leaves the view where it was moved to"
+    assert view["marked"] is False
 
 
 def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path):
@@ -208,7 +208,7 @@ def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path)
     limit = 1_000
     small = tmp_path / "small.html"
     small.write_text(re.sub(r"BANDS = \d+;", f"BANDS = {limit};", page.read_text("utf-8")), "utf-8")
-    found = act(
+    entries = act(
         small,
         EVENTS
         + """
@@ -228,7 +228,7 @@ def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path)
         tmp_path,
     )
     ends, nodes, kinds = city.position[city.streets], len(city.position), []
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(entries):
         west, south, east, north = entry["corners"]
         touch = (ends.max(0) >= (west, south)).all(1) & (ends.min(0) <= (east, north)).all(1)
         kind, corners = ("LINES", 2) if touch.sum() > limit else ("TRIANGLES", 6)
@@ -245,7 +245,7 @@ def test_columns_are_packed_without_loss(city):
         "few": np.float32([1, 2, 2, 1]),
         "nan": np.float32([1, np.nan, 3, 4, np.nan]),
     }
-    found = {name: packer.add_column(values) for name, values in columns.items()}
+    packed = {name: packer.add_column(values) for name, values in columns.items()}
     raw = gzip.decompress(base64.b64decode(packer.text()))
     dtypes = {"u8": "u1", "u16": "<u2", "f32": "<f4", "f64": "<f8"}
 
@@ -253,8 +253,8 @@ def test_columns_are_packed_without_loss(city):
         return np.frombuffer(raw, dtypes[place["kind"]], place["count"], place["at"])
 
     for name, values in columns.items():
-        stored = read(found[name]["values"])
-        if "codes" in found[name]:
-            stored = stored[read(found[name]["codes"])]
+        stored = read(packed[name]["values"])
+        if "codes" in packed[name]:
+            stored = stored[read(packed[name]["codes"])]
         assert np.array_equal(stored, values, equal_nan=values.dtype.kind == "f"), name
-    assert "codes" in found["few"]
+    assert "codes" in packed["few"]

@@ -46,7 +46,9 @@ def test_the_map_is_the_build(build, city):
     codes = city.splits[build.card.default_split]
     assert all((codes == number).tolist() == mask.tolist() for number, mask in enumerate(masks))
     members = [city.eccentricity[city.classes == number] for number in range(10)]
-    assert city.class_ranges() == [f"{found.min():,.0f}–{found.max():,.0f} m" for found in members]
+    assert city.class_ranges() == [
+        f"{lengths.min():,.0f}–{lengths.max():,.0f} m" for lengths in members
+    ]
 
 
 @pytest.mark.parametrize("center", [(24.9, 60.2), (179.99, -17.0)])

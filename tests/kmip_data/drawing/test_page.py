@@ -103,7 +103,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         }
         for name, end in (("x/gcn/one", 0.2), ("x/gcn/two", 0.3), ("x/gat/one", 0.7))
     ]
-    found = act(
+    page = act(
         write(build, answer, tmp_path / "page.html", curves),
         f"""
         explorer.search("{city.columns["osm_id"][NODE]}");
@@ -124,24 +124,24 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
                  link: document.querySelector("#story a").href }};""",
         tmp_path,
     )
-    assert found["node"] == NODE
-    assert np.float32(found["path"]["length"]) == city.eccentricity[NODE]
-    assert f"{found['ball']:,} intersections within 16 hops" in found["story"]
-    assert f"Class {city.classes[NODE]}: " in found["story"]
-    assert f"predicted {answer.classes[NODE]}: " in found["story"]
-    assert "That is the eccentricity" in found["story"]
+    assert page["node"] == NODE
+    assert np.float32(page["path"]["length"]) == city.eccentricity[NODE]
+    assert f"{page['ball']:,} intersections within 16 hops" in page["story"]
+    assert f"Class {city.classes[NODE]}: " in page["story"]
+    assert f"predicted {answer.classes[NODE]}: " in page["story"]
+    assert "That is the eccentricity" in page["story"]
     layer = answer.layers[1]
     wanted = {
         (int(layer.indices[h, NODE, j]), h): layer.weights[h, NODE, j]
         for h in (0, 1)
         for j in (0, 1)
     }
-    shown = {(int(key), int(head)): float(weight) for key, head, weight, _ in found["rows"]}
+    shown = {(int(key), int(head)): float(weight) for key, head, weight, _ in page["rows"]}
     assert shown == pytest.approx(wanted, rel=7e-3, abs=1e-4)
-    assert found["ink"]
-    assert (found["matrix"], found["curves"], found["bands"]) == (100, 2, 1)
-    assert "gcn (2 seeds): 0.25 at the end" in found["legend"]
-    assert "gat: 0.7 at the end" in found["legend"]
+    assert page["ink"]
+    assert (page["matrix"], page["curves"], page["bands"]) == (100, 2, 1)
+    assert "gcn (2 seeds): 0.25 at the end" in page["legend"]
+    assert "gat: 0.7 at the end" in page["legend"]
     graph = nx.Graph(city.streets.T.tolist())
     parts = city.splits["random-seed0"]
     hops = nx.multi_source_dijkstra_path_length(
@@ -150,10 +150,10 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     test = [node for node, hop in hops.items() if hop == 1 and parts[node] == 2]
     off = np.abs(answer.classes[test] - city.classes[test]).mean()
     hop, mean, count = re.fullmatch(
-        r"(\d+) hop: (\S+) classes off, (\S+) nodes", found["errors"][0]
+        r"(\d+) hop: (\S+) classes off, (\S+) nodes", page["errors"][0]
     ).groups()
     assert (hop, float(mean), count) == ("1", float(f"{off:.3g}"), f"{len(test):,}")
-    assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
+    assert page["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
 
 def test_the_middle_is_picked_by_a_key_and_a_search_may_fail(build, city, tmp_path):
@@ -161,7 +161,7 @@ def test_the_middle_is_picked_by_a_key_and_a_search_may_fail(build, city, tmp_pa
     header, _ = read(page)  # without a run there are labels, balls and paths alone
     assert not {"run", "keys", "confusion"} & header["explore"].keys()
     assert "right or wrong" not in [layer["name"] for layer in header["layers"]]
-    found = act(
+    shown = act(
         page,
         """
         const canvas = document.getElementById("canvas");
@@ -173,8 +173,8 @@ def test_the_middle_is_picked_by_a_key_and_a_search_may_fail(build, city, tmp_pa
         tmp_path,
         size=(500, 800),
     )
-    assert found[1:3] == ["There is no such intersection.", True]
-    assert found[3].startswith(f"Class {city.classes[found[0]]}: ")
+    assert shown[1:3] == ["There is no such intersection.", True]
+    assert shown[3].startswith(f"Class {city.classes[shown[0]]}: ")
 
 
 def test_names_from_outside_are_text(build, answer, tmp_path):
@@ -186,7 +186,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     assert "<img" not in text
     assert text.count("</script>") == 3
     assert "default-src 'none'" in text
-    found = act(
+    shown = act(
         page,
         """explorer.show(3);
         return [document.images.length, document.getElementById("words").textContent,
@@ -195,7 +195,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     )
     dataset, _, name = HOSTILE.partition("/")
     texts = [f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE, f"{name} on {dataset}"]
-    assert found == [0, *texts]
+    assert shown == [0, *texts]
 
 
 def test_confusion_counts_each_node():
@@ -235,7 +235,7 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
     ]
     page = tmp_path / "page.html"
     draw_explorer([(city_graph(build, None, None, ""), None)], curves, page)
-    found = act(
+    view = act(
         page,
         f"""
         explorer.show({NODE});
@@ -271,17 +271,17 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
-    assert found["titles"][0].split("\n") == [
+    assert view["titles"][0].split("\n") == [
         "gcn", f"reached by {reached} of {count:,} intersections, up to 1 hop away",
     ]  # fmt: skip
-    assert found["same"] == ["gcn/a", "gcn/b"]
-    assert found["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
-    assert found["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], (
+    assert view["same"] == ["gcn/a", "gcn/b"]
+    assert view["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
+    assert view["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], (
         "of data with distances, of the first run"
     )
-    assert found["follows"]
-    assert found["light"][1] > 1.3 * found["light"][0], "more of the city glows"
-    assert (found["held"], found["apart"], found["panes"]) == (2000, True, 1)
+    assert view["follows"]
+    assert view["light"][1] > 1.3 * view["light"][0], "more of the city glows"
+    assert (view["held"], view["apart"], view["panes"]) == (2000, True, 1)
 
 
 def test_title_and_heading_name_both_runs(build, answer, tmp_path):

@@ -35,15 +35,15 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
     records = s3dis_records(9)
     dataset = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
     for position in (0, 3, 4, 8):
-        found, record = drawing_of(dataset, position), records[position]
-        assert found.key == record.key
-        np.testing.assert_array_equal(found.pos, record.columns["node/x"][:, :3])
-        np.testing.assert_array_equal(found.y, record.columns["node/y"])
+        picture, record = drawing_of(dataset, position), records[position]
+        assert picture.key == record.key
+        np.testing.assert_array_equal(picture.pos, record.columns["node/x"][:, :3])
+        np.testing.assert_array_equal(picture.y, record.columns["node/y"])
         expected = {(int(s), t) for t, row in enumerate(record.neighbor) for s in row}
-        assert set(map(tuple, found.edge_index.T.tolist())) == expected
-        incoming, outgoing = found.degrees()
+        assert set(map(tuple, picture.edge_index.T.tolist())) == expected
+        incoming, outgoing = picture.degrees()
         assert set(incoming) == {4}
-        assert outgoing.sum() == found.edge_index.shape[1]
+        assert outgoing.sum() == picture.edge_index.shape[1]
 
 
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
@@ -54,18 +54,18 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
     edges = np.array([[0, 1], [1, 0]], np.uint16)
     record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
-    found = drawing_of(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
-    np.testing.assert_array_equal(found.pos, [[1, -10], [2, -20]])
-    assert found.position_source == ""
+    picture = drawing_of(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
+    np.testing.assert_array_equal(picture.pos, [[1, -10], [2, -20]])
+    assert picture.position_source == ""
 
 
 def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
     schema = Schema(columns=(), edges="none", max_nodes=100_000)
     records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
-    found = drawing_of(dataset, 0)
-    assert len(np.unique(found.pos, axis=0)) == 3
-    assert "not of the data" in found.position_source
+    picture = drawing_of(dataset, 0)
+    assert len(np.unique(picture.pos, axis=0)) == 3
+    assert "not of the data" in picture.position_source
     with pytest.raises(UsageError, match="cannot be drawn"):
         drawing_of(dataset, 1)
 

@@ -109,18 +109,18 @@ def test_the_code_on_the_page_reads_the_first_graph(
     for shown, key, shape in ((build, "neighbours", (5, 2)), (pairs, "edges", (2, 10))):
         code = re.search(r"```python\n(.*?)```", render_card(shown.card), re.DOTALL)
         assert code is not None
-        found: dict[str, object] = {"h5py": h5py}
+        namespace: dict[str, object] = {"h5py": h5py}
         monkeypatch.chdir(shown.path)
-        exec(code[1], found)  # what the page tells users to type
-        assert found["rows"].shape == (5, 2)  # type: ignore[attr-defined]
-        assert found[key].shape == shape  # type: ignore[attr-defined]
+        exec(code[1], namespace)  # what the page tells users to type
+        assert namespace["rows"].shape == (5, 2)  # type: ignore[attr-defined]
+        assert namespace[key].shape == shape  # type: ignore[attr-defined]
 
 
-def check(found: dict, caplog: pytest.LogCaptureFixture, folder: Path) -> None:
+def check(croissant: dict, caplog: pytest.LogCaptureFixture, folder: Path) -> None:
     """Read it by mlcroissant: no error and no warning, neither kept nor logged."""
     mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed")
     file = folder / "found.json"
-    file.write_text(json.dumps(found))
+    file.write_text(json.dumps(croissant))
     metadata = mlcroissant.Dataset(file).metadata
     assert not metadata.ctx.issues.errors
     assert not metadata.ctx.issues.warnings
@@ -128,7 +128,7 @@ def check(found: dict, caplog: pytest.LogCaptureFixture, folder: Path) -> None:
     assert metadata.ctx.conforms_to.value == "http://mlcommons.org/croissant/1.1"
     assert all((metadata.data_collection, metadata.data_biases, metadata.data_use_cases))
     assert metadata.personal_sensitive_information
-    assert len(metadata.distribution) == len(found["distribution"])
+    assert len(metadata.distribution) == len(croissant["distribution"])
 
 
 def test_croissant_of_a_build_of_every_dataset(tmp_path, caplog, build) -> None:
@@ -136,32 +136,32 @@ def test_croissant_of_a_build_of_every_dataset(tmp_path, caplog, build) -> None:
         card = build.card.model_copy(
             update={"dataset": name, "manifest": name, "license": {"name": "MIT"}}
         )
-        found = build_croissant(card)
-        check(found, caplog, tmp_path)
-        assert found["datePublished"] >= (load_manifest(name).published or "2026"), name
-        assert "Not stated" not in json.dumps(found), name
+        croissant = build_croissant(card)
+        check(croissant, caplog, tmp_path)
+        assert croissant["datePublished"] >= (load_manifest(name).published or "2026"), name
+        assert "Not stated" not in json.dumps(croissant), name
     states = {
         "manifest": "",
         "license": {},
         "citation": "",
         "title": 'A "title"\n of two lines \\ é',
     }
-    found = build_croissant(build.card.model_copy(update=states))
-    check(found, caplog, tmp_path)
-    assert found["license"] == found["rai:dataCollection"] == "Not stated."
+    croissant = build_croissant(build.card.model_copy(update=states))
+    check(croissant, caplog, tmp_path)
+    assert croissant["license"] == croissant["rai:dataCollection"] == "Not stated."
     with pytest.raises((AssertionError, ValueError)):
-        check({**found, "version": "one"}, caplog, tmp_path)
-    found = build_croissant(build.card.model_copy(update={"sample": True}))
-    assert found["rai:dataCollection"].startswith("Generated")
-    assert "sample" in found["description"]
+        check({**croissant, "version": "one"}, caplog, tmp_path)
+    croissant = build_croissant(build.card.model_copy(update={"sample": True}))
+    assert croissant["rai:dataCollection"].startswith("Generated")
+    assert "sample" in croissant["description"]
 
 
 def test_croissant_names_the_files_of_the_build(build) -> None:
-    found = json.loads((build.path / CROISSANT_NAME).read_text())
-    assert found == json.loads(json.dumps(build_croissant(build.card)))
-    names = {file["contentUrl"] for file in found["distribution"]}
+    croissant = json.loads((build.path / CROISSANT_NAME).read_text())
+    assert croissant == json.loads(json.dumps(build_croissant(build.card)))
+    names = {file["contentUrl"] for file in croissant["distribution"]}
     assert names == set(build.card.digests)
-    for file in found["distribution"]:
+    for file in croissant["distribution"]:
         data = (build.path / file["contentUrl"]).read_bytes()
         assert file["encodingFormat"] == "application/x-hdf5"
         assert file["sha256"] == hashlib.sha256(data).hexdigest()

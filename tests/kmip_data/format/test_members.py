@@ -122,9 +122,9 @@ def test_files_are_sent_one_by_one_and_removed_by_name(cut, tmp_path, monkeypatc
     with pytest.raises(UsageError, match=r"\d files"):
         kmip_data.open(f"file://{tmp_path}/there", home=tmp_path / "home")
     home = Home(tmp_path / "home")
-    found = pull(str(tmp_path / "there"), home, quiet=True)
-    assert verify_build(found.path).ok
-    assert not any((found.path / file).stat().st_mode & 0o222 for file in found.card.files)
-    (found.path / "shards/00000-mine.h5").write_text("mine")
-    assert kmip("remove", found.path.name, "--yes", "--home", home.root).code == 0
-    assert [path.name for path in found.path.rglob("*") if path.is_file()] == ["00000-mine.h5"]
+    pulled = pull(str(tmp_path / "there"), home, quiet=True)
+    assert verify_build(pulled.path).ok
+    assert not any((pulled.path / file).stat().st_mode & 0o222 for file in pulled.card.files)
+    (pulled.path / "shards/00000-mine.h5").write_text("mine")
+    assert kmip("remove", pulled.path.name, "--yes", "--home", home.root).code == 0
+    assert [path.name for path in pulled.path.rglob("*") if path.is_file()] == ["00000-mine.h5"]

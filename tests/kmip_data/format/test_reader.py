@@ -294,9 +294,9 @@ def test_example_of_the_format_page(tmp_path, monkeypatch):
     (tmp_path / "shards").mkdir()
     records = write(tmp_path / "shards/00000.h5", sizes=[3, 0, 5, 1, 1, 1, 2, 40, 7])
     monkeypatch.chdir(tmp_path)
-    found = {}
-    exec(example, found)
+    namespace = {}
+    exec(example, namespace)
     assert len(example.strip().splitlines()) == 5
-    np.testing.assert_array_equal(found["x"], records[7].columns["node/x"])
-    np.testing.assert_array_equal(found["y"], records[7].columns["node/y"])
-    np.testing.assert_array_equal(found["neighbor"], records[7].neighbor)
+    np.testing.assert_array_equal(namespace["x"], records[7].columns["node/x"])
+    np.testing.assert_array_equal(namespace["y"], records[7].columns["node/y"])
+    np.testing.assert_array_equal(namespace["neighbor"], records[7].neighbor)

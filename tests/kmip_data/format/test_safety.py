@@ -134,15 +134,15 @@ OTHERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 def write_attacks(folder: Path, secret: Path) -> dict[Path, str]:
     """Write all files; return the words of the refusal of each."""
-    found = {}
+    refusals = {}
     for name, (refusal, write) in WRITTEN.items():
         with h5py.File(folder / name, "w", libver="latest") as file:
             write(file, secret)
-        found[folder / name] = refusal
+        refusals[folder / name] = refusal
     for name, (refusal, make) in OTHERS.items():
         make(folder / name)
-        found[folder / name] = refusal
-    return found
+        refusals[folder / name] = refusal
+    return refusals
 
 
 @pytest.fixture

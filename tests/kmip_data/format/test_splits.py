@@ -39,7 +39,7 @@ def test_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parts", "found"),
+    ("parts", "message"),
     [
         ({"train": [0, 10]}, "0 to 10"),
         ({"train": [-1]}, "-1 to -1"),
@@ -49,8 +49,8 @@ def test_round_trip(tmp_path):
         ({"node_code": [0]}, "'node_code'"),
     ],
 )
-def test_parts_that_are_no_split(parts, found):
-    with pytest.raises(DamagedInput, match=found):
+def test_parts_that_are_no_split(parts, message):
+    with pytest.raises(DamagedInput, match=message):
         encode(parts)
 
 

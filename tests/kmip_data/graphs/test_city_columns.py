@@ -49,6 +49,6 @@ def test_columns(card):
         ("append", [encoding, scaled]),
         ("none", [scaled[:, 2:]]),
     ):
-        found = city_inputs(features, encoding, card, coordinates)
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, np.concatenate(columns, 1), rtol=1e-5, atol=1e-6)
+        inputs = city_inputs(features, encoding, card, coordinates)
+        assert inputs.dtype == np.float32
+        np.testing.assert_allclose(inputs, np.concatenate(columns, 1), rtol=1e-5, atol=1e-6)

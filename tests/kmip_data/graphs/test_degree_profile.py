@@ -43,9 +43,9 @@ def slow(edges, nodes, rule):
 def test_equals_the_definition():
     for rule, (edges, nodes) in product(["2.0", "2.8"], graphs()):
         if edges.shape[1] < 1_000:
-            found = local_degree_profile(edges, nodes, rule)
-            assert found.dtype == np.float32
-            assert np.allclose(found, slow(edges, nodes, rule), rtol=1e-6, atol=1e-7)
+            profile = local_degree_profile(edges, nodes, rule)
+            assert profile.dtype == np.float32
+            assert np.allclose(profile, slow(edges, nodes, rule), rtol=1e-6, atol=1e-7)
     with pytest.raises(UsageError, match=r"2\.5"):
         local_degree_profile(np.zeros((2, 0), np.int64), 1, "2.5")
 

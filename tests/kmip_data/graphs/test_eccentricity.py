@@ -27,13 +27,13 @@ def slow_eccentricity(
         reach.add_edge(v, u)
         if u != v:
             graph.add_edge(u, v, weight=float(length))
-    found = []
+    eccentricities = []
     for v in range(n):
         ball = graph.subgraph(nx.single_source_shortest_path_length(reach, v, cutoff=hops))
         inside = nx.node_connected_component(ball, v)
         assert len(inside) == len(ball)
-        found.append(nx.eccentricity(ball.subgraph(inside), v, weight="weight"))
-    return np.array(found, np.float32)
+        eccentricities.append(nx.eccentricity(ball.subgraph(inside), v, weight="weight"))
+    return np.array(eccentricities, np.float32)
 
 
 @st.composite
@@ -52,8 +52,10 @@ def graphs(draw):
 @given(graphs(), st.integers(0, 6), st.booleans())
 def test_equal_to_networkx(graph, hops: int, directed: bool) -> None:
     n, edges, lengths = graph
-    found = local_eccentricity(edges, lengths, n, hops, directed=directed, quiet=True)
-    assert np.array_equal(found, slow_eccentricity(edges, lengths, n, hops, directed=directed))
+    eccentricities = local_eccentricity(edges, lengths, n, hops, directed=directed, quiet=True)
+    assert np.array_equal(
+        eccentricities, slow_eccentricity(edges, lengths, n, hops, directed=directed)
+    )
 
 
 def road_like(side: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -72,15 +74,15 @@ def road_like(side: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
 def test_many_groups() -> None:
     for hops in [0, 1, 5, 300]:
         edges, lengths, n = road_like(14, hops)
-        found = local_eccentricity(edges, lengths, n, hops, quiet=True)
-        assert np.array_equal(found, slow_eccentricity(edges, lengths, n, hops)), hops
+        eccentricities = local_eccentricity(edges, lengths, n, hops, quiet=True)
+        assert np.array_equal(eccentricities, slow_eccentricity(edges, lengths, n, hops)), hops
 
 
 def test_a_path_longer_than_any_ball() -> None:
     n = 3_000
     edges = np.stack([np.arange(n - 1), np.arange(1, n)])
-    found = local_eccentricity(edges, np.ones(n - 1), n, 16, quiet=True)
-    assert found[0] == found[1500] == found[-1] == 16
+    eccentricities = local_eccentricity(edges, np.ones(n - 1), n, 16, quiet=True)
+    assert eccentricities[0] == eccentricities[1500] == eccentricities[-1] == 16
     assert local_eccentricity(edges, np.ones(n - 1), n, 5_000, quiet=True)[1000] == 1999
 
 
@@ -111,8 +113,8 @@ def test_the_authors_numbers() -> None:
     folder = shared_data("city_networks_huangpu")
     load = lambda name: torch.load(folder / f"{name}.pt", weights_only=True)
     edges, lengths = load("edge_indices").numpy(), load("edge_features")[:, 0].numpy()
-    found = local_eccentricity(edges, lengths, 5_268, directed=True, quiet=True)
-    assert np.array_equal(found, load("16-hop_eccentricities").numpy())
+    eccentricities = local_eccentricity(edges, lengths, 5_268, directed=True, quiet=True)
+    assert np.array_equal(eccentricities, load("16-hop_eccentricities").numpy())
 
 
 def test_bad_input() -> None:

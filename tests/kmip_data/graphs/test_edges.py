@@ -43,13 +43,13 @@ def squares(x: torch.Tensor, i: int) -> np.ndarray:
 
 def ordered(x, batch=None) -> list[tuple[list[int], list[float]]]:
     """Return for each point the other points of its graph, nearest first, with squared distances."""
-    found = []
+    neighbors = []
     for i in range(len(x)):
         d = squares(x, i).tolist()
         same = [j for j in range(len(x)) if j != i and (batch is None or batch[j] == batch[i])]
         row = sorted(same, key=lambda j: (d[j], j))
-        found.append((row, [d[j] for j in row]))
-    return found
+        neighbors.append((row, [d[j] for j in row]))
+    return neighbors
 
 
 def brute(rows, kind=np.float64, k=None, r=None, most=None, loop=False) -> torch.Tensor:
@@ -80,9 +80,9 @@ def test_equal_to_brute_force_in_the_order_that_is_defined(columns, name, dtype)
         for loop, k in product((False, True), (1, 6, 200)):
             assert torch.equal(knn_graph(x, k, batch, loop), brute(rows, k=k, loop=loop)), k
         for loop, (r, most) in product((False, True), RADII):
-            found = radius_graph(x, r, batch, loop and r > 0, most)
+            edges = radius_graph(x, r, batch, loop and r > 0, most)
             wanted = brute(rows, kind, r=r, most=most, loop=loop and r > 0)
-            assert torch.equal(found, wanted), (r, most)
+            assert torch.equal(edges, wanted), (r, most)
 
 
 def test_equal_to_scikit_learn():
@@ -97,8 +97,8 @@ def test_equal_to_scikit_learn():
         wanted = theirs.kneighbors(return_distance=False)
         assert np.array_equal(knn_graph(x, 9)[0].reshape(700, 9), wanted)
         near = theirs.radius_neighbors(radius=0.4, return_distance=False)
-        found = radius_graph(x, 0.4, max_num_neighbors=None)
-        rows = [found[0][found[1] == i].sort().values.numpy() for i in range(700)]
+        edges = radius_graph(x, 0.4, max_num_neighbors=None)
+        rows = [edges[0][edges[1] == i].sort().values.numpy() for i in range(700)]
         assert all(map(np.array_equal, rows, map(np.sort, near)))
         cosine = NearestNeighbors(n_neighbors=9, metric="cosine").fit(x.double().numpy())
         wanted = cosine.kneighbors(return_distance=False)
@@ -108,9 +108,9 @@ def test_equal_to_scikit_learn():
 def test_many_coincident_points_take_no_quadratic_work():
     x = torch.rand(60_000, 3, dtype=torch.float64) + 1
     x[::2] = 0
-    found = knn_graph(x, 8)[0].reshape(-1, 8)
-    assert found[59_998].tolist() == list(range(0, 16, 2))
-    assert found[4].tolist() == [0, 2, 6, 8, 10, 12, 14, 16]
+    neighbors = knn_graph(x, 8)[0].reshape(-1, 8)
+    assert neighbors[59_998].tolist() == list(range(0, 16, 2))
+    assert neighbors[4].tolist() == [0, 2, 6, 8, 10, 12, 14, 16]
 
 
 def test_arguments_are_pygs():

@@ -27,12 +27,12 @@ ANGLES = np.concatenate(
 SHARES = np.concatenate([RNG.random(50_000), 10.0 ** RNG.uniform(-16, 0, 50_000)])
 
 
-def units_off(found, exact) -> float:
+def units_off(values, exact) -> float:
     """Return the largest error in units in the last place of float64."""
     if np.finfo(np.longdouble).nmant < 63:
         pytest.skip("long double has no more digits than double here")
     last_place = np.spacing(np.abs(exact).astype(np.float64))
-    return float(np.max(np.abs(found - exact) / last_place))
+    return float(np.max(np.abs(values - exact) / last_place))
 
 
 def test_functions_are_nearly_exact() -> None:
@@ -50,9 +50,9 @@ def test_functions_are_nearly_exact() -> None:
 def test_quantiles_are_those_of_scipy() -> None:
     shares = np.concatenate([SHARES, 1 - SHARES])
     shares = shares[(shares > 0) & (shares < 1)]
-    found = normal_quantile(shares)
-    np.testing.assert_allclose(found, ndtri(shares), rtol=4e-15, atol=1e-16)
-    assert np.array_equal(found.astype(np.float32), ndtri(shares).astype(np.float32))
+    quantiles = normal_quantile(shares)
+    np.testing.assert_allclose(quantiles, ndtri(shares), rtol=4e-15, atol=1e-16)
+    assert np.array_equal(quantiles.astype(np.float32), ndtri(shares).astype(np.float32))
 
 
 def test_shapes_and_angles_that_are_none() -> None:

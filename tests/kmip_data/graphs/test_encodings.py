@@ -70,9 +70,9 @@ def test_walks_are_diagonals_of_powers(
 ) -> None:
     edges = random_edges(nodes, count, seed)  # with loops and repeated edges
     edges = both_ways(edges) if undirected else edges
-    found = random_walk_encoding(edges, nodes, steps)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, slow_walk(edges, nodes, steps), atol=1e-6)
+    walks = random_walk_encoding(edges, nodes, steps)
+    assert walks.dtype == np.float32
+    np.testing.assert_allclose(walks, slow_walk(edges, nodes, steps), atol=1e-6)
     along = edge_walk_encoding(edges, nodes, steps)
     assert along.dtype == np.float32
     np.testing.assert_allclose(along, slow_edge_walk(edges, nodes, steps), atol=1e-6)
@@ -157,10 +157,10 @@ def test_directions_loops_and_repeated_edges_do_not_count() -> None:
     edges, nodes = of_networkx(nx.random_labeled_tree(20, seed=3))
     one_way = edges[:, : edges.shape[1] // 2]
     more = np.concatenate([one_way, one_way[:, :5], [[3, 4], [3, 4]]], axis=1)
-    for found, wanted in zip(
+    for column, wanted in zip(
         laplacian_encoding(more, nodes), laplacian_encoding(edges, nodes), strict=True
     ):
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(column, wanted)
 
 
 def test_an_eigenvector_lives_on_one_component() -> None:

@@ -42,9 +42,9 @@ def test_columns_are_permutations_of_a_good_expander() -> None:
         targets = expander_targets(nodes, degree, generator())
         assert (targets.dtype, targets.shape) == (np.int32, (nodes, degree))
         assert (np.sort(targets, axis=0) == np.arange(nodes)[:, None]).all()
-        found = slow_eigenvalue(targets)
-        assert second_eigenvalue(targets) == pytest.approx(found, abs=0.01)
-        assert found >= 2 * degree - 2 * math.sqrt(2 * degree - 1) - 0.11
+        eigenvalue = slow_eigenvalue(targets)
+        assert second_eigenvalue(targets) == pytest.approx(eigenvalue, abs=0.01)
+        assert eigenvalue >= 2 * degree - 2 * math.sqrt(2 * degree - 1) - 0.11
 
 
 def test_small_graphs_are_complete_and_have_fewer_permutations_than_nodes() -> None:
@@ -68,9 +68,9 @@ def test_the_best_of_a_hundred_is_kept_where_none_is_good_enough(
         return values[len(drawn) - 1]
 
     monkeypatch.setattr(expanders, "second_eigenvalue", bad)
-    found = expander_targets(20, 3, generator())
+    best = expander_targets(20, 3, generator())
     assert len(drawn) == 100
-    np.testing.assert_array_equal(found, drawn[1])
+    np.testing.assert_array_equal(best, drawn[1])
 
 
 def test_names_and_degrees() -> None:
@@ -103,19 +103,19 @@ def some_graphs(folder: Path, per_shard: int = 7) -> Build:
 
 
 def test_records_have_expanders_of_their_own_wherever_they_are(tmp_path: Path) -> None:
-    found = {}
+    by_layout = {}
     for per_shard, jobs, seed in ((7, 1, 1), (2, 2, 1), (7, 1, 5)):
         build = some_graphs(tmp_path / f"{per_shard} {seed}", per_shard)
         encode_build(build, [Expander(3, seed)], jobs=jobs, quiet=True)
         dataset = kmip_data.open(build.path, columns=[f"expander3-seed{seed}"])
-        found[per_shard, seed] = [graph.expander.numpy() for graph in dataset]
-    for one, other in zip(found[7, 1], found[2, 1], strict=True):
+        by_layout[per_shard, seed] = [graph.expander.numpy() for graph in dataset]
+    for one, other in zip(by_layout[7, 1], by_layout[2, 1], strict=True):
         np.testing.assert_array_equal(one, other)
-    first, *_, same_size, _ = found[7, 1]
+    first, *_, same_size, _ = by_layout[7, 1]
     assert (first != same_size).any()
-    assert (first != found[7, 5][0]).any()
+    assert (first != by_layout[7, 5][0]).any()
     pointers = np.cumsum([0, *reversed(SIZES)])
     keys = [f"graph {g}" for g in reversed(range(len(SIZES)))]
     turned = Graphs(pointers, np.zeros_like(pointers), np.zeros((2, 0), np.int64), keys)
     again = Expander(3, 1).compute(turned, lambda: None)["node/expander"]
-    np.testing.assert_array_equal(again, np.concatenate(found[7, 1][::-1]))
+    np.testing.assert_array_equal(again, np.concatenate(by_layout[7, 1][::-1]))

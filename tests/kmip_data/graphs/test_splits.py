@@ -128,9 +128,9 @@ def test_meta_labels_against_a_loop():
     rng = np.random.default_rng(0)
     nodes = [rng.integers(0, rng.integers(1, 6), rng.integers(1, 9)) for _ in range(300)]
     classes = np.array([np.bincount(labels, minlength=6) for labels in nodes])
-    found = meta_labels(classes, background=0).tolist()
+    metas = meta_labels(classes, background=0).tolist()
     plain = meta_labels(classes).tolist()
-    for labels, meta, most in zip(nodes, found, plain, strict=True):
+    for labels, meta, most in zip(nodes, metas, plain, strict=True):
         things = [label for label in labels.tolist() if label]
         assert meta == max(sorted(set(things)), key=things.count, default=0)
         assert most == max(sorted(set(labels.tolist())), key=labels.tolist().count)

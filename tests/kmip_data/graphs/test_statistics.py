@@ -60,7 +60,7 @@ def test_any_dealing_gives_the_counts_of_a_plain_loop(
     records = _records(seed, 12, k=k)
     edges = [0, *sorted(cuts), 12]
     units = [_collect(records[a:b], schema) for a, b in pairwise(edges)]
-    found = summarise(units)
+    summary = summarise(units)
     degrees: dict[str, Counter[int]] = {"in_degree": Counter(), "out_degree": Counter()}
     classes: Counter[int] = Counter()
     for record in records:
@@ -72,18 +72,18 @@ def test_any_dealing_gives_the_counts_of_a_plain_loop(
             degrees["out_degree"][sum(s == node for s, _ in pairs)] += 1
             degrees["in_degree"][sum(t == node for _, t in pairs)] += 1
         classes.update(record.columns["node/y"].tolist())
-    assert found["graphs"] == 12
-    assert found["nodes"] == sum(record.num_nodes for record in records)
-    assert found["edges"] == sum(record.num_edges for record in records)
-    assert found["classes"] == [classes[label] for label in range(4)]
+    assert summary["graphs"] == 12
+    assert summary["nodes"] == sum(record.num_nodes for record in records)
+    assert summary["edges"] == sum(record.num_edges for record in records)
+    assert summary["classes"] == [classes[label] for label in range(4)]
     for name, expected in degrees.items():
         if expected:
-            bins = found[name]["histogram"]
+            bins = summary[name]["histogram"]
             assert dict(zip(bins["low"], bins["count"], strict=True)) == dict(expected)
             assert bins["low"] == bins["high"]
-            assert (found[name]["min"], found[name]["max"]) == (min(expected), max(expected))
+            assert (summary[name]["min"], summary[name]["max"]) == (min(expected), max(expected))
             mean = sum(v * c for v, c in expected.items()) / expected.total()
-            assert found[name]["mean"] == pytest.approx(mean)
+            assert summary[name]["mean"] == pytest.approx(mean)
 
 
 def test_labels_of_graphs_and_of_several_targets() -> None:
@@ -100,10 +100,10 @@ def test_labels_of_graphs_and_of_several_targets() -> None:
 
 def test_a_schema_without_labels_or_edges() -> None:
     schema = Schema(columns=(), edges="none")
-    found = summarise([_collect([GraphRecord(key="a", num_nodes=3)], schema)])
-    assert found["classes"] == []
-    assert found["in_degree"] == {}
-    assert found["nodes_per_graph"]["max"] == 3
+    summary = summarise([_collect([GraphRecord(key="a", num_nodes=3)], schema)])
+    assert summary["classes"] == []
+    assert summary["in_degree"] == {}
+    assert summary["nodes_per_graph"]["max"] == 3
     assert summarise([])["graphs"] == 0
 
 

@@ -61,8 +61,8 @@ def threads():
 # ------------------------------------------------------------------------------------
 
 
-def assert_batches(found, wanted):
-    for batch, other in zip(found, wanted, strict=True):
+def assert_batches(batches, wanted):
+    for batch, other in zip(batches, wanted, strict=True):
         assert_same(batch, other)
 
 
@@ -514,15 +514,15 @@ def test_pinning_without_a_gpu_says_so(numbers):
 
 
 def test_ranks_of_torch_distributed_share_the_graphs_out(numbers, monkeypatch):
-    found = []
+    by_rank = []
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     for rank in range(2):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
         loader = GraphLoader(numbers, batch_size=4, shuffle=True, seed=3)
-        found.append(numbers_of(loader))
-        assert len(found[-1]) == len(loader)
-    assert sorted(flat(found[0]) + flat(found[1])) == list(range(50))
+        by_rank.append(numbers_of(loader))
+        assert len(by_rank[-1]) == len(loader)
+    assert sorted(flat(by_rank[0]) + flat(by_rank[1])) == list(range(50))
 
 
 def test_worker_processes_of_pyg_give_what_one_process_gives(tmp_path):

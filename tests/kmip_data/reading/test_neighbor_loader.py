@@ -98,7 +98,7 @@ def test_a_draw_is_that_of_a_slow_loop(fanouts, ordered):
         edges = edges[:, np.argsort(edges[1], kind="stable")]
     frontier = [7, 3, 60]
     graph = Neighborhoods(edges, 90)
-    found = graph.around(np.array(frontier), fanouts, np.random.default_rng(1))
+    sampled = graph.around(np.array(frontier), fanouts, np.random.default_rng(1))
     random, met, taken = np.random.default_rng(1), list(frontier), []
     for fanout in fanouts:
         key = int(random.integers(2**64, dtype=np.uint64))
@@ -110,8 +110,8 @@ def test_a_draw_is_that_of_a_slow_loop(fanouts, ordered):
         sources = edges[0, new].tolist()
         frontier = [node for node in dict.fromkeys(sources) if node not in met]
         met += frontier
-    assert (found.nodes.tolist(), found.edges.tolist()) == (met, taken)
-    assert np.array_equal(found.nodes[[found.source, found.target]], edges[:, found.edges])
+    assert (sampled.nodes.tolist(), sampled.edges.tolist()) == (met, taken)
+    assert np.array_equal(sampled.nodes[[sampled.source, sampled.target]], edges[:, sampled.edges])
     if min(fanouts) >= 0:
         nodes, bound = graph.most(3, fanouts)
         assert len(met) <= nodes <= 90

@@ -32,12 +32,12 @@ def error_and_growth(use: Callable[[], object]) -> tuple[BaseException | None, i
         return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
     Path("/proc/self/clear_refs").write_text("5")  # begin anew
-    before, found = highest(), None
+    before, refusal = highest(), None
     try:
         use()
     except Exception as error:
-        found = error
-    return found, highest() - before
+        refusal = error
+    return refusal, highest() - before
 
 
 def failures(

@@ -24,9 +24,9 @@ def test_machine_code_is_kept_until_a_kernel_of_the_package_changes(tmp_path):
     cache = str(tmp_path / "cache")
     newer = "import kmip_data.runtime.threads as t; t._newest_kernel = lambda: 7\n"
     for before, misses in (("", "1"), ("", "0"), (newer, "1")):
-        path, found = run(tmp_path, before, NUMBA_CACHE_DIR=cache)
+        path, counts = run(tmp_path, before, NUMBA_CACHE_DIR=cache)
         assert path.startswith(cache)
-        assert found == misses
+        assert counts == misses
 
 
 def test_without_a_place_for_it(tmp_path):

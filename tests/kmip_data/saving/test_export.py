@@ -80,9 +80,9 @@ def plain(build: Build, record: int) -> dict[str, object]:
         c.attribute for c in build.card.schema_.columns if c.level == "graph" and c.form == "axis"
     }
     item = kmip_data.ShardedDataset(build)[record].to_dict()
-    found = {name: value[0] if name in leading else value for name, value in item.items()}
+    values = {name: value[0] if name in leading else value for name, value in item.items()}
     return {
-        name: value.tolist() if torch.is_tensor(value) else value for name, value in found.items()
+        name: value.tolist() if torch.is_tensor(value) else value for name, value in values.items()
     }
 
 
@@ -113,8 +113,8 @@ def test_parquet_has_every_value_dtype_order_and_part(
                     own = {"key": kmip_data.ShardedDataset(build).keys[record], "split": part}
                     assert row == own | plain(build, record)
             file = parquet.ParquetFile(paths[part])
-            found = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
-            assert {name: np.dtype(t.to_pandas_dtype()) for name, t in found.items()} == dtypes(
+            types = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
+            assert {name: np.dtype(t.to_pandas_dtype()) for name, t in types.items()} == dtypes(
                 build
             )
     assert parquet.ParquetFile(tmp_path / "graphs/train.parquet").num_row_groups == 2
@@ -128,14 +128,14 @@ def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(
     mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed")
     assert "\nviewer: false\n" in (pushed / "README.md").read_text()
     files = {part: str(pushed / f"parquet/{part}.parquet") for part in PARTS}
-    for found in (
+    for view in (
         datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "a")),
         datasets.load_dataset(
             str(pushed), cache_dir=str(tmp_path / "b")
         ),  # by the header of the page
     ):
         for part, records in PARTS.items():
-            for row, record in zip(found[part], records, strict=True):
+            for row, record in zip(view[part], records, strict=True):
                 assert plain(graphs, record).items() <= row.items()
     rows = duckdb.sql(f"select * from '{pushed}/parquet/*.parquet'")
     by_key = {row[0]: dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()}
@@ -198,16 +198,16 @@ def test_pt_has_every_tensor(graphs, city, tmp_path, subtests) -> None:
                     )
 
 
-def same(found: dict, wanted: dict, *, joined: bool) -> None:
+def same(item: dict, wanted: dict, *, joined: bool) -> None:
     """Compare items; a number comes out of PyG's joined graphs as a tensor of one."""
-    assert found.keys() == wanted.keys()
+    assert item.keys() == wanted.keys()
     wanted |= {"count": torch.tensor([wanted["count"]])} if joined and "count" in wanted else {}
     for name, value in wanted.items():
         if torch.is_tensor(value):
-            assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
-            assert torch.equal(found[name], value), name
+            assert (item[name].dtype, item[name].shape) == (value.dtype, value.shape), name
+            assert torch.equal(item[name], value), name
         else:
-            assert found[name] == value, name
+            assert item[name] == value, name
 
 
 def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch) -> None:

@@ -205,8 +205,8 @@ def test_rows_that_cannot_be_held_are_not_fetched(server):
 def test_several_processes_share_a_cache(pushed, server, tmp_path):
     work = [(server.address, tmp_path / "shared", range(first, 120, 9)) for first in (0, 0, 4)]
     with multiprocessing.get_context("fork").Pool(3) as pool:
-        for found, (_, _, graphs) in zip(pool.starmap(_read_bytes, work), work, strict=True):
-            assert found == [pushed[0][g].x.numpy().tobytes() for g in graphs]
+        for rows, (_, _, graphs) in zip(pool.starmap(_read_bytes, work), work, strict=True):
+            assert rows == [pushed[0][g].x.numpy().tobytes() for g in graphs]
 
 
 def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):

@@ -48,10 +48,10 @@ def said_by(call: Callable[[], object]) -> str:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
-            found = repr(call())
+            text = repr(call())
         except KmipDataError as error:
-            found = f"{error} {error!r} {error.parts}"
-    return " ".join([found, *(str(warning.message) for warning in seen)])
+            text = f"{error} {error!r} {error.parts}"
+    return " ".join([text, *(str(warning.message) for warning in seen)])
 
 
 @pytest.fixture(autouse=True)
@@ -88,10 +88,10 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path, subtests) -> None:
         for address in addresses("http", server.address.removeprefix("http://")):
             for call in (open_it, lambda at: open_it(at).shard("nothing", None), pull_it):
                 with subtests.test(f"{call.__name__}: {address}"):
-                    found = said_by(partial(call, address))
-                    assert SECRET not in found
+                    text = said_by(partial(call, address))
+                    assert SECRET not in text
                     misread = "/y@" in address or "me:x" in address or "x.zip" in address
-                    assert call is not open_it or "RemoteBuild" in found or misread
+                    assert call is not open_it or "RemoteBuild" in text or misread
 
 
 def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(

@@ -53,11 +53,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     ring = torch.stack([torch.arange(2000), torch.arange(2000).roll(1)])
     graphs = [Data(x=torch.rand(2000, 60, generator=generator), edge_index=ring) for _ in range(6)]
     folder = tmp_path_factory.mktemp("build") / "rings"
-    found = kmip_data.save(
+    saved = kmip_data.save(
         graphs, folder, split={"train": [0, 1, 2], "test": [3, 5]}, title="Rings"
     )
-    obtain_columns(found, ["degree-profile-2.8"], quiet=True)
-    return found
+    obtain_columns(saved, ["degree-profile-2.8"], quiet=True)
+    return saved
 
 
 @pytest.fixture
@@ -80,17 +80,17 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_there_and_back_is_the_same_build(build, address, home) -> None:
     share = push_build(build, address, quiet=True)
-    found = pull(address, home, quiet=True)
-    assert found.path == home.built / "rings"
-    assert contents(found.path) == contents(build.path)
-    assert verify_build(found.path).ok
-    assert found.share.to_json() == share.to_json()
-    assert not os.access(found.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
-    assert torch.equal(kmip_data.open(found.path)[4].x, kmip_data.open(build.path)[4].x)
-    before = {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}
-    assert not found.was_complete
+    pulled = pull(address, home, quiet=True)
+    assert pulled.path == home.built / "rings"
+    assert contents(pulled.path) == contents(build.path)
+    assert verify_build(pulled.path).ok
+    assert pulled.share.to_json() == share.to_json()
+    assert not os.access(pulled.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
+    assert torch.equal(kmip_data.open(pulled.path)[4].x, kmip_data.open(build.path)[4].x)
+    before = {path: path.stat().st_mtime_ns for path in pulled.path.rglob("*")}
+    assert not pulled.was_complete
     assert pull(address, home, quiet=True).was_complete
-    assert before == {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}, (
+    assert before == {path: path.stat().st_mtime_ns for path in pulled.path.rglob("*")}, (
         "nothing again"
     )
 
@@ -219,7 +219,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     push_build(build, str(share), quiet=True)
     partial = folder / f"shards/.{build.card.shards[0].sha256}.partial"
     victim.mkdir()
-    for link, found in (
+    for link, message in (
         (folder / "shards", "link"),
         (partial, "is a hard link"),
         (folder, "is a symbolic link"),
@@ -229,7 +229,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
             begin_folder(folder, f"build {build.card.key}")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.hardlink_to(share / "README.md") if link == partial else link.symlink_to(victim)
-        with pytest.raises(UsageError, match=found):
+        with pytest.raises(UsageError, match=message):
             pull(str(share), home, quiet=True)
         assert not any(victim.iterdir())
     folder.unlink()
@@ -241,11 +241,11 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
     share = str(tmp_path / "share")
     push_build(build, share, quiet=True)
-    found = pull(share, home, columns=[], quiet=True)
-    assert not (found.path / "columns").exists()
-    assert verify_build(found.path).ok
-    found = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
-    assert contents(found.path) == contents(build.path)
+    pulled = pull(share, home, columns=[], quiet=True)
+    assert not (pulled.path / "columns").exists()
+    assert verify_build(pulled.path).ok
+    pulled = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
+    assert contents(pulled.path) == contents(build.path)
     with pytest.raises(UsageError, match="There is no added column"):
         pull(share, home, columns=["rwse3"], quiet=True)
 
@@ -334,7 +334,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
         "body": (trickle, "sent"),
     }
     with serving() as server:
-        for name, (answer, found) in answers.items():
+        for name, (answer, message) in answers.items():
             server.route(f"/{name}/share.json", answer)
             server.route(f"/{name}/card.json", File(card))
             for what, bring in {
@@ -346,7 +346,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
                     with pytest.raises(SourceUnavailable) as raised:
                         bring(server.url(f"/{name}"))
                     assert time.monotonic() - begun < 60
-                    assert found in str(raised.value)
+                    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("knows", [True, False])
@@ -366,11 +366,11 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
             data = (tmp_path / "share" / file).read_bytes()
             cut = [File(data, ranges=knows, cut=2 * BLOCK + 7)] if file == "shards/00000.h5" else []
             server.route(f"/{file}", *cut, File(data, ranges=knows))
-        found = pull(server.url(""), home, quiet=True)
+        pulled = pull(server.url(""), home, quiet=True)
         asked = [
             headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"
         ]
-    assert contents(found.path) == contents(build.path)
+    assert contents(pulled.path) == contents(build.path)
     assert asked[:2] == [f"bytes={BLOCK}-", f"bytes={2 * BLOCK}-"] or not knows
 
 
@@ -384,8 +384,8 @@ def test_a_pull_tries_again_before_the_first_piece_of_a_file(
             data = (tmp_path / "share" / file).read_bytes()
             cut = [File(data, cut=0)] * 3 if file == "shards/00000.h5" else []
             server.route(f"/{file}", *cut, File(data))
-        found = pull(server.url(""), home, quiet=True)
-    assert contents(found.path) == contents(build.path)
+        pulled = pull(server.url(""), home, quiet=True)
+    assert contents(pulled.path) == contents(build.path)
 
 
 class Hub(MemoryFileSystem):

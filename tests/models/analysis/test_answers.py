@@ -106,8 +106,8 @@ def test_a_row_of_logits_says_a_class_labels_or_values():
 
 def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     page = tmp_path / "page.html"
-    found = kmip("explore", run, run, "--record", "1", "--output", page, "--json").json
-    assert found["saved"] == str(page)
+    result = kmip("explore", run, run, "--record", "1", "--output", page, "--json").json
+    assert result["saved"] == str(page)
     header = json.loads(
         re.search(r'id="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
     )
@@ -168,9 +168,9 @@ def test_message_passing_has_the_influence_that_pyg_measures():
     )  # beyond the layers: its cut changes nothing
     wanted, _ = oracle.total_influence(model, graph, hops, vectorize=False)
     nodes = list(range(40))
-    found = by_hop(influence(model, graph, nodes), graph.edge_index, nodes, hops)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
-    assert not found[3:].any()  # two layers
+    sums = by_hop(influence(model, graph, nodes), graph.edge_index, nodes, hops)
+    np.testing.assert_allclose(sums, wanted, rtol=1e-4, atol=1e-7)
+    assert not sums[3:].any()  # two layers
 
 
 def test_attention_is_followed_over_the_whole_graph():
@@ -184,5 +184,5 @@ def test_attention_is_followed_over_the_whole_graph():
 
 def test_influence_is_summed_by_distance_against_the_edges():
     index = torch.tensor([[1, 2, 2, 3, 4], [0, 0, 0, 1, 2]])  # one twice
-    found = by_hop(np.array([[1.0, 2, 4, 8, 5, 9]]), index, [0], 3)
-    assert found.tolist() == [1, 6, 13, 0]
+    sums = by_hop(np.array([[1.0, 2, 4, 8, 5, 9]]), index, [0], 3)
+    assert sums.tolist() == [1, 6, 13, 0]

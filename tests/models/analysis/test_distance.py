@@ -45,9 +45,9 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
         row = 0
         for graph in graphs:
             for distance, y in zip(graph.distance.tolist(), graph.y.numpy(), strict=True):
-                found = predicted[row]
+                guess = predicted[row]
                 wanted.setdefault(distance, []).append(
-                    float(found == y) if task == "retrieval" else float(abs(found - y).mean())
+                    float(guess == y) if task == "retrieval" else float(abs(guess - y).mean())
                 )
                 row += 1
         bands = by_distance(run, home=home)

@@ -29,8 +29,8 @@ ORDERED = {"bigbird", "exphormer"}  #: blocks of nodes; an expander that is draw
 
 @pytest.fixture(scope="module")
 def checks() -> dict[tuple[str, str], Check]:
-    found = check_networks(known_pairs(), draws=2)
-    return {(check.attention, check.positional): check for check in found}
+    results = check_networks(known_pairs(), draws=2)
+    return {(check.attention, check.positional): check for check in results}
 
 
 def test_no_attention_sees_more_than_the_test_and_encodings_tell_more_apart(checks):
@@ -126,11 +126,11 @@ def test_separates_as_networkx(pair):
 
 @given(small_pairs)
 def test_a_finer_scheme_separates_what_a_coarser_does_and_no_later(pair):
-    found = {name: iteration(test) for name, test in all_tests(pair).items()}
-    assert found["S-SEG-WL"] <= found["1-WL"]
+    iterations = {name: iteration(test) for name, test in all_tests(pair).items()}
+    assert iterations["S-SEG-WL"] <= iterations["1-WL"]
     for name in ("+ rwse20", "+ rwse3", "+ lappe10"):
-        assert found[name] <= found["S-SEG-WL"], name
-    assert found["+ rwse20"] <= found["+ rwse3"]
+        assert iterations[name] <= iterations["S-SEG-WL"], name
+    assert iterations["+ rwse20"] <= iterations["+ rwse3"]
 
 
 @given(st.integers(1, 8).flatmap(graphs), st.randoms())

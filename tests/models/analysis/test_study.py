@@ -81,17 +81,17 @@ def test_ks_of_the_paper_and_wrong_ones():
 def test_study_takes_the_layers_graphs_and_rows_asked_for():
     one = gaussian_projections(6, 3, graphs=4)
     three = Projections(one.layers * 3, (6, 18), {})
-    found = run_study(three, approximation, ks=(1, 18, 19))
-    assert found.samples == (
+    result = run_study(three, approximation, ks=(1, 18, 19))
+    assert result.samples == (
         (1, 0, 6),
         (2, 0, 6),
         (1, 1, 18),
         (2, 1, 18),
     )  # the first layer is left out
-    mean, std = found.summary("k-MIP")
+    mean, std = result.summary("k-MIP")
     assert mean[0] > 0
     assert mean[1] == mean[2] == std[2] == 0
-    lines = found.to_csv().decode().splitlines()
+    lines = result.to_csv().decode().splitlines()
     assert lines[0] == "layer,graph,nodes,k,k-MIP,normal outputs"
     assert len(lines) == 1 + 4 * 3
     few = run_study(one, approximation, queries=2, ks=(1,))
@@ -117,16 +117,20 @@ def test_recorded_projections_give_the_layers_output_again():
         with torch.no_grad(), recording(model) as recorder:
             for x, ptr in batches:
                 model(x, ptr)
-        found = recorder.projections(k=3)
-        assert found.sizes == (4, 5, 7)
-        assert [tuple(t.shape) for t in found.layers[1]] == [(3, 16, 2), (3, 16, 2), (3, 16, 2)]
+        projections = recorder.projections(k=3)
+        assert projections.sizes == (4, 5, 7)
+        assert [tuple(t.shape) for t in projections.layers[1]] == [
+            (3, 16, 2),
+            (3, 16, 2),
+            (3, 16, 2),
+        ]
         assert all(not module._forward_pre_hooks for module in model.modules())
         with torch.no_grad():
             x = batches[0][0]
             expected = torch.cat(
                 [model.first(x[:4]), model.first(x[4:])]
             )  # alone, so that nothing is padded
-            queries, keys, values = (tensor[:, :9] for tensor in found.layers[0])
+            queries, keys, values = (tensor[:, :9] for tensor in projections.layers[0])
             again = kmip_attention(queries, keys, values, 3, query_ptr=[0, 4, 9])
         torch.testing.assert_close(again.transpose(0, 1).flatten(1), expected)
 

@@ -61,13 +61,13 @@ def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> No
     out, weights = launch.forward(values, scores, indices.int(), keep, scale)
     tolerance = dict(rtol=1e-5, atol=2e-6)
     torch.testing.assert_close(out.double(), expected.detach(), **tolerance)
-    found = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
+    slopes = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
     gradients = torch.autograd.grad(expected, exact, grad.double())
-    for mine, theirs in zip(found, gradients, strict=True):
+    for mine, theirs in zip(slopes, gradients, strict=True):
         size = max([1.0, *theirs.abs().flatten().tolist()])
         torch.testing.assert_close(mine.double() / size, theirs / size, **tolerance)
     again = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(slopes, again, strict=True))
 
 
 LONG = itertools.product([(5, 14, 10), (14, 5, 1), (19, 19, 3), (76, 76, 15)], [False, True])
@@ -89,8 +89,8 @@ def test_exact_formula(dim: int, width: int, k: int, dropped: bool, monkeypatch)
 @pytest.mark.parametrize("k", [1, 4])
 def test_one_node(k: int) -> None:
     queries, keys, values = (torch.randn(1, 1, size) for size in (3, 3, 2))
-    found = topk_inner_product(queries, keys, k, query_ptr=[0, 0, 1, 1], backend="dense")
-    assert_exact((queries, keys, values, *found))
+    best = topk_inner_product(queries, keys, k, query_ptr=[0, 0, 1, 1], backend="dense")
+    assert_exact((queries, keys, values, *best))
 
 
 def test_nothing() -> None:
@@ -126,8 +126,11 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     grad_scores, weights = torch.randn(2, *indices.shape)
     queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
     pairs = launch.transpose(indices, 3, segment)
-    found = launch._by_key(pairs, 3, grad_scores, queries, weights, None, grad)
-    for sums, coefficients, source in ((found[0], grad_scores, queries), (found[1], weights, grad)):
+    sums_of = launch._by_key(pairs, 3, grad_scores, queries, weights, None, grad)
+    for sums, coefficients, source in (
+        (sums_of[0], grad_scores, queries),
+        (sums_of[1], weights, grad),
+    ):
         expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
         for head, row, slot in itertools.product(range(2), range(8), range(2)):
             expected[head, indices[head, row, slot]] += (

@@ -31,12 +31,12 @@ def test_kernels_on_a_gpu(dim: int, width: int, k: int, dropout: float) -> None:
     keys[:, 5_000] = 9
     ptr = [0, 1, 1, 500, 15_000, 20_000]
     keep = torch.rand(2, 20_000, k, generator=generator) >= dropout if dropout else None
-    found = attend_to_best(queries, keys, values, k, query_ptr=ptr)
-    scores, grad = found.weights.log(), torch.randn(found.out.shape, generator=generator)
+    attended = attend_to_best(queries, keys, values, k, query_ptr=ptr)
+    scores, grad = attended.weights.log(), torch.randn(attended.out.shape, generator=generator)
 
     def run(device: str) -> list[torch.Tensor]:
         rows = [tensor.to(device).requires_grad_() for tensor in (queries, keys, values)]
-        given = [tensor.to(device) for tensor in (scores, found.indices.int(), grad)]
+        given = [tensor.to(device) for tensor in (scores, attended.indices.int(), grad)]
         mask = None if keep is None else keep.to(device)
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")

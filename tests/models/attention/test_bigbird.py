@@ -127,9 +127,9 @@ def test_random_blocks_are_those_of_the_published_code() -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     draw_random_blocks.cache_clear()
     for blocks, expected in DRAWN.items():
-        found = draw_random_blocks(blocks, 4, 3, 0)[:, 1:-1]
-        weighted = (found.ravel() * np.arange(1, found.size + 1)).sum()
-        assert (found[0, :2].tolist(), found[3, -2:].tolist(), found.sum(), weighted) == expected, (
+        drawn = draw_random_blocks(blocks, 4, 3, 0)[:, 1:-1]
+        weighted = (drawn.ravel() * np.arange(1, drawn.size + 1)).sum()
+        assert (drawn[0, :2].tolist(), drawn[3, -2:].tolist(), drawn.sum(), weighted) == expected, (
             blocks
         )
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002

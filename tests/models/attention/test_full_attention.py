@@ -74,9 +74,9 @@ def test_what_inference_remembers_serves_training(kind: str) -> None:
     attention, x, ptr = layer(kind), nodes(), [0, 11, 20, 40]  # sizes of no other test
     with torch.inference_mode():
         expected = attention(x, ptr)
-    found = attention(x, ptr)
-    torch.testing.assert_close(found, expected)
-    found.sum().backward()
+    out = attention(x, ptr)
+    torch.testing.assert_close(out, expected)
+    out.sum().backward()
     assert x.grad is not None
 
 
@@ -122,11 +122,11 @@ def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypa
     attention, x = layer("transformer", dropout=0.4), nodes(12)
     monkeypatch.setattr(transformer, "WEIGHTS", 2 * HEADS * 4**2)
     torch.manual_seed(1)
-    found = attention(x, [0, 4, 8, 12])
+    out = attention(x, [0, 4, 8, 12])
     torch.manual_seed(1)
     apart = [attention(x[:8], [0, 4, 8]), attention(x[8:])]
-    torch.testing.assert_close(found, torch.cat(apart), atol=1e-12, rtol=0)
-    assert not torch.allclose(found, attention.eval()(x, [0, 4, 8, 12]))
+    torch.testing.assert_close(out, torch.cat(apart), atol=1e-12, rtol=0)
+    assert not torch.allclose(out, attention.eval()(x, [0, 4, 8, 12]))
 
 
 def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypatch) -> None:
@@ -175,10 +175,10 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
             slow_performer(part, weights, *given)
             for given in zip(graphs, [0] * 4, zeros, strict=True)
         ]
-        found, expected = attention(x, ptr), torch.cat(slow)
-        torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
-        pull, inputs = torch.randn_like(found), [x, *attention.parameters()]
-        gradients = [torch.autograd.grad((out * pull).sum(), inputs) for out in (found, expected)]
+        result, expected = attention(x, ptr), torch.cat(slow)
+        torch.testing.assert_close(result, expected, atol=1e-10, rtol=0)
+        pull, inputs = torch.randn_like(result), [x, *attention.parameters()]
+        gradients = [torch.autograd.grad((out * pull).sum(), inputs) for out in (result, expected)]
         for a, b in zip(*gradients, strict=True):
             torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
 

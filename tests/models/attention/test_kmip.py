@@ -33,8 +33,8 @@ def test_equals_the_slow_oracle() -> None:
     def holds(case) -> None:
         backend, k = case
         q, key, v = operands()
-        found = kmip_attention(q, key, v, k, PTR, backend=backend)
-        torch.testing.assert_close(found, slow_attention(q, key, v, k, PTR))
+        out = kmip_attention(q, key, v, k, PTR, backend=backend)
+        torch.testing.assert_close(out, slow_attention(q, key, v, k, PTR))
 
     check_each(holds, itertools.product(["cpu", "dense"], [1, 4, 50]))
 

@@ -81,10 +81,10 @@ def test_few_keys_get_all_the_weight() -> None:
 def test_padding_changes_nothing() -> None:
     ours, _ = pair(3, batch_first=True)
     x, mask = rows(2, 9), torch.arange(9) >= torch.tensor([[9], [4]])
-    found = ours(x, x, x, key_padding_mask=mask)[0]
+    out = ours(x, x, x, key_padding_mask=mask)[0]
     x[1, 4:] = torch.nan
-    assert torch.equal(ours(x, x, x, key_padding_mask=mask)[0], found)
-    torch.testing.assert_close(found[1, :4], ours(x[1, :4], x[1, :4], x[1, :4])[0])
+    assert torch.equal(ours(x, x, x, key_padding_mask=mask)[0], out)
+    torch.testing.assert_close(out[1, :4], ours(x[1, :4], x[1, :4], x[1, :4])[0])
 
 
 def test_in_gps_conv() -> None:
@@ -170,8 +170,8 @@ def test_copies_of_every_kind_compute_the_same() -> None:
         other.reset_parameters()
         other.load_state_dict(layer.state_dict())
         for copied in (*copies, other):
-            found = copied(*operands)
-            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+            out = copied(*operands)
+            torch.testing.assert_close(out, expected, rtol=0, atol=0)
             assert repr(copied) == repr(layer)
             copied.reset_parameters()
 
@@ -236,11 +236,11 @@ def test_in_a_transformer_encoder(training: bool) -> None:
     encoder.load_state_dict(expected.state_dict())
     x, mask = rows(3, 9), torch.arange(9) >= torch.tensor([[9], [4], [7]])
     with torch.inference_mode(not training):  # where torch's own layers leave the Python code
-        found = encoder(x, src_key_padding_mask=mask)
-        torch.testing.assert_close(found[~mask], expected(x, src_key_padding_mask=mask)[~mask])
+        out = encoder(x, src_key_padding_mask=mask)
+        torch.testing.assert_close(out[~mask], expected(x, src_key_padding_mask=mask)[~mask])
         encoder.layers[0].self_attn.k = 1
         assert not torch.allclose(
-            encoder(x, src_key_padding_mask=mask)[~mask], found[~mask], atol=1e-3
+            encoder(x, src_key_padding_mask=mask)[~mask], out[~mask], atol=1e-3
         )
 
 

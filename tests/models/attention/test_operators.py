@@ -46,10 +46,10 @@ def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monke
     keep = (
         torch.rand(2, 50, 4, generator=torch.Generator().manual_seed(1)) > 0.4 if dropped else None
     )
-    found = run(arguments, keep, 1.7)
+    results = run(arguments, keep, 1.7)
     monkeypatch.setattr(operators, "_compiled", lambda tensor: False)
     monkeypatch.setattr(gathered, "SCRATCH", 1000)  # many parts
-    for a, b in zip(found, run(arguments, keep, 1.7), strict=True):
+    for a, b in zip(results, run(arguments, keep, 1.7), strict=True):
         assert a.dtype == b.dtype
         loose = dict(atol=0.03, rtol=0.03) if dtype == torch.bfloat16 else {}
         torch.testing.assert_close(a, b, **loose)

@@ -118,9 +118,9 @@ def test_a_layer_is_that_of_float64_or_refuses(kind: str, compiled: bool) -> Non
     exact = copy.deepcopy(layer).double().eval()(large.double())
     if compiled:
         layer.compile(backend="aot_eager")
-    found = layer.eval()(large)
+    out = layer.eval()(large)
     scale = float(exact.detach().abs().max())
-    torch.testing.assert_close(found.double() / scale, exact / scale, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(out.double() / scale, exact / scale, rtol=1e-3, atol=1e-3)
     with pytest.raises(UsageError, match=r"not all finite|overflow float32"):
         layer.train()(REFUSED[kind] * x)
 

@@ -69,14 +69,14 @@ def test_equal_to_ours_in_every_form(k):
         torchs.in_proj_weight.copy_(torch.cat(weights))
         for output in (ours.output, torchs.out_proj):
             output.load_state_dict(upstream.attn_out.state_dict())
-    wanted, found = upstream(x, mask), ours(x, mask)
-    torch.testing.assert_close(found[mask], wanted[mask])
-    assert not found[~mask].any()
+    wanted, dense = upstream(x, mask), ours(x, mask)
+    torch.testing.assert_close(dense[mask], wanted[mask])
+    assert not dense[~mask].any()
     torch.testing.assert_close(torchs(x, x, x, ~mask, need_weights=False)[0][mask], wanted[mask])
     packed = ours(x[mask], torch.tensor([0, 12, 17, 17]))
-    assert torch.equal(found[mask], packed)
+    assert torch.equal(dense[mask], packed)
     torch.testing.assert_close(ours(x[:1])[0], upstream(x[:1])[0])
-    gradients = [torch.autograd.grad(out[mask].square().sum(), x)[0] for out in (wanted, found)]
+    gradients = [torch.autograd.grad(out[mask].square().sum(), x)[0] for out in (wanted, dense)]
     torch.testing.assert_close(*gradients)
 
 

@@ -70,10 +70,10 @@ def inputs(edges: Edges, d: int, *, shared: bool, far: float = 0.0) -> list[Tens
     shape = edges.neighbor.shape if isinstance(edges, NeighborTable) else edges.source.shape
     nodes = shape[0] if isinstance(edges, NeighborTable) else edges.num_nodes
     shapes = [*[(nodes, d)] * 3, (1, d) if shared else (*shape, d), (d, d)]
-    found = [torch.randn(each, generator=generator) for each in shapes]
-    found[4] /= d**0.5
-    found[0][:, 0] += far
-    return [each.to(DEVICE) for each in found]
+    tensors = [torch.randn(each, generator=generator) for each in shapes]
+    tensors[4] /= d**0.5
+    tensors[0][:, 0] += far
+    return [each.to(DEVICE) for each in tensors]
 
 
 def formula(
@@ -126,11 +126,11 @@ def step(
 
 def check(edges: Edges, d: int, **options) -> None:
     """Assert that the kernel's error against float64 is at most four times the float32 formula's."""
-    found = step(gated_edges, edges, d, torch.float32, **options)
+    results = step(gated_edges, edges, d, torch.float32, **options)
     exact = step(formula, edges, d, torch.float64, **options)
     other = step(formula, edges, d, torch.float32, **options)
     for name, a, b, c in zip(
-        (*NAMES, "mean", "variance", "count"), found, other, exact, strict=True
+        (*NAMES, "mean", "variance", "count"), results, other, exact, strict=True
     ):
         scale = float(c.abs().max())
         error, of_formula = (float((each - c).abs().max()) for each in (a, b))
@@ -203,11 +203,11 @@ def test_dropout_draws_what_the_cpu_draws() -> None:
     def holds(case) -> None:
         expected, dropped = np.empty(128, np.float32), round(0.4 * 2**32)
         draw(*case, dropped, expected)
-        found = torch.empty(128, dtype=torch.int32, device=DEVICE)
+        draws = torch.empty(128, dtype=torch.int32, device=DEVICE)
         keeps[(1,)](
-            found, *(torch.tensor([number], device=DEVICE) for number in case), dropped, SIZE=128
+            draws, *(torch.tensor([number], device=DEVICE) for number in case), dropped, SIZE=128
         )
-        assert np.array_equal(found.cpu().numpy(), expected)
+        assert np.array_equal(draws.cpu().numpy(), expected)
 
     seeds, firsts = (0, 77, 2**40 + 5, -3), (0, 48, 2**32 - 64, 2**32 - 8, 2**35 + 16)
     check_each(holds, itertools.product(seeds, firsts))
@@ -224,8 +224,8 @@ def test_bfloat16_under_autocast(form) -> None:
         assert (quotient.dtype, new.dtype) == (torch.float32, torch.bfloat16)
         return quotient, new
 
-    found, exact = step(mixed, edges, d, torch.float32), step(formula, edges, d, torch.float64)
-    for name, a, c in zip((*NAMES, "mean", "variance"), found, exact, strict=False):
+    results, exact = step(mixed, edges, d, torch.float32), step(formula, edges, d, torch.float64)
+    for name, a, c in zip((*NAMES, "mean", "variance"), results, exact, strict=False):
         # In norm: a z next to 0 may have its gradient or not.
         assert float((a - c).norm()) <= 0.04 * float(c.norm()), name
 
@@ -266,9 +266,9 @@ def by_kernels(monkeypatch) -> None:
 def test_layers_hand_their_edges_on(d: int) -> None:
     edges = table(k=1) if d % 2 else edge_list(hub="source")
     x, _, _, e, _ = inputs(edges, d, shared=False)
-    found = stack(edges, d, [x, e], "32")
+    results = stack(edges, d, [x, e], "32")
     exact = stack(edges, d, [x, e], "float64")
-    for number, (a, b) in enumerate(zip(found, exact, strict=True)):
+    for number, (a, b) in enumerate(zip(results, exact, strict=True)):
         assert float((a - b).norm()) <= 3e-5 * float(b.norm()) + 2e-5, number
 
 
@@ -281,10 +281,10 @@ def test_dropout_and_shared_rows_of_edges_that_are_handed_on(
     """The same bits twice, and in recomputed layers."""
     edges, d = form(), 5
     x, _, _, e, _ = inputs(edges, d, shared=shared)
-    found, again = (stack(edges, d, [x, e], precision, p=0.3) for _ in range(2))
+    results, again = (stack(edges, d, [x, e], precision, p=0.3) for _ in range(2))
     other = stack(edges, d, [x, e], precision, p=0.3, recompute=True)
     for repetition in (again, other):
-        assert all(torch.equal(a, b) for a, b in zip(found, repetition, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(results, repetition, strict=True))
 
 
 @pytest.mark.usefixtures("by_kernels")
@@ -356,8 +356,8 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
             loss = (x_new.double().sin().sum() + e_new.double().cos().sum()).to(dtype)
             grads = torch.autograd.grad(loss, [*given, *layer.parameters()])
         results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])
-    found = [
+    errors = [
         float((b.double() - a).detach().norm() / a.detach().norm())
         for a, b in zip(*results, strict=True)
     ]
-    assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found
+    assert all(error <= most for error, most in zip(errors, ERRORS[precision], strict=True)), errors

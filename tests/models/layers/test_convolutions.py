@@ -50,9 +50,9 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
         if layer.bias is not None:
             h = h + layer.bias
         torch.manual_seed(7)
-        found, _ = layer(given.x, None, read_batch(given))
+        nodes, _ = layer(given.x, None, read_batch(given))
         torch.manual_seed(7)
-        torch.testing.assert_close(found, after(layer, h))
+        torch.testing.assert_close(nodes, after(layer, h))
 
     def drop(x: Tensor) -> Tensor:
         return nn.functional.dropout(x, P)
@@ -111,8 +111,8 @@ def test_graphsage_equals_pyg() -> None:
         torch.testing.assert_close(out, expected, atol=1e-9, rtol=0)
 
         slope = torch.randn_like(out)
-        found = torch.autograd.grad(out, [x, *(pair[1] for pair in pairs)], slope)
+        ours = torch.autograd.grad(out, [x, *(pair[1] for pair in pairs)], slope)
         gradients = torch.autograd.grad(expected, [x, *(pair[0] for pair in pairs)], slope)
-        torch.testing.assert_close(found, gradients, atol=1e-9, rtol=0)
+        torch.testing.assert_close(ours, gradients, atol=1e-9, rtol=0)
 
     check_each(holds, (False, True))

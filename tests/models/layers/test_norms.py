@@ -55,10 +55,10 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
         with pytest.MonkeyPatch.context() as patch:
             if on_a_gpu:
                 patch.setattr(EdgeList, "sum", by_lists)
-            found, expected = norm(x, batch), oracle(y, batch.graph, batch.num_graphs)
-            (found * pull).sum().backward()
+            out, expected = norm(x, batch), oracle(y, batch.graph, batch.num_graphs)
+            (out * pull).sum().backward()
         (expected * pull).sum().backward()
-        pairs = [(found, expected), (x.grad, y.grad)]
+        pairs = [(out, expected), (x.grad, y.grad)]
         pairs += [
             (a.grad, b.grad) for a, b in zip(norm.parameters(), oracle.parameters(), strict=True)
         ]
@@ -147,7 +147,7 @@ def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
 def test_normed_is_what_it_says(activation) -> None:
     rows, more, residual = torch.randn(3, 9, 5).unbind()
     torch.manual_seed(1)
-    found = layers.normed(
+    out = layers.normed(
         BatchNorm(5), rows, more, before=0.3, activation=activation, after=0.2, residual=residual
     )
     torch.manual_seed(1)
@@ -155,5 +155,5 @@ def test_normed_is_what_it_says(activation) -> None:
     if activation is not None:
         activate = getattr(torch.nn.functional, activation)
         expected = torch.nn.functional.dropout(activate(expected), 0.2)
-    assert torch.equal(found, residual + expected)
+    assert torch.equal(out, residual + expected)
     assert torch.equal(layers.normed(torch.nn.Identity(), rows), rows)

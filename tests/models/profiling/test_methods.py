@@ -45,9 +45,9 @@ def test_every_method_computes_the_attention_of_its_name(subtests):
                 continue
             k = 5 if name in EXACT else 99
             work = draw(Shape(heads=2, d=4, k=5, graph_sizes=sizes), n)
-            found, expected = attend(name, work), slow_attention(*work.tensors, k, work.ptr)
+            out, expected = attend(name, work), slow_attention(*work.tensors, k, work.ptr)
             with subtests.test(f"{name}, {sizes}"):
-                torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+                torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -55,21 +55,21 @@ def test_symbolic_matrices_compute_the_same():
     """Reuses the kernel of ``tests/models/search/test_backends.py``, as each takes nine seconds to compile."""
     work = draw(Shape(heads=2, d=3, k=8), 60)
     with keops._one_compiler_at_a_time(("cpu", 3, 8)):
-        found = attend("symbolic", work)
+        out = attend("symbolic", work)
     torch.testing.assert_close(
-        found, slow_attention(*work.tensors, 8, work.ptr), atol=1e-5, rtol=1e-4
+        out, slow_attention(*work.tensors, 8, work.ptr), atol=1e-5, rtol=1e-4
     )
 
 
 def test_gradients_equal_our_own():
     def check(name):
         work = draw(Shape(d=4, k=40 if name == "full" else 6), 40)
-        found = []
+        gradients = []
         for method in ("dense", name):
             leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
             out = attend(method, type(work)(*leaves, work.ptr, work.k))
-            found.append(torch.autograd.grad((out * out).sum(), leaves))
-        for ours, theirs in zip(*found, strict=True):
+            gradients.append(torch.autograd.grad((out * out).sum(), leaves))
+        for ours, theirs in zip(*gradients, strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
 
     check_each(check, ["naive", "full"])

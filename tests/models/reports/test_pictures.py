@@ -48,14 +48,14 @@ def test_a_frontier_is_what_nothing_else_beats():
 
 
 def test_the_papers_hours_are_its_table():
-    found = {
+    by_model = {
         model: (result.hours, result.mean, result.std)
         for model, result in published_hours("paris", "accuracy").items()
     }
-    assert found["gps-kmip"] == (3.09, 53.62, 0.22)
-    assert found["gps-bigbird"] == (11.50, 53.53, 0.37)
-    assert found["gcn"] == (0.051, 52.93, 0.06)
-    assert "gps-transformer" not in found  # ran out of memory
+    assert by_model["gps-kmip"] == (3.09, 53.62, 0.22)
+    assert by_model["gps-bigbird"] == (11.50, 53.53, 0.37)
+    assert by_model["gcn"] == (0.051, 52.93, 0.06)
+    assert "gps-transformer" not in by_model  # ran out of memory
     assert published_hours("paris", "f1") == published_hours("my-data", "accuracy") == {}
 
 

@@ -209,11 +209,13 @@ def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
         write_run(tmp_path, 0.8, seed=seed, changes=["model.dropout=0.3"])
     folders = sorted(tmp_path.glob("runs/*/*/*"))
     [table] = tables_of(read_runs(folders)[0])[0]
-    found = {row["changes"]: (row["ours"], row["ours_std"], row["ours_runs"]) for row in table.rows}
-    assert [values for changes, values in found.items() if "epochs" in changes] == [
+    results = {
+        row["changes"]: (row["ours"], row["ours_std"], row["ours_runs"]) for row in table.rows
+    }
+    assert [values for changes, values in results.items() if "epochs" in changes] == [
         (statistics.fmean(TEST), statistics.pstdev(TEST), 3)
     ]
-    assert [values for changes, values in found.items() if "dropout" in changes] == [
+    assert [values for changes, values in results.items() if "dropout" in changes] == [
         (None, None, None)
     ]
 

@@ -94,9 +94,9 @@ def test_what_is_never_in_one_row(tmp_path):
         tmp_path = Path(tempfile.mkdtemp(dir=base))
         write_run(tmp_path, 0.9, seed=0)
         write_run(tmp_path, 0.8, seed=1, **other)
-        found, notices = report(tmp_path)
-        rows = [row for table in found for row in table.rows]
-        assert (len(found), [row["runs"] for row in rows], notices) == (tables, [1, 1], [])
+        shown, notices = report(tmp_path)
+        rows = [row for table in shown for row in table.rows]
+        assert (len(shown), [row["runs"] for row in rows], notices) == (tables, [1, 1], [])
         assert sorted((row["paper"] is not None for row in rows), reverse=True) == paper
         changed = "changes" in other
         assert [row["to_paper"] is None for row in rows if row["test"] == 0.8] == [
@@ -300,7 +300,7 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
         other.mkdir()
         (other / "result.json").write_text(sealed_json(result))
     write_run(tmp_path, 0.5, dataset="paris", variant="small-city")  # a variant of ours
-    papers = [found.paper is not None for found in read_runs(folders_of([], Home(tmp_path)))[0]]
+    papers = [trained.paper is not None for trained in read_runs(folders_of([], Home(tmp_path)))[0]]
     assert sorted(papers) == [False] * 4 + [True]
 
 
@@ -346,17 +346,17 @@ def test_runs_and_sweeps_by_name(tmp_path):
         write_run(tmp_path, 0.5, dataset="helsinki", model=model, name=name)
     home = Home(tmp_path)
 
-    def found(*asked):
+    def runs_of(*asked):
         return [run.folder.name for run in read_runs(folders_of(asked, home))[0]]
 
-    assert sorted(found()) == sorted(names)
-    assert found("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
-    assert found("mine") == ["mine"]
-    assert found("helsinki/gcn/mine", "mine") == ["mine"]
+    assert sorted(runs_of()) == sorted(names)
+    assert runs_of("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
+    assert runs_of("mine") == ["mine"]
+    assert runs_of("helsinki/gcn/mine", "mine") == ["mine"]
     (tmp_path / "small-cities.toml").write_text(
         'about = "x"\ndatasets = ["helsinki"]\nmodels = ["gat"]\nseeds = [0]\n[[changes]]\nname = "deep"\n'
     )
-    assert "small-cities-deep-0123abcd-seed0" in found(str(tmp_path / "small-cities.toml"))
+    assert "small-cities-deep-0123abcd-seed0" in runs_of(str(tmp_path / "small-cities.toml"))
     (home.runs / "helsinki/gcn/mine/result.json").unlink()
     runs, [notice] = read_runs(folders_of(["mine"], home))
     assert runs == []
@@ -380,9 +380,9 @@ def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
             complete=False,
         )
     rows = rows_of(tmp_path)
-    found = {row["model"]: row for row in rows}
+    by_model = {row["model"]: row for row in rows}
     for model, (name, mean, std) in wanted.items():
-        row = found[model]
+        row = by_model[model]
         assert (row["leaderboard_entry"], row["leaderboard"], row["leaderboard_std"]) == (
             name,
             mean,

@@ -31,10 +31,10 @@ needs_keops = pytest.mark.skipif(
 
 
 def assert_same(
-    found: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor, torch.Tensor]
+    result: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
-    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
-    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
+    torch.testing.assert_close(result[1], expected[1], rtol=0, atol=0)
+    assert torch.equal(result[0].view(torch.int32), expected[0].view(torch.int32))
 
 
 @st.composite
@@ -65,12 +65,12 @@ def problems(
 
 def check(problem, backend: str) -> None:
     queries, keys, k, query_ptr, key_ptr = problem
-    found = topk_inner_product(
+    result = topk_inner_product(
         queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
     )
-    assert found[0].dtype == torch.float32
-    assert found[1].dtype == torch.int64
-    assert_same(found, slow_search(queries, keys, k, query_ptr, key_ptr))
+    assert result[0].dtype == torch.float32
+    assert result[1].dtype == torch.int64
+    assert_same(result, slow_search(queries, keys, k, query_ptr, key_ptr))
 
 
 WAYS = ["exact", "bytes", "flat", "distinct"]
@@ -116,9 +116,9 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
         sizes = [(1, 700), (7, 129), (9, 64), (40, 15), (270, 300)]
         ptrs = [[0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True)]
         rows = [torch.from_numpy(numbers("coarse", generator, (2, ptr[-1], dim))) for ptr in ptrs]
-        found = topk_inner_product(*rows, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="cpu")
+        result = topk_inner_product(*rows, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="cpu")
         expected = topk_inner_product(*rows, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="dense")
-        assert_same(found, expected)
+        assert_same(result, expected)
 
     force(monkeypatch, "exact")
     check_each(holds, itertools.product([1, 16, 17, 130, 600], [3, 256]))
@@ -173,8 +173,8 @@ def test_dense_proves_near_ties_in_float64(monkeypatch, refined) -> None:
     monkeypatch.setattr(rule, "score_block", lambda *operands: scored.append(operands))
     keys = torch.ones(1, 100, 256)
     keys[0, :, 0] += torch.arange(100).flip(0) * 2.0**-12
-    found = topk_inner_product(torch.ones(1, 20, 256), keys, 4, backend="dense")
-    assert found[1].tolist() == [[[0, 1, 2, 3]] * 20]
+    result = topk_inner_product(torch.ones(1, 20, 256), keys, 4, backend="dense")
+    assert result[1].tolist() == [[[0, 1, 2, 3]] * 20]
     assert (refined, scored) == ([20], [])
 
 
@@ -205,10 +205,10 @@ def test_dense_multiplies_in_full_float32(precision: str) -> None:
     keys = torch.randn(1, 600, 32, generator=torch.Generator().manual_seed(1))
     with autocast(precision, "cpu"), Products() as products:
         before = torch.get_float32_matmul_precision()
-        found = topk_inner_product(queries, keys, 5, backend="dense")
+        result = topk_inner_product(queries, keys, 5, backend="dense")
         assert torch.get_float32_matmul_precision() == before
     assert products.seen == {(torch.float32, "highest")}
-    assert_same(found, slow_search(queries, keys, 5, [0, 8], [0, 600]))
+    assert_same(result, slow_search(queries, keys, 5, [0, 8], [0, 600]))
 
 
 @needs_keops
@@ -358,8 +358,8 @@ def test_keys_that_are_longer_by_less_than_rounding_do_not_hide_the_first(monkey
     keys[:, 33::2, 2] = -1 - 3e-6
     queries = torch.zeros(1, 8, 10)
     queries[..., 0] = 1
-    _, found = topk_inner_product(queries, keys, 4, backend="cpu")
-    assert (found == torch.arange(4)).all()
+    _, indices = topk_inner_product(queries, keys, 4, backend="cpu")
+    assert (indices == torch.arange(4)).all()
 
 
 def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
@@ -407,10 +407,10 @@ def test_memory_stays() -> None:
 def test_threads_agree() -> None:
     """One, two, and two of Python that search at the same time."""
     queries, keys, ptr = blocks()
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    results: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def search(times: int = 1) -> None:
-        found.extend(
+        results.extend(
             topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu") for _ in range(times)
         )
 
@@ -425,9 +425,9 @@ def test_threads_agree() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 12
-    for result in found:
-        assert_same(result, found[0])
+    assert len(results) == 12
+    for result in results:
+        assert_same(result, results[0])
 
 
 def test_half_precision_autocast_and_strides_change_nothing() -> None:

@@ -65,13 +65,13 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def assert_dense(
-    found: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k: int, *ptrs: Any
+    result: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k: int, *ptrs: Any
 ) -> None:
     """The bits of ``dense``."""
     given = dict(zip(("query_ptr", "key_ptr"), ptrs, strict=False))
     expected = topk_inner_product(queries, keys, k, **given, backend="dense")
-    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
-    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
+    torch.testing.assert_close(result[1], expected[1], rtol=0, atol=0)
+    assert torch.equal(result[0].view(torch.int32), expected[0].view(torch.int32))
 
 
 def check(
@@ -82,9 +82,9 @@ def check(
     ptrs: Any = (None, None),
 ) -> None:
     device.launched.clear()
-    found = run(check_problem(queries, keys, k, *ptrs), device)
+    result = run(check_problem(queries, keys, k, *ptrs), device)
     assert len(device.launched) <= 11
-    assert_dense(found, queries, keys, k, *ptrs)
+    assert_dense(result, queries, keys, k, *ptrs)
 
 
 SHAPES = [(False, 1, 0), (True, 4, 1), (True, 1, 0), (True, 2, 0), (False, 4, 0)]
@@ -175,9 +175,9 @@ def test_any_size(device, shapes) -> None:
 def test_narrow_indices(device) -> None:
     queries, keys, ptrs = normal(2, 60, 10), normal(2, 500, 10), ((0, 20, 60), (0, 100, 500))
     best = topk_inner_product(queries, keys, 10, query_ptr=ptrs[0], key_ptr=ptrs[1])[1]
-    _, found = run(check_problem(queries, keys, 10, *ptrs, narrow=True), device)
-    assert found.dtype == torch.int32
-    assert torch.equal(found, best.int())
+    _, indices = run(check_problem(queries, keys, 10, *ptrs, narrow=True), device)
+    assert indices.dtype == torch.int32
+    assert torch.equal(indices, best.int())
 
 
 def circle(_: int) -> tuple[Tensor, Tensor]:

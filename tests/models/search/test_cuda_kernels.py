@@ -79,11 +79,11 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...], tmp_path) 
     """And take 64 instructions for 16 products where warps share keys: 92 and 104 with moves."""
     log = io.StringIO()
     code = launch.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
-    found = re.findall(
+    reports = re.findall(
         r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads",
         log.getvalue(),
     )
-    spilled = {name: int(stores) for name, stores, _ in found}
+    spilled = {name: int(stores) for name, stores, _ in reports}
     assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
     assert spilled["thresholds"] == 0
     # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills
@@ -125,16 +125,22 @@ def test_plans_are_those_that_were_measured() -> None:
         ptrs = tuple(
             tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]
         )
-        found = plan.plan_for(shape, k, ptrs, torch.device("cpu"), 132)
-        members = dict(zip((*plan.POINTERS, *plan.NUMBERS), found.members.tolist(), strict=True))
-        threads = sum(x * y * each for _, x, y, each in found.launches)
+        launch_plan = plan.plan_for(shape, k, ptrs, torch.device("cpu"), 132)
+        members = dict(
+            zip((*plan.POINTERS, *plan.NUMBERS), launch_plan.members.tolist(), strict=True)
+        )
+        threads = sum(x * y * each for _, x, y, each in launch_plan.launches)
         counts = (
             members[name] for name in ("sample", "tile_count", "sample_tile_count", "batches")
         )
-        memory = found.scratch_bytes, found.tables.numel()
-        assert (*found.program[1:], len(found.launches), threads, *counts, *memory) == expected, (
-            shape
-        )
+        memory = launch_plan.scratch_bytes, launch_plan.tables.numel()
+        assert (
+            *launch_plan.program[1:],
+            len(launch_plan.launches),
+            threads,
+            *counts,
+            *memory,
+        ) == expected, shape
 
 
 def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
@@ -169,6 +175,6 @@ def test_on_a_gpu(dim: int, k: int) -> None:
     queries, keys = (torch.randn(2, 20_000, dim, generator=generator).cuda() for _ in range(2))
     ptr = [0, 500, 501, 15_000, 20_000]
     expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
-    found = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cuda")
-    assert torch.equal(found[1], expected[1])
-    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
+    result = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cuda")
+    assert torch.equal(result[1], expected[1])
+    assert torch.equal(result[0].view(torch.int32), expected[0].view(torch.int32))

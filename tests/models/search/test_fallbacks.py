@@ -191,10 +191,10 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
 
 def test_a_thread_without_a_context(fake) -> None:
     search("cuda")
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(search("cuda")))
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.extend(search("cuda")))
     thread.start()
     thread.join()
-    assert len(found) == 2
+    assert len(results) == 2
     assert fake.launched == 11  # the tables are made once
     assert len(fake.threads) == 2

@@ -51,8 +51,8 @@ def test_order(scores, random, data) -> None:
     k = data.draw(st.integers(1, len(scores)))
     names = random.sample(range(1000), len(scores))
     ranked = sorted(zip(scores, names, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
-    found = largest(torch.tensor(scores), k, torch.tensor(names))
-    assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == ranked
+    ordered = largest(torch.tensor(scores), k, torch.tensor(names))
+    assert list(zip(ordered[0].tolist(), ordered[1].tolist(), strict=True)) == ranked
     wide = largest(torch.tensor(scores, dtype=torch.float64), k)[
         1
     ]  # the position is the index by default
@@ -66,7 +66,7 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
         exact = score_block(queries, keys)
         noise = (2 * torch.rand(exact.shape, generator=GENERATOR) - 1) * min(error, 1e6)
         candidates = (exact.double() + noise).topk(9, sorted=False).indices
-        found = settle(
+        result = settle(
             queries,
             keys,
             candidates,
@@ -75,8 +75,8 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
             pairs=1000,
         )
         expected = largest(exact, 5)
-        assert torch.equal(found[0], expected[0])
-        assert torch.equal(found[1], expected[1])
+        assert torch.equal(result[0], expected[0])
+        assert torch.equal(result[1], expected[1])
 
     check_each(holds, [0.0, 1e-3, 0.1, 1.0, torch.inf])
 

@@ -13,7 +13,7 @@ from kmip_data.builds.home import Home
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home with the data of the plans, which commands find, too."""
-    found = Home.locate(tmp_path / "home")
-    monkeypatch.setenv("KMIP_DATA_HOME", str(found.root))
-    learnable_build(found.built / "clouds")
-    return found
+    located = Home.locate(tmp_path / "home")
+    monkeypatch.setenv("KMIP_DATA_HOME", str(located.root))
+    learnable_build(located.built / "clouds")
+    return located

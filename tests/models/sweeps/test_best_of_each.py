@@ -46,16 +46,16 @@ def finish(cells: list[Cell], **values: float) -> None:
 def test_the_winner_of_each_axis_is_taken(home, plan):
     cells = cells_of(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
-    found = best_of_each(plan, cells, home)
-    assert [(cell.model, cell.change, cell.seed) for cell in found] == [
+    best = best_of_each(plan, cells, home)
+    assert [(cell.model, cell.change, cell.seed) for cell in best] == [
         ("gps-kmip", "best-of-each", 0),
         ("gps-kmip", "best-of-each", 1),
     ]  # one axis alone gained with the other model: "flat" is the combination
-    config, start = found[0].config, cells[0].config
+    config, start = best[0].config, cells[0].config
     assert (config.model.layers, config.model.attention.k) == (2, 5)
     assert config.optimizer.lr == start.optimizer.lr
-    assert found[0].folder.name.startswith("search-best-of-each-")
-    assert best_of_each(plan, cells, home) == found
+    assert best[0].folder.name.startswith("search-best-of-each-")
+    assert best_of_each(plan, cells, home) == best
 
 
 def test_of_equals_the_first_in_the_plan_wins(home, plan):

@@ -79,8 +79,8 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
         given = context.params
         options = {name: given[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
-            found = configuration(given["dataset"], {}, {}, home=home, **options)
-        assert found.with_seed(int(given["seeds"])) == cell.config
+            config = configuration(given["dataset"], {}, {}, home=home, **options)
+        assert config.with_seed(int(given["seeds"])) == cell.config
         assert given["name"] == cell.folder.name
         assert given["home"] == home
 

@@ -56,8 +56,8 @@ def whole(cells: list[Cell], epochs: int = 3) -> set[str]:
 
 def check_once(home: Home, cells: list[Cell]) -> None:
     """Every epoch of every run happened, and none twice."""
-    found = {name: count for name, count in events(home.root).items() if "epoch" in name}
-    assert found == dict.fromkeys(whole(cells), 1)
+    epochs = {name: count for name, count in events(home.root).items() if "epoch" in name}
+    assert epochs == dict.fromkeys(whole(cells), 1)
 
 
 def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
@@ -75,9 +75,11 @@ def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     cells = run(write_plan(tmp_path / "plan.toml", seeds="0..2"), gpus=("3", "MIG-7"), seconds=0.03)
     check_once(home, cells)
-    found = sorted(name.split(" ") for name in events(home.root) if " on " in name)
+    placements = sorted(name.split(" ") for name in events(home.root) if " on " in name)
     spans: dict[str, list[tuple[float, float]]] = {}
-    for (_, _, gpu, _, begun), (_, _, same, _, ended) in zip(found[::2], found[1::2], strict=True):
+    for (_, _, gpu, _, begun), (_, _, same, _, ended) in zip(
+        placements[::2], placements[1::2], strict=True
+    ):
         assert gpu == same
         spans.setdefault(gpu, []).append((float(begun), float(ended)))
     assert spans.keys() == {"3", "MIG-7"}
@@ -193,12 +195,12 @@ def check_survivors(home: Home, plan: Path) -> None:
     An epoch that was done is done again only where its process was killed.
     """
     cells = cells_of(read_plan(str(plan)), home)
-    found = events(home.root)
-    assert whole(cells) <= found.keys()
+    counts = events(home.root)
+    assert whole(cells) <= counts.keys()
     for cell in cells:
         assert state_of(cell.folder, home).kind == "done"
         done = sum(
-            count for name, count in found.items() if name.startswith(f"{cell.folder.name} epoch")
+            count for name, count in counts.items() if name.startswith(f"{cell.folder.name} epoch")
         )
-        assert done <= 3 + found[f"{cell.folder.name} start"] - 1
+        assert done <= 3 + counts[f"{cell.folder.name} start"] - 1
         assert json.loads((cell.folder / "result.json").read_text())["seed"] == cell.seed

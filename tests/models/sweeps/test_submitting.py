@@ -60,9 +60,9 @@ def test_a_preempted_job_goes_on_where_it_was(submit, home, tmp_path):
     [task] = job.children()
     task.send_signal(signal.SIGUSR2)  # as a cluster does a while before it takes the machine away
     wait_for(lambda: state_of(cell.folder, home).kind == "done")
-    found = events(home.root)
-    assert found[f"{cell.folder.name} start"] == 2
-    assert found[f"{cell.folder.name} epoch 0"] == 1
+    counts = events(home.root)
+    assert counts[f"{cell.folder.name} start"] == 2
+    assert counts[f"{cell.folder.name} epoch 0"] == 1
 
 
 def test_without_a_cluster_it_is_said(home, tmp_path, monkeypatch):

@@ -25,10 +25,10 @@ class _Stream:
 @pytest.fixture
 def streams(monkeypatch):
     """Log of calls to a GPU's streams, on a machine without one."""
-    found: list[str] = []
+    events: list[str] = []
     _copies.cache_clear()
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(found, "copies"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(events, "copies"))
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(found, "the step"))
-    yield found
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(events, "the step"))
+    yield events
     _copies.cache_clear()

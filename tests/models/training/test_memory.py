@@ -135,8 +135,8 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
     resident = int(memory.HOLES * plain)
     for free, recompute in ((resident, False), (resident - 1, True), (lean, True)):
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
-        found = memory.plan_memory(config, data, CPU)
-        assert (found.recompute, found.free) == (recompute, free)
+        plan = memory.plan_memory(config, data, CPU)
+        assert (plan.recompute, plan.free) == (recompute, free)
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
         with pytest.raises(OutOfResources, match=r"A training step on .* takes about") as caught:
@@ -153,8 +153,8 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
     data, lines = open_data(config, home=Home(tmp_path)), list[str]()
     for free, device, sampled in ((GIB, CPU, ()), (1, GPU, ()), (1, CPU, (3, 2))):
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
-        found = memory.plan_evaluation(data.config, data, device, lines.append)
-        assert found.training.eval_neighbors == data.config.training.eval_neighbors == sampled
+        planned = memory.plan_evaluation(data.config, data, device, lines.append)
+        assert planned.training.eval_neighbors == data.config.training.eval_neighbors == sampled
     assert len(lines) == 1
     assert "evaluation: sampled like training, because the whole graph takes about" in lines[0]
     assert [len(batches) > 1 for _, batches in data.passes(["val", "test"])] == [True, True]

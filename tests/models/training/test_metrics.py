@@ -86,9 +86,9 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
         usual = SplitMetrics(task)
         for metrics in (chosen, usual):
             fill(metrics, logits, torch.from_numpy(target), torch.zeros(300), 64)
-        found = chosen.compute()
-        assert found.pop("accuracy_sbm") == pytest.approx(np.mean(shares), abs=1e-12)
-        assert found == usual.compute()
+        values = chosen.compute()
+        assert values.pop("accuracy_sbm") == pytest.approx(np.mean(shares), abs=1e-12)
+        assert values == usual.compute()
 
 
 @pytest.mark.parametrize("kind", ["single-label", "multilabel", "regression"])
@@ -173,9 +173,9 @@ def test_errors_of_batches_and_of_logarithms():
         (predicted - target)[rows].abs().mean()
         for rows in (slice(10), slice(10, 20), slice(20, 23))
     ]
-    found = plain.compute()
-    assert found["mae_batches"] == pytest.approx(float(sum(each)) / 3)
-    assert found["mae_batches"] != pytest.approx(found["mae"])
+    values = plain.compute()
+    assert values["mae_batches"] == pytest.approx(float(sum(each)) / 3)
+    assert values["mae_batches"] != pytest.approx(values["mae"])
     assert powers.compute()["mae"] == pytest.approx(
         float((10**predicted - 10**target).abs().mean())
     )
@@ -186,23 +186,23 @@ def test_regression_is_scikit_learns():
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
     metrics = SplitMetrics(Task("graph", "regression", 11))
     fill_rows(metrics, predicted, target, 32)
-    found = metrics.compute()
-    assert found["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
-    assert found["r2"] == pytest.approx(r2_score(target, predicted), rel=1e-7)
+    values = metrics.compute()
+    assert values["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    assert values["r2"] == pytest.approx(r2_score(target, predicted), rel=1e-7)
     target[:, 3] = np.nan
     target[:50, 5] = np.nan
     target[:, 7] = 2.5  # constant: R² is 0, unless it is predicted
     predicted[:, 8] = target[:, 8] = -1.0
     fill_rows(metrics, predicted, target, 64)
-    found = metrics.compute()
+    values = metrics.compute()
     for name, oracle in (("mae", mean_absolute_error), ("r2", r2_score)):
         each = [oracle(target[k, t], predicted[k, t]) for t in range(11)
                 if t != 3 for k in [~np.isnan(target[:, t])]]  # fmt: skip
-        assert found[name] == pytest.approx(np.mean(each), rel=1e-7)
+        assert values[name] == pytest.approx(np.mean(each), rel=1e-7)
     metrics.update(torch.full((2, 11), math.nan), torch.zeros(2, 11), torch.tensor(0.0))
-    found = metrics.compute()
-    assert math.isnan(found["mae"])  # never a good one
-    assert math.isnan(found["r2"])
+    values = metrics.compute()
+    assert math.isnan(values["mae"])  # never a good one
+    assert math.isnan(values["r2"])
 
 
 def test_the_loss_is_the_mean_over_known_targets():
@@ -257,16 +257,16 @@ def scores_like(target: torch.Tensor, seed: int, *, ties: bool) -> torch.Tensor:
 
 def test_targets_are_the_bits_of_each_graph() -> None:
     batch, matrices = some_graphs(0)
-    found = link_targets(batch)
+    targets = link_targets(batch)
     alone = copy.copy(batch)
     del alone.ptr
-    assert torch.equal(link_targets(alone), found)
-    assert found.shape == (4, 9, 9)
+    assert torch.equal(link_targets(alone), targets)
+    assert targets.shape == (4, 9, 9)
     for graph, matrix in enumerate(matrices):
         n = len(matrix)
         expected = torch.full((9, 9), NO_PAIR, dtype=torch.int8)
         expected[:n, :n] = torch.from_numpy(matrix.astype(np.int8))
-        assert torch.equal(found[graph], expected)
+        assert torch.equal(targets[graph], expected)
 
 
 def cross_entropy_of_draws(scores, target, rng) -> float:
@@ -314,11 +314,11 @@ def slow_ranks(scores, target) -> list[float]:
             )
             values, hits = [], {}
             for candidates in rankings:
-                found = evaluator._eval_mrr(
+                result = evaluator._eval_mrr(
                     scores[graph, i, j][None], scores[graph, i, candidates][None], "torch"
                 )
-                values.append(float(found["mrr_list"]))
-                hits = hits or found
+                values.append(float(result["mrr_list"]))
+                hits = hits or result
             rows.append([*values, *(float(hits[f"hits@{most}_list"]) for most in HITS)])
         if rows:
             sums[:6] += np.mean(rows, axis=0)
@@ -348,22 +348,22 @@ def test_a_gpu_that_ranks_all_pairs_counts_the_same(share, monkeypatch) -> None:
 
 def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
     loss = LOSSES["link_cross_entropy"]
-    found = []
+    values = []
     for cut in (1, 2, 4):
         metrics = SplitMetrics(Task("link", "links", 1))
         for start in range(0, 4, cut):
             target = link_targets(some_graphs(5)[0])[start : start + cut]
             scores = scores_like(torch.zeros(4, 9, 9), 5, ties=False)[start : start + cut]
             metrics.update(scores, target, loss(scores, target))
-        found.append(metrics.compute())
-    assert set(found[0]) == {"loss", *LINK_TITLES}
-    for other in found[1:]:
-        assert other == pytest.approx(found[0], rel=1e-5)
+        values.append(metrics.compute())
+    assert set(values[0]) == {"loss", *LINK_TITLES}
+    for other in values[1:]:
+        assert other == pytest.approx(values[0], rel=1e-5)
     sums = slow_ranks(
         scores_like(torch.zeros(4, 9, 9), 5, ties=False), link_targets(some_graphs(5)[0])
     )
-    assert found[0]["mrr_extended"] == pytest.approx(sums[2] / sums[6], rel=1e-6)
-    assert found[0]["hits3"] == pytest.approx(sums[4] / sums[6], rel=1e-6)
+    assert values[0]["mrr_extended"] == pytest.approx(sums[2] / sums[6], rel=1e-6)
+    assert values[0]["hits3"] == pytest.approx(sums[4] / sums[6], rel=1e-6)
 
 
 def test_scores_that_are_no_numbers_are_never_good() -> None:
@@ -382,11 +382,11 @@ def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
     data = open_data(config, home=Home(tmp_path))
     ((_, batches),) = data.passes(["train"])
     (batch,) = [next(iter(batches))]
-    found = link_targets(batch)
+    targets = link_targets(batch)
     whole = {tuple(item.x.flatten().tolist()): item for item in dataset}
     for graph, item in enumerate(batch.to_data_list()):
         pairs = whole[tuple(item.x.flatten().tolist())].edge_label_index
-        assert torch.equal((found[graph] == LINK).nonzero().t(), pairs)
+        assert torch.equal((targets[graph] == LINK).nonzero().t(), pairs)
 
 
 def test_counts_of_processes_are_those_of_one() -> None:

@@ -41,16 +41,17 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
     for name, value in {**emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
 
-    def found(damage: str, *parts: str) -> dict[str, str]:
+    def verdicts(damage: str, *parts: str) -> dict[str, str]:
         monkeypatch.setattr(self_check, "CHILD", ("-m", "support.kernels.emulated_gpu", damage))
         return self_check.check("cpu", emulated_gpu.SIZES, parts)
 
     parts = ("attention", "edges")
-    assert found("whole", *parts) == dict.fromkeys(parts, OK)
+    assert verdicts("whole", *parts) == dict.fromkeys(parts, OK)
     assert all(
-        "away from what is expected" in reason for reason in found("other result", *parts).values()
+        "away from what is expected" in reason
+        for reason in verdicts("other result", *parts).values()
     )
-    assert COMPILER is None or found("whole", "search") == {"search": OK}
+    assert COMPILER is None or verdicts("whole", "search") == {"search": OK}
 
 
 def test_another_result_of_the_search_is_found(monkeypatch) -> None:
@@ -74,8 +75,8 @@ def test_another_result_of_the_search_is_found(monkeypatch) -> None:
 def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatch) -> None:
     monkeypatch.setattr(self_check, "CHILD", ("-S", "-c", program))
     monkeypatch.setattr(self_check, "LIMIT", 2.0 if "sleep" in program else 600.0)
-    found = self_check.check("cpu", emulated_gpu.SIZES, ("attention", "edges"))
-    assert found == dict.fromkeys(("attention", "edges"), reason)
+    verdicts = self_check.check("cpu", emulated_gpu.SIZES, ("attention", "edges"))
+    assert verdicts == dict.fromkeys(("attention", "edges"), reason)
 
 
 @pytest.fixture

@@ -46,19 +46,22 @@ def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
     edges = data.draw(st.lists(st.tuples(node, node), max_size=30))
     index = np.array(edges, np.int64).reshape(-1, 2).T
     features = np.arange(1, 2 * len(edges) + 1, dtype=np.float32).reshape(-1, 2)  # sums are exact
-    found, mean = symmetrise(index, features, n)
+    symmetric, mean = symmetrise(index, features, n)
     expected, theirs = remove_self_loops(
         *to_undirected(
             torch.from_numpy(index), torch.from_numpy(features), num_nodes=n, reduce="mean"
         )
     )
-    assert np.array_equal(found, expected.numpy())
+    assert np.array_equal(symmetric, expected.numpy())
     np.testing.assert_allclose(mean, theirs.numpy(), rtol=2e-7)
-    again, same = symmetrise(found, mean, n)
-    assert np.array_equal(again, found)
+    again, same = symmetrise(symmetric, mean, n)
+    assert np.array_equal(again, symmetric)
     assert np.array_equal(same, mean)
-    slow = [mean[found[1] == v].mean(0) if (found[1] == v).any() else np.zeros(2) for v in range(n)]
-    np.testing.assert_allclose(mean_over_streets(found, mean, n), slow, rtol=1e-6)
+    slow = [
+        mean[symmetric[1] == v].mean(0) if (symmetric[1] == v).any() else np.zeros(2)
+        for v in range(n)
+    ]
+    np.testing.assert_allclose(mean_over_streets(symmetric, mean, n), slow, rtol=1e-6)
 
 
 def test_chunks() -> None:
@@ -75,8 +78,8 @@ def test_sinusoids() -> None:
         np.float32
     )
     bounds = coordinate_range(places[:15])
-    found = encode_coordinates(places, bounds, 3)
-    assert found.dtype == np.float32
+    sinusoids = encode_coordinates(places, bounds, 3)
+    assert sinusoids.dtype == np.float32
     names = encoding_names(3)
     for column, name in enumerate(names):
         wave, rest = name.split(" ")
@@ -85,7 +88,7 @@ def test_sinusoids() -> None:
         low, high = float(bounds[a, 0]), float(bounds[a, 1])
         for i in range(40):
             v = ((float(places[i, a]) - low) / (high - low) - 0.5) * 2 * math.pi * 0.9
-            assert found[i, column] == np.float32(getattr(math, wave)(int(factor) * v))
+            assert sinusoids[i, column] == np.float32(getattr(math, wave)(int(factor) * v))
     assert np.isfinite(encode_coordinates(places[:1], coordinate_range(places[:1]))).all()
 
 

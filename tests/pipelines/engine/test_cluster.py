@@ -100,11 +100,11 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    found = Cluster(folder)
+    started = Cluster(folder)
     try:
-        yield found
+        yield started
     finally:
-        for process in found.processes:
+        for process in started.processes:
             process.kill()
             process.wait()
 

@@ -48,9 +48,9 @@ def test_every_count_that_the_manifest_knows_is_compared(changes, says):
     sizes = {name: facts[name] for name in SIZES}
     counts = {name: facts[name] for name in (*MALNET, "classes")}
     manifest = load_manifest("malnet-tiny")
-    found = list(differing_counts(manifest, counts, split(sizes), usual=True))
-    assert len(found) == len(says)
-    for text, expected in zip(found, says, strict=True):
+    differences = list(differing_counts(manifest, counts, split(sizes), usual=True))
+    assert len(differences) == len(says)
+    for text, expected in zip(differences, says, strict=True):
         assert expected in text
 
 

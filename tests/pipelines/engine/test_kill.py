@@ -41,14 +41,14 @@ POINTS: list[Point] = [
 @pytest.fixture(scope="module")
 def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """Digests of builds that nobody disturbed, all by worker processes, by role."""
-    found = {}
+    by_role = {}
     for role, graphs in GRAPHS.items():
         folder = tmp_path_factory.mktemp("reference")
         write_raw(folder / "raw", graphs)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(OneUnitPipeline, "small_bytes", 0)
-            found[role] = digests(build_toy(folder, one_unit=role == "alone", quiet=True).path)
-    return found
+            by_role[role] = digests(build_toy(folder, one_unit=role == "alone", quiet=True).path)
+    return by_role
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +66,13 @@ def _check_visible(folder: Path, reference: dict[str, str]) -> None:
     build = _build_folder(folder)
     if build is None:
         return
-    found = {
+    visible = {
         name: digest for name, digest in digests(build).items() if not name.startswith("work/")
     }
-    for name, digest in found.items():
+    for name, digest in visible.items():
         assert name.endswith(".partial") or digest == reference[name], name
-    if "card.json" in found:
-        assert {name for name in found if not name.endswith(".partial")} == set(reference)
+    if "card.json" in visible:
+        assert {name for name in visible if not name.endswith(".partial")} == set(reference)
 
 
 def _resume(folder: Path, reference: dict[str, str], *, jobs: int, one_unit: bool = False) -> None:
@@ -88,8 +88,8 @@ def _start(folder: Path, role: str, fault: tuple[str, int, str], place: str, how
     """Run a build with a fault to its end; return its exit code and stderr as text."""
     write_raw(folder / "raw", GRAPHS[role])
     process = "worker" if role == "worker" else "builder"
-    found = Fault(str(folder / "built"), process, *fault, how=how, within=place)  # type: ignore[arg-type]
-    child = crash_points.start_build(folder, jobs=1, fault=found, one_unit=role == "alone")
+    crash = Fault(str(folder / "built"), process, *fault, how=how, within=place)  # type: ignore[arg-type]
+    child = crash_points.start_build(folder, jobs=1, fault=crash, one_unit=role == "alone")
     _, err = child.communicate(timeout=600)
     assert "Traceback" not in err
     return f"{child.returncode}: {err}"

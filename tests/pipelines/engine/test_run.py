@@ -241,9 +241,9 @@ def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) ->
 
 def _group(pgid: int) -> list[int]:
     """Processes of a group that still run (zombies do not)."""
-    found = []
+    pids = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(ProcessLookupError):
             if os.getpgid(process.pid) == pgid and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids

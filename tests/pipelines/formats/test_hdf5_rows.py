@@ -48,7 +48,7 @@ BOMB = zlib.compress(bytes(50_000_000), 9)
 
 
 @pytest.mark.parametrize(
-    ("chunk", "found"),
+    ("chunk", "message"),
     [
         (BOMB, "a gzip chunk of more than 64 bytes"),
         (zlib.compress(bytes(60)), "a gzip chunk of 60 bytes"),
@@ -56,13 +56,13 @@ BOMB = zlib.compress(bytes(50_000_000), 9)
         (b"not a stream", "incorrect header"),
     ],
 )
-def test_chunks_that_lie(tmp_path, chunk, found):
+def test_chunks_that_lie(tmp_path, chunk, message):
     _gzip_file(tmp_path / "a.h5", chunk)
     with h5py.File(tmp_path / "a.h5") as file:
         assert read_rows(file["data"], [0, 1], name="a.h5, data").tolist() == [[1.0] * 8] * 2
         with pytest.raises(DamagedInput, match=r"chunk at \[2, 0\]") as error:
             read_rows(file["data"], range(3), name="a.h5, data")
-        assert found in str(error.value)
+        assert message in str(error.value)
 
 
 def test_chunk_that_was_never_written(tmp_path):

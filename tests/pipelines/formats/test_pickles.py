@@ -48,25 +48,25 @@ class Call:
         return self.function, self.arguments
 
 
-def same(found, wanted):
+def same(value, wanted):
     if isinstance(wanted, torch.Tensor):
         wanted = wanted.numpy()
     if isinstance(wanted, np.ndarray | np.generic):
-        assert isinstance(found, np.ndarray | np.generic)
-        assert found.dtype.str.lstrip("<|=") == wanted.dtype.str.lstrip("<|=")
-        np.testing.assert_array_equal(found, wanted)
+        assert isinstance(value, np.ndarray | np.generic)
+        assert value.dtype.str.lstrip("<|=") == wanted.dtype.str.lstrip("<|=")
+        np.testing.assert_array_equal(value, wanted)
     elif isinstance(wanted, dict):
-        assert list(found) == list(wanted)
-        same(list(found.values()), list(wanted.values()))
+        assert list(value) == list(wanted)
+        same(list(value.values()), list(wanted.values()))
     elif isinstance(wanted, list | tuple):
-        assert type(found) is type(wanted)
-        for one, other in zip(found, wanted, strict=True):
+        assert type(value) is type(wanted)
+        for one, other in zip(value, wanted, strict=True):
             same(one, other)
     elif isinstance(wanted, bytes):
-        assert bytes(found) == wanted
+        assert bytes(value) == wanted
     else:
-        assert type(found) is type(wanted)
-        assert found == wanted
+        assert type(value) is type(wanted)
+        assert value == wanted
 
 
 def test_data_come_through():
@@ -352,9 +352,9 @@ def test_a_part_of_an_item_that_was_handed_out_is_refused(tmp_path):
 
 def test_storages_are_views_of_what_torch_writes_and_nothing_else():
     data = storage_bytes(np.array([1.0, 2.0]), "7")
-    found = storage_of(data)
-    np.testing.assert_array_equal(found, [1.0, 2.0])
-    assert not found.flags.owndata
+    array = storage_of(data)
+    np.testing.assert_array_equal(array, [1.0, 2.0])
+    assert not array.flags.owndata
     other = data.replace(b"q\x01X", b"r\x01\x00\x00\x00X", 1)  # the same opcode with a longer index
     assert other != data
     for broken in (other, data[:-1], data + b"x", data.replace(b"Double", b"Doublf"), b"", "text"):

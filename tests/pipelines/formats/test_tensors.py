@@ -22,22 +22,22 @@ DTYPES = [
 ]  # fmt: skip
 
 
-def same(found, expected) -> None:
+def same(value, expected) -> None:
     if isinstance(expected, torch.Tensor):
-        assert isinstance(found, np.ndarray)
-        assert found.dtype == expected.numpy().dtype
-        assert np.array_equal(found, expected.numpy())
+        assert isinstance(value, np.ndarray)
+        assert value.dtype == expected.numpy().dtype
+        assert np.array_equal(value, expected.numpy())
     elif isinstance(expected, dict):
-        assert list(found) == list(expected)
+        assert list(value) == list(expected)
         for key in expected:
-            same(found[key], expected[key])
+            same(value[key], expected[key])
     elif isinstance(expected, list | tuple):
-        assert type(found) is type(expected)
-        assert len(found) == len(expected)
-        for a, b in zip(found, expected, strict=True):
+        assert type(value) is type(expected)
+        assert len(value) == len(expected)
+        for a, b in zip(value, expected, strict=True):
             same(a, b)
     else:
-        assert found == expected
+        assert value == expected
 
 
 @pytest.mark.parametrize("protocol", [2, 4])

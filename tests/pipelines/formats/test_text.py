@@ -107,7 +107,7 @@ def test_what_cannot_be_read_names_the_line():
 )
 def test_any_bytes_are_read_as_python_reads_them_or_refused(data):
     try:
-        found = parse_points(data, 2, name="a")
+        points = parse_points(data, 2, name="a")
     except DamagedInput:
         return
     lines = (
@@ -117,7 +117,7 @@ def test_any_bytes_are_read_as_python_reads_them_or_refused(data):
         .removesuffix("\n")
         .split("\n")
     )
-    assert found.tobytes() == np.stack([as_python(line.split()) for line in lines]).tobytes()
+    assert points.tobytes() == np.stack([as_python(line.split()) for line in lines]).tobytes()
 
 
 # --- tables ---
@@ -145,12 +145,12 @@ def test_columns_in_the_order_asked_for(tmp_path):
 
 def test_real_table():
     rows = real_rows()
-    found = list(
+    parsed = list(
         read_columns(
             shared_data("peptides_func", FUNC_TABLE), ("labels", "smiles"), max_bytes=10**8
         )
     )
-    assert found == [(row["labels"], row["smiles"]) for row in rows]
+    assert parsed == [(row["labels"], row["smiles"]) for row in rows]
 
 
 @pytest.mark.parametrize("by", ["isal, where it is installed", "gzip"])

@@ -20,17 +20,17 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(stolen)
 def every_format() -> dict[str, bytes]:
     """Return a picture in each format that Pillow opens and writes, and the program of an EPS file."""
     Image.init()
-    found = {
+    pictures = {
         "EPS": EPS,
         "QOI": b"qoif\0\0\0\x08\0\0\0\x08\3\0\xfe\0\0\0\xfd\xc0" + bytes(7) + b"\1",
     }
     modes = {"BLP": "P", "MSP": "1", "XBM": "1", "SPIDER": "F"}
-    for form in sorted({*Image.OPEN} & {*Image.SAVE} - set(found)):
+    for form in sorted({*Image.OPEN} & {*Image.SAVE} - set(pictures)):
         file = io.BytesIO()
         with contextlib.suppress(OSError):  # of stubs for other libraries
             Image.new(modes.get(form, "RGB"), (16, 16)).save(file, form)
-            found[form] = file.getvalue()
-    return found
+            pictures[form] = file.getvalue()
+    return pictures
 
 
 @pytest.mark.filterwarnings("ignore:IM image format:DeprecationWarning")

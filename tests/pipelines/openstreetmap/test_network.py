@@ -74,13 +74,13 @@ def test_a_generated_country_is_connected_in_order_and_always_the_same(tmp_path)
     )
     assert four.read_bytes() == again.read_bytes()
     assert osmium.io.Reader(str(four)).header().get("generator") == GENERATOR
-    found = [
+    elements = [
         ("nwr".index(element.type_str()), element.id) for element in osmium.FileProcessor(str(four))
     ]
-    assert found == sorted(set(found))
+    assert elements == sorted(set(elements))
     for kind in ("all", "drive"):
         ways = (read_extract(path, kind, tmp_path).ways for path in (pair, four))
-        one, whole = (simplify(largest_component(found)).num_nodes for found in ways)
+        one, whole = (simplify(largest_component(streets)).num_nodes for streets in ways)
         assert whole == pytest.approx(
             4 * one, rel=0.005
         )  # the roads between the blocks have crossings

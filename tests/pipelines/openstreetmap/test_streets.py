@@ -17,8 +17,8 @@ from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, directi
 def test_each_network_type_leaves_out_what_osmnx_does():
     def check(kind):
         query = _overpass._get_network_filter(kind)
-        found = re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)
-        theirs = {key: set(values.split("|")) for key, values in found}
+        filters = re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)
+        theirs = {key: set(values.split("|")) for key, values in filters}
         assert {key: set(values.split("|")) for key, values in LEFT_OUT[kind].items()} == theirs
 
     check_each(check, set(LEFT_OUT) - {"any"})

@@ -50,7 +50,7 @@ def theirs(tmp_path_factory):
     graph = osmnx.graph_from_xml(folder / "streets.osm")
     for _, _, data in graph.edges(data=True):  # lists that simplification makes have any order
         data |= {
-            key: sorted(found, key=str) for key, found in data.items() if isinstance(found, list)
+            key: sorted(values, key=str) for key, values in data.items() if isinstance(values, list)
         }
     graph = osmnx.add_edge_speeds(graph)
     nodes, edges = osmnx.graph_to_gdfs(graph)
@@ -178,5 +178,5 @@ def speed_of_osmnx(text: str) -> float | None:
     graph.add_node(1, x=0.0, y=0.0)
     graph.add_node(2, x=1.0, y=0.0)
     graph.add_edge(1, 2, highway="any", maxspeed=text, length=1.0)
-    found = osmnx.add_edge_speeds(graph, fallback=-1.0).edges[1, 2, 0]["speed_kph"]
-    return None if found == -1.0 else found
+    speed = osmnx.add_edge_speeds(graph, fallback=-1.0).edges[1, 2, 0]["speed_kph"]
+    return None if speed == -1.0 else speed

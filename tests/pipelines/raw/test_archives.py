@@ -36,11 +36,11 @@ from kmip_data.pipelines.raw.extract import recognise, write_members
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
     """All that lies below a folder: mode and content."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         data = path.read_bytes() if path.is_file() else b""
-        found[path.relative_to(folder).as_posix()] = (path.lstat().st_mode, data)
-    return found
+        files[path.relative_to(folder).as_posix()] = (path.lstat().st_mode, data)
+    return files
 
 
 def unpack(path: Path, target: Path) -> dict[str, str]:
@@ -245,16 +245,16 @@ def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
     good_tar(tmp_path / "good", members=members, mode="w:gz")
     command = [sys.executable, "-c", MEASURE, tmp_path, Path(__file__).resolve().parents[2]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     refusals = {"good": None, **{name: ATTACKS[name][1] for name in HEAVY}}
-    assert {name for name, *_ in found} == refusals.keys()
-    for name, end, *_ in found:
+    assert {name for name, *_ in outcomes} == refusals.keys()
+    for name, end, *_ in outcomes:
         assert (end is None) if refusals[name] is None else refusals[name] in (end or ""), (
             name,
             end,
         )
-    assert max(peak for _, _, peak, _ in found) < 300e6
-    assert max(seconds for *_, seconds in found) < 30
+    assert max(peak for _, _, peak, _ in outcomes) < 300e6
+    assert max(seconds for *_, seconds in outcomes) < 30
 
 
 def test_data_of_another_kind_are_described(tmp_path):

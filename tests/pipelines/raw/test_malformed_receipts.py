@@ -68,11 +68,11 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
 
 
 def spoilt(sound: dict[str, object]) -> dict[str, bytes]:
-    found = dict(ODD)
+    receipts = dict(ODD)
     for turn, field in enumerate(sound):  # each field takes every fourth value
         for number, value in enumerate(VALUES[turn % 4 :: 4]):
-            found[f"{field} {number}"] = json.dumps({**sound, field: value}).encode()
-    return found
+            receipts[f"{field} {number}"] = json.dumps({**sound, field: value}).encode()
+    return receipts
 
 
 def folder_name(receipt: bytes) -> str:

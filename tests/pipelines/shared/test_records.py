@@ -37,8 +37,8 @@ def test_a_limit_is_spread_over_all_files() -> None:
 
 def test_parts_come_in_the_order_of_their_sizes() -> None:
     units = units_of_parts({"train": 3, "val": 0, "test": 1}, Params(), 2)
-    found = [(unit.name, unit.items) for unit in units]
-    assert found == [
+    items = [(unit.name, unit.items) for unit in units]
+    assert items == [
         ("train 0 to 1", {"part": "train", "rows": [0, 1]}),
         ("train 2 to 2", {"part": "train", "rows": [2]}),
         ("test 0 to 0", {"part": "test", "rows": [0]}),

@@ -55,18 +55,18 @@ def test_samples_by_the_command_line(name, tmp_path):
     options = [name, "--sample", *limit, "--jobs", 1, "--quiet", "--home", tmp_path, "--json"]
     own = kmip("build", *options).json
     asked = ["--split-rule", "stratified", "--split-seed", 4]
-    found = kmip("build", *options, *asked).json
-    assert found["path"] == own["path"]
-    assert found["split"].startswith("stratified")
-    assert "seed4" in found["split"]
+    result = kmip("build", *options, *asked).json
+    assert result["path"] == own["path"]
+    assert result["split"].startswith("stratified")
+    assert "seed4" in result["split"]
     sizes = "nodes" if name == "paris" else "graphs"
     for part, entry in own["splits"].items():
-        assert found["splits"][part][sizes] == entry[sizes]
-    assert found["splits"]["train"]["digest"] != own["splits"]["train"]["digest"]
+        assert result["splits"][part][sizes] == entry[sizes]
+    assert result["splits"]["train"]["digest"] != own["splits"]["train"]["digest"]
     if name == "s3dis":  # the test area stays what it is, in another order
-        both = [each["splits"]["test"] | {"digest": ""} for each in (found, own)]
+        both = [each["splits"]["test"] | {"digest": ""} for each in (result, own)]
         assert both[0] == both[1]
-    assert kmip("build", *options, *asked).json == found
+    assert kmip("build", *options, *asked).json == result
 
 
 class Thirds(Pipeline):
@@ -77,8 +77,8 @@ class Thirds(Pipeline):
 
     schema = sample = units = records = None
 
-    def split(self, found, params, raw):
-        n = len(found.keys)
+    def split(self, built_records, params, raw):
+        n = len(built_records.keys)
         parts = {"train": range(n // 3), "val": range(n // 3, n // 2), "test": range(n // 2, n)}
         return Split("upstream", "upstream", {}, parts)
 
@@ -90,8 +90,10 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     from kmip_data.pipelines.base import SplitParams
 
     labels = np.sort(np.random.default_rng(0).integers(0, CLASSES, 600))
-    found = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
-    split = apply_split(Thirds(), found, SplitParams(split="stratified", split_seed=1), None)
+    built_records = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
+    split = apply_split(
+        Thirds(), built_records, SplitParams(split="stratified", split_seed=1), None
+    )
     assert split.name == "stratified-seed1"
     assert sorted(row for part in split.parts.values() for row in part) == list(range(600))
     whole = np.bincount(labels) / 600
@@ -103,7 +105,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     class Fixed(Thirds):
         stratified_parts = ("train", "val")
 
-    split = apply_split(Fixed(), found, SplitParams(split="stratified"), None)
+    split = apply_split(Fixed(), built_records, SplitParams(split="stratified"), None)
     assert list(split.parts["test"]) == list(range(300, 600))
     assert sorted([*split.parts["train"], *split.parts["val"]]) == list(range(300))
 
@@ -131,11 +133,13 @@ def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
     labels = rng.integers(0, CLASSES, 2_000)
 
     class Nodes(Thirds):
-        def split(self, found, params, raw):
+        def split(self, built_records, params, raw):
             return Split("random", "random", {}, node_code=codes)
 
-    found = replace(records([[1, 1, 1]], column("node")), node_labels=(labels, column("node")))
-    dealt = apply_split(Nodes(), found, SplitParams(split="stratified"), None).node_code
+    built_records = replace(
+        records([[1, 1, 1]], column("node")), node_labels=(labels, column("node"))
+    )
+    dealt = apply_split(Nodes(), built_records, SplitParams(split="stratified"), None).node_code
     assert ((dealt == 255) == (codes == 255)).all()
     assert (np.bincount(dealt) == np.bincount(codes)).all()
     for part in range(3):

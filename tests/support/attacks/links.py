@@ -131,14 +131,14 @@ class Sandbox:
 
 def states(folder: Path) -> dict[str, tuple[Any, ...]]:
     """Kind, mode, time and content of all that lies in ``folder``."""
-    found = {}
+    by_name = {}
     for path in sorted([folder, *folder.rglob("*")]):
         status = path.lstat()
         content = (
             hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
         )
-        found[path.relative_to(folder).as_posix()] = (status.st_mode, status.st_mtime_ns, content)
-    return found
+        by_name[path.relative_to(folder).as_posix()] = (status.st_mode, status.st_mtime_ns, content)
+    return by_name
 
 
 def run_all(

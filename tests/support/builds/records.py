@@ -104,7 +104,7 @@ def make_records(schema: Schema, sizes: Sequence[int], seed: int = 0) -> list[Gr
 
 def read_records(shard: Shard) -> list[GraphRecord]:
     """All records of a shard through its reader, the slow and obvious way."""
-    found = []
+    records = []
     for graph, key in enumerate(shard.keys):
         nodes, edges = (
             shard.node_ptr[graph : graph + 2].tolist(),
@@ -116,7 +116,7 @@ def read_records(shard: Shard) -> list[GraphRecord]:
             values = shard.read(column.key, *rows[column.level])
             columns[column.key] = values[0] if column.level == "graph" else values
         layout = shard.schema.edges
-        found.append(
+        records.append(
             GraphRecord(
                 key=key,
                 num_nodes=nodes[1] - nodes[0],
@@ -125,13 +125,13 @@ def read_records(shard: Shard) -> list[GraphRecord]:
                 edge_index=shard.read(EDGE_INDEX, *edges) if layout == "index" else None,
             )
         )
-    return found
+    return records
 
 
-def assert_same_records(found: Sequence[GraphRecord], wanted: Sequence[GraphRecord]) -> None:
+def assert_same_records(records: Sequence[GraphRecord], wanted: Sequence[GraphRecord]) -> None:
     """Fail unless both are equal to the last bit (indices by value: they are stored narrower)."""
-    assert [record.key for record in found] == [record.key for record in wanted]
-    for left, right in zip(found, wanted, strict=True):
+    assert [record.key for record in records] == [record.key for record in wanted]
+    for left, right in zip(records, wanted, strict=True):
         assert (left.num_nodes, left.num_edges) == (right.num_nodes, right.num_edges)
         forms = [
             {

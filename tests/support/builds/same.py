@@ -6,32 +6,32 @@ import torch
 from torch_geometric.data import Batch
 
 
-def assert_same(found, wanted, *, ordered=True):
+def assert_same(item, wanted, *, ordered=True):
     """Same class, attributes (in the same order), types, dtypes, shapes and bits; for batches also
     everything that takes them apart again."""
-    assert type(found) is type(wanted)
-    assert set(found.keys()) == set(wanted.keys())
+    assert type(item) is type(wanted)
+    assert set(item.keys()) == set(wanted.keys())
     if ordered:
-        assert list(found.keys()) == list(wanted.keys())
+        assert list(item.keys()) == list(wanted.keys())
     for name in wanted.keys():  # noqa: SIM118 -- Data iterates over pairs
-        _assert_same_value(found[name], wanted[name], name)
-    assert found.num_nodes == wanted.num_nodes
+        _assert_same_value(item[name], wanted[name], name)
+    assert item.num_nodes == wanted.num_nodes
     if isinstance(wanted, Batch):
-        assert found.num_graphs == wanted.num_graphs
+        assert item.num_graphs == wanted.num_graphs
         for bookkeeping in ("_slice_dict", "_inc_dict"):
-            ours, theirs = getattr(found, bookkeeping), getattr(wanted, bookkeeping)
+            ours, theirs = getattr(item, bookkeeping), getattr(wanted, bookkeeping)
             assert set(ours) == set(theirs)
             for name in theirs:
                 _assert_same_value(ours[name], theirs[name], f"{bookkeeping}[{name}]")
-        for one, other in zip(found.to_data_list(), wanted.to_data_list(), strict=True):
+        for one, other in zip(item.to_data_list(), wanted.to_data_list(), strict=True):
             assert_same(one, other, ordered=ordered)
 
 
-def _assert_same_value(found, wanted, name):
-    assert type(found) is type(wanted), name
+def _assert_same_value(value, wanted, name):
+    assert type(value) is type(wanted), name
     if isinstance(wanted, torch.Tensor):
-        assert found.dtype == wanted.dtype, name
-        assert found.shape == wanted.shape, name
-        assert found.contiguous().numpy().tobytes() == wanted.contiguous().numpy().tobytes(), name
+        assert value.dtype == wanted.dtype, name
+        assert value.shape == wanted.shape, name
+        assert value.contiguous().numpy().tobytes() == wanted.contiguous().numpy().tobytes(), name
     else:
-        assert found == wanted, name
+        assert value == wanted, name

@@ -81,15 +81,15 @@ def put_build(
         class_names=[], notes=[], receipts=[], splits={}, versions={}, statistics={}, license={}
     )
     plain = dict(title=dataset, sample=False, complete=None, content_digest="0" * 64, citation="")
-    found: dict[str, Any] = dict(dataset=dataset, key=key, shards=entries)
-    found |= dict(pipeline_version=1, format_version=1)
-    found["counts"] = {
+    fields: dict[str, Any] = dict(dataset=dataset, key=key, shards=entries)
+    fields |= dict(pipeline_version=1, format_version=1)
+    fields["counts"] = {
         name: sum(getattr(entry, name) for entry in entries)
         for name in ("graphs", "nodes", "edges")
     }
-    found["data_schema"] = json.loads(schema.to_json())
-    found["default_split"] = next(iter(card.get("splits", {})), "")
-    described = Card(**{**empty, **plain, **found, **card})
+    fields["data_schema"] = json.loads(schema.to_json())
+    fields["default_split"] = next(iter(card.get("splits", {})), "")
+    described = Card(**{**empty, **plain, **fields, **card})
     write_file(folder / CARD_NAME, described.to_json().encode())
     mark(folder, build_content(key))
     return Build(folder, described)

@@ -85,8 +85,8 @@ def one_percent_more(part: str) -> None:
     function = getattr(module, name)
 
     def wrong(*given: Any, **options: Any) -> Any:
-        found = function(*given, **options)
-        return 1.01 * found[0], found[1]
+        result = function(*given, **options)
+        return 1.01 * result[0], result[1]
 
     setattr(module, name, wrong)
 

@@ -77,10 +77,10 @@ class _Recording(TorchDispatchMode):
             # Whether an operator writes to it is not always said: batch norm's schema does not.
             whole = torch.empty(0, dtype=torch.uint8).set_(given[place])
             self.before[place] = whole, whole.clone()
-        found = func(*args, **kwargs)
-        self._made |= {t.untyped_storage().data_ptr() for t in _tensors(found)} - given.keys()
-        self.calls.append((func, args, kwargs, _tensors(found)))
-        return found
+        result = func(*args, **kwargs)
+        self._made |= {t.untyped_storage().data_ptr() for t in _tensors(result)} - given.keys()
+        self.calls.append((func, args, kwargs, _tensors(result)))
+        return result
 
 
 class EmulatedGraphs:
@@ -102,7 +102,7 @@ class EmulatedGraphs:
         chances, recording = torch.get_rng_state(), _Recording()
         try:
             with recording:
-                found = work(False)  # what it keeps alive is in the recorded calls
+                learned = work(False)  # what it keeps alive is in the recorded calls
         finally:
             for whole, before in recording.before.values():
                 whole.copy_(before)
@@ -117,4 +117,4 @@ class EmulatedGraphs:
                         if there.data_ptr() != now.data_ptr():
                             there.copy_(now)
 
-        return replay, found
+        return replay, learned

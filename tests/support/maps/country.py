@@ -100,11 +100,11 @@ class Block(NamedTuple):
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _packed(values: Iterable[int], *, signed: bool = False) -> bytes:
@@ -147,16 +147,18 @@ def read_block(extract: Path) -> Block:
 
     Its streets are cut where they leave it, other elements that do so are left out.
     """
-    found = elements_of(extract)
-    rank = {node["id"]: SPACING[NODE] * (i + 1) for i, node in enumerate(found["n"])}
-    y, x = (np.array([round(node[axis] * 1e7) for node in found["n"]]) for axis in ("lat", "lon"))
+    elements = elements_of(extract)
+    rank = {node["id"]: SPACING[NODE] * (i + 1) for i, node in enumerate(elements["n"])}
+    y, x = (
+        np.array([round(node[axis] * 1e7) for node in elements["n"]]) for axis in ("lat", "lon")
+    )
     stencils: dict[int, list[Stencil]] = {NODE: [], WAY: [], RELATION: []}
     for first in range(0, len(rank), AT_ONCE):
         part = slice(first, first + AT_ONCE)
         places = y[part] - y.min(), x[part] - x.min()
-        stencils[NODE].append(_dense(found["n"][part], [*rank.values()][part], *places))
+        stencils[NODE].append(_dense(elements["n"][part], [*rank.values()][part], *places))
     kept, ways, number = dict[int, int](), list[tuple[list[int], dict[str, str]]](), SPACING[WAY]
-    for way in found["w"]:
+    for way in elements["w"]:
         inside = np.array([False, *(ref in rank for ref in way["nodes"]), False])
         borders = np.flatnonzero(inside[1:] != inside[:-1]).reshape(-1, 2)
         whole = len(way["nodes"]) > 1 and inside[1:-1].all()
@@ -170,7 +172,7 @@ def read_block(extract: Path) -> Block:
     strings = _Strings()
     messages = (_way(number * (i + 1), refs, tags, strings) for i, (refs, tags) in enumerate(ways))
     stencils[WAY].append(_primitives([c for message in messages for c in message], strings))
-    stencils[RELATION].append(_relations(found["r"], kept))
+    stencils[RELATION].append(_relations(elements["r"], kept))
     return Block(stencils, *_outermost(ways, y, x))
 
 
@@ -257,12 +259,12 @@ def _shift(number: int, columns: int) -> I64:
 def _roads(blocks: Sequence[Block], number: int, columns: int) -> bytes:
     """Encode the roads to the blocks before, in the west and in the south."""
     here, strings, messages = blocks[number % 2], _Strings(), list[Chunk]()
-    found = list[tuple[int, int, int]]()
+    roads = list[tuple[int, int, int]]()
     if number % columns:
-        found.append((number - 1, blocks[(number - 1) % 2].east, here.west))
+        roads.append((number - 1, blocks[(number - 1) % 2].east, here.west))
     if number >= columns:
-        found.append((number - columns, blocks[(number - columns) % 2].north, here.south))
-    for i, (other, theirs, ours) in enumerate(found):
+        roads.append((number - columns, blocks[(number - columns) % 2].north, here.south))
+    for i, (other, theirs, ours) in enumerate(roads):
         behind = int(STRIDE[NODE]) * (number - other)
         messages += _way(int(STRIDE[WAY]) - 2 + i, [theirs - behind, ours], ROAD, strings)
     return _primitives(messages, strings).moved(_shift(number, columns))

@@ -83,10 +83,10 @@ def convert(source: Path, target: Path, *, seed: int | None = None, kinds: str =
     """
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         for kind in kinds:
-            found = [*elements_of(source)[kind]]
+            elements = [*elements_of(source)[kind]]
             if seed is not None:
-                random.Random(seed).shuffle(found)
-            for element in found:
+                random.Random(seed).shuffle(elements)
+            for element in elements:
                 writer.add(_made(element))
     return target
 
@@ -105,7 +105,7 @@ def _made(element: dict[str, Any]) -> Any:
 def elements_of(extract: Path) -> dict[str, Elements]:
     """Return nodes, ways and relations of an extract, by their first letter, as Overpass has them."""
     kinds = {"n": "node", "w": "way", "r": "relation"}
-    found: dict[str, Elements] = {kind: [] for kind in kinds}
+    elements: dict[str, Elements] = {kind: [] for kind in kinds}
     for element in osmium.FileProcessor(str(extract)):
         kind = element.type_str()
         values: dict[str, Any] = {"type": kinds[kind], "id": element.id, "tags": dict(element.tags)}
@@ -118,8 +118,8 @@ def elements_of(extract: Path) -> dict[str, Elements]:
             values["members"] = [
                 dict(zip(("type", "ref", "role"), row, strict=True)) for row in members
             ]
-        found[kind].append(values)
-    return found
+        elements[kind].append(values)
+    return elements
 
 
 def _nodes_of(extract: Path) -> list[Node]:
@@ -146,12 +146,12 @@ def write_streets(source: Path, target: Path, network_type: str = "all") -> None
 
 def write_areas(source: Path, target: Path) -> None:
     """Write what is tagged ``landuse`` and lies in the file whole, with the ways it is made of."""
-    nodes, found = _nodes_of(source), elements_of(source)
+    nodes, elements = _nodes_of(source), elements_of(source)
     known = {number for number, *_ in nodes}
-    whole = {way["id"]: way for way in found["w"] if known.issuperset(way["nodes"])}
+    whole = {way["id"]: way for way in elements["w"] if known.issuperset(way["nodes"])}
     wanted = {number for number, way in whole.items() if "landuse" in way["tags"]}
     relations = list[Relation]()
-    for relation in found["r"]:
+    for relation in elements["r"]:
         parts = [("w", m["ref"], m["role"]) for m in relation["members"] if m["type"] == "way"]
         if "landuse" in relation["tags"] and whole.keys() >= {part[1] for part in parts}:
             wanted.update(part[1] for part in parts)
@@ -177,10 +177,10 @@ def edges_of(graph: StreetGraph) -> Counter:
 def edges_of_osmnx(graph: Any) -> Counter:
     """The same of a graph of OSMnx; several values of a tag are sorted."""
 
-    def value(found: Any) -> tuple[str, ...]:
-        if found is None:
+    def value(raw: Any) -> tuple[str, ...]:
+        if raw is None:
             return ()
-        return tuple(sorted(map(str, found))) if isinstance(found, list) else (str(found),)
+        return tuple(sorted(map(str, raw))) if isinstance(raw, list) else (str(raw),)
 
     keys = ("oneway", "reversed", *KEYS)
     return Counter(

@@ -100,12 +100,12 @@ class Servers(Server):
 
     def land_use(self) -> Elements:
         """Areas of land use, and what they are made of."""
-        found = elements_of(self._extract)
-        whole = [relation for relation in found["r"] if "landuse" in relation["tags"]]
+        elements = elements_of(self._extract)
+        whole = [relation for relation in elements["r"] if "landuse" in relation["tags"]]
         members = {
             m["ref"] for relation in whole for m in relation["members"] if m["type"] == "way"
         }
-        ways = (way for way in found["w"] if "landuse" in way["tags"] or way["id"] in members)
+        ways = (way for way in elements["w"] if "landuse" in way["tags"] or way["id"] in members)
         return [*self._with_nodes(ways), *whole]
 
     def _with_nodes(self, ways: Iterable[dict[str, Any]]) -> Elements:

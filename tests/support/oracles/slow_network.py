@@ -95,7 +95,7 @@ class SlowNetwork:
             return self.batch_norm(name, parts)
         if self.config.norm == "none":
             return list(parts)
-        found = []
+        normed = []
         for x in parts:
             shift, over = (
                 1.0,
@@ -106,8 +106,8 @@ class SlowNetwork:
             centred = x - shift * x.mean(over, keepdim=True)
             variance = centred.square().mean(over, keepdim=True)
             scaled = centred / (variance + 1e-5).sqrt()
-            found.append(scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"])
-        return found
+            normed.append(scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"])
+        return normed
 
     def layer_norm(self, name: str, x: Tensor) -> Tensor:
         variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
@@ -184,7 +184,7 @@ class SlowNetwork:
         signs = torch.ones(1, graphs[0].lappe_vectors.shape[1])
         if self.training:
             signs = torch.randint(0, 2, signs.shape) * 2 - 1
-        found = []
+        encoded = []
         for graph in graphs:
             total: Tensor = torch.zeros(())
             for i, value in enumerate(graph.lappe_values.flatten()):
@@ -194,8 +194,8 @@ class SlowNetwork:
                 pair = torch.stack([entry, value.expand_as(entry)], 1)
                 inner = torch.relu(self.linear(f"{at}each.0", pair))
                 total = total + torch.relu(self.linear(f"{at}each.2", inner))
-            found.append(total)
-        return found
+            encoded.append(total)
+        return encoded
 
     def rwse(self, at: str, graphs: Sequence[Data]) -> list[Tensor]:
         rows = self.batch_norm(f"{at}norm", [graph.rwse for graph in graphs])
@@ -220,16 +220,16 @@ class SlowNetwork:
                     sums.append(x.index_add(0, target, x[source]))
                 parts = self.normed_perceptron(f"{at}phi.{number}.", sums)
             both.append(parts)
-        found = []
+        encoded = []
         for number, graph in enumerate(graphs):
             mapped = [
                 both[0][number * count + i] + both[1][number * count + i] for i in range(count)
             ]
             if keys.reader == "deepset":
-                found.append(sum(mapped[: min(count, len(graph.lappe_vectors))]))
+                encoded.append(sum(mapped[: min(count, len(graph.lappe_vectors))]))
             else:
-                found.append(torch.cat(mapped, 1))
-        return self.normed_perceptron(f"{at}rho.", found)
+                encoded.append(torch.cat(mapped, 1))
+        return self.normed_perceptron(f"{at}rho.", encoded)
 
     def normed_perceptron(self, at: str, parts: Sequence[Tensor]) -> list[Tensor]:
         """Linear layers; ReLU, then a batch norm between them."""
@@ -251,15 +251,15 @@ class SlowNetwork:
             attended, states = self.attention(f"{at}attention.", number, states)
             summed = [new + x for new, x in zip(attended, inputs, strict=True)]
             branches.append(self.norm(f"{at}norm_global", summed))
-        found = [sum(parts) for parts in zip(*branches, strict=True)]
+        nodes = [sum(parts) for parts in zip(*branches, strict=True)]
         if config.feed_forward:
             act = ACTIVATIONS[config.ffn_activation]
             fed = [
                 h + self.linear(f"{at}linear_out", act(self.linear(f"{at}linear_in", h)))
-                for h in found
+                for h in nodes
             ]
-            found = self.norm(f"{at}norm_out", fed)
-        return [state._replace(x=x) for state, x in zip(states, found, strict=True)]
+            nodes = self.norm(f"{at}norm_out", fed)
+        return [state._replace(x=x) for state, x in zip(states, nodes, strict=True)]
 
     def attention(
         self, at: str, number: int, states: list[State]
@@ -269,11 +269,13 @@ class SlowNetwork:
             return [
                 ATTENTION[part.kind](part, weights, state.x, number) for state in states
             ], states
-        found = [exphormer(part, weights, torch.cat([s.x, s.virtual]), s.attended) for s in states]
-        after = [
-            s._replace(virtual=both[len(s.x) :]) for s, both in zip(states, found, strict=True)
+        attended = [
+            exphormer(part, weights, torch.cat([s.x, s.virtual]), s.attended) for s in states
         ]
-        return [both[: len(s.x)] for s, both in zip(states, found, strict=True)], after
+        after = [
+            s._replace(virtual=both[len(s.x) :]) for s, both in zip(states, attended, strict=True)
+        ]
+        return [both[: len(s.x)] for s, both in zip(states, attended, strict=True)], after
 
     def message_passing(
         self, at: str, number: int, states: list[State]
@@ -284,20 +286,20 @@ class SlowNetwork:
         act, stack = ACTIVATIONS[self.config.local.activation], self.config.local.stack
         if kind in {"gcn", "gat"}:
             convolve = {"gcn": slow_gcn, "gat": slow_gat}[kind]
-            found = [convolve(self.under(at), state.x, state.graph.edge_index) for state in states]
+            nodes = [convolve(self.under(at), state.x, state.graph.edge_index) for state in states]
         elif kind == "sage":
             loops = self.config.local.self_loops
-            found = [
+            nodes = [
                 slow_sage(self.under(at), state.x, state.graph.edge_index, self_loops=loops)
                 for state in states
             ]
         elif kind == "gcne":
-            found = [
+            nodes = [
                 slow_gcne(self.under(at), state.x, state.e, state.graph.edge_index)
                 for state in states
             ]
         elif kind == "mlp":
-            found = [self.linear(f"{at}lin", state.x) for state in states]
+            nodes = [self.linear(f"{at}lin", state.x) for state in states]
         else:
             sums = [
                 slow_gine_sums(state.x, state.e, state.graph.edge_index, self.closeness(at, state))
@@ -307,21 +309,21 @@ class SlowNetwork:
                 (act if stack in {"lrgb", "none"} else torch.relu)(self.linear(f"{at}lin_in", x))
                 for x in sums
             ]
-            found = [self.linear(f"{at}lin_out", x) for x in inner]
+            nodes = [self.linear(f"{at}lin_out", x) for x in inner]
             if stack == "lrgb":
-                return found, states
+                return nodes, states
         if self.config.local.residual == "linear":
             skips = [self.linear(f"{at}skip", state.x) for state in states]
-            found = [h + skip for h, skip in zip(found, skips, strict=True)]
+            nodes = [h + skip for h, skip in zip(nodes, skips, strict=True)]
         if stack == "none":
-            return found, states
+            return nodes, states
         if stack == "layer-norm":
-            found = [self.layer_norm(f"{at}norm", h) for h in found]
+            nodes = [self.layer_norm(f"{at}norm", h) for h in nodes]
         if stack == "graphgym":
-            return [normalize(act(h), dim=1) for h in self.batch_norm(f"{at}norm", found)], states
+            return [normalize(act(h), dim=1) for h in self.batch_norm(f"{at}norm", nodes)], states
         if stack == "gnn-plus":
-            found = self.batch_norm(f"{at}norm", found)
-        return [act(h) for h in found], states
+            nodes = self.batch_norm(f"{at}norm", nodes)
+        return [act(h) for h in nodes], states
 
     def gated_gcn(
         self, at: str, states: list[State], *, last: bool
@@ -334,14 +336,14 @@ class SlowNetwork:
             new, pre = slow_gated_gcn(self.under(at), state.x, state.e, index, closeness)
             nodes.append(new)
             edges.append(pre)
-        found = [act(x) for x in self.batch_norm(f"{at}norm_x", nodes)]
+        activated = [act(x) for x in self.batch_norm(f"{at}norm_x", nodes)]
         if not last:
             rows = self.batch_norm(f"{at}norm_e", edges)
             keeps = float(self.config.local.edge_residual)
             states = [
                 s._replace(e=keeps * s.e + act(new)) for s, new in zip(states, rows, strict=True)
             ]
-        return found, states
+        return activated, states
 
     def closeness(self, at: str, state: State) -> Tensor | None:
         if state.distance is None:
@@ -350,7 +352,7 @@ class SlowNetwork:
         return torch.sigmoid(self.linear(f"{at}closeness.2", inner))
 
     def head(self, rows: list[Tensor]) -> Tensor:
-        config, found = self.config, []
+        config, outputs = self.config, []
         if config.head in {"graph", "san"}:
             pool = {"mean": torch.mean, "max": torch.amax, "sum": torch.sum}[config.pooling]
             rows = [pool(x, 0, keepdim=True) for x in rows]
@@ -359,16 +361,16 @@ class SlowNetwork:
                 for number in range(config.head_layers - 1):
                     inner = self.linear(f"head.linears.{number}", h)
                     h = ACTIVATIONS[config.head_activation](inner)  # noqa: PLW2901
-                found.append(self.linear(f"head.linears.{config.head_layers - 1}", h))
+                outputs.append(self.linear(f"head.linears.{config.head_layers - 1}", h))
                 continue
             for number in range(config.head_layers - 1):
                 h = ACTIVATIONS[config.head_activation](self.linear(f"head.hidden.{number}", h))  # noqa: PLW2901
                 h = normalize(h, dim=1) if config.head_l2norm else h  # noqa: PLW2901
-            found.append(self.linear("head.out", h))
+            outputs.append(self.linear("head.out", h))
         if config.head != "link":
-            return torch.cat(found) * config.output_scale
-        widest = max(len(x) for x in found)
+            return torch.cat(outputs) * config.output_scale
+        widest = max(len(x) for x in outputs)
         square = [
-            nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in found
+            nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in outputs
         ]
         return torch.stack(square) * config.output_scale

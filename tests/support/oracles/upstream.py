@@ -26,11 +26,9 @@ def entries() -> dict[str, dict]:
     path = ROOT.parent / "shared" / "reference" / "upstream_configs.json"
     if not path.exists():
         pytest.skip(f"upstream's configurations are not here: {path}")
-    found = json.loads(path.read_text("utf-8"))
+    data = json.loads(path.read_text("utf-8"))
     return {
-        f"{dataset}/{name}": keys
-        for dataset, files in found.items()
-        for name, keys in files.items()
+        f"{dataset}/{name}": keys for dataset, files in data.items() for name, keys in files.items()
     }
 
 

@@ -23,8 +23,10 @@ def on_processes(count: int, act: Callable[[int], object]) -> None:
 
     def as_rank(rank: int) -> None:
         torch.set_num_threads(1)
-        found = {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(count)}
-        os.environ.update(found, GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        variables = {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(count)}
+        os.environ.update(
+            variables, GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+        )
         act(rank)
 
     fork = multiprocessing.get_context("fork")

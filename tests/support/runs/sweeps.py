@@ -88,10 +88,14 @@ def main(plan: str, home: str, jobs: str) -> None:
     for number in ENDING:
         signal.signal(number, end)
     threads.PROGRAM = PROGRAM
-    found, place = read_plan(plan), Home.locate(home)
-    folder = place.root / "sweeps" / found.name
+    sweep_plan, place = read_plan(plan), Home.locate(home)
+    folder = place.root / "sweeps" / sweep_plan.name
     running.run_cells(
-        cells_of(found, place), home=place, folder=folder, jobs=int(jobs), options={"quiet": True}
+        cells_of(sweep_plan, place),
+        home=place,
+        folder=folder,
+        jobs=int(jobs),
+        options={"quiet": True},
     )
 
 

@@ -20,20 +20,20 @@ def apply_sigmoid(x, y) -> None:
 
 def test_sigmoid_to_a_few_units_in_the_last_place() -> None:
     x = np.linspace(-86, 100, 20_011).astype(np.float32)
-    found = np.empty_like(x)
-    apply_sigmoid(x, found)
+    values = np.empty_like(x)
+    apply_sigmoid(x, values)
     expected = 1 / (1 + np.exp(-x.astype(np.float64)))
-    assert np.max(np.abs(found - expected) / expected) < 4 * 2.0**-24
+    assert np.max(np.abs(values - expected) / expected) < 4 * 2.0**-24
 
 
 def test_sigmoid_at_the_ends() -> None:
     x = np.array([-np.inf, -1000, -0.0, 1000, np.inf, np.nan], np.float32)
-    found = np.empty_like(x)
-    apply_sigmoid(x, found)
-    assert np.all(found[:2] < 2e-38)
-    assert found[2] == 0.5
-    assert np.all(found[3:5] == 1)
-    assert np.isnan(found[5])
+    values = np.empty_like(x)
+    apply_sigmoid(x, values)
+    assert np.all(values[:2] < 2e-38)
+    assert values[2] == 0.5
+    assert np.all(values[3:5] == 1)
+    assert np.isnan(values[5])
 
 
 def test_draws_are_those_of_dropout() -> None:

@@ -35,8 +35,8 @@ def test_masks_follow_the_definition_of_the_hash() -> None:
     hashed = (hashed ^ (hashed >> np.uint64(11))) * np.uint64(0xAC4C1B51) & mask
     hashed = (hashed ^ (hashed >> np.uint64(15))) * np.uint64(0x31848BAB) & mask
     hashed ^= hashed >> np.uint64(14)
-    found = dropped(torch.ones(2_000), 0.3, seed, 5) > 0
-    assert found.tolist() == (hashed >= round(0.3 * 2**32)).tolist()
+    kept = dropped(torch.ones(2_000), 0.3, seed, 5) > 0
+    assert kept.tolist() == (hashed >= round(0.3 * 2**32)).tolist()
 
 
 def test_gradient_flows_where_the_value_did() -> None:
@@ -65,13 +65,13 @@ def test_torchs_seed_decides_for_any_number_of_threads(monkeypatch) -> None:
 def test_few_elements_and_other_types_are_torchs() -> None:
     for x in (torch.randn(100), torch.randn(norms.MANY, dtype=torch.float64)):
         torch.manual_seed(1)
-        found = norms.dropout(x, 0.4)
+        out = norms.dropout(x, 0.4)
         torch.manual_seed(1)
-        assert torch.equal(found, torch.nn.functional.dropout(x, 0.4))
+        assert torch.equal(out, torch.nn.functional.dropout(x, 0.4))
     many = torch.randn(norms.MANY)
     torch.manual_seed(1)
-    found = norms.dropout(many, 0.4)
+    out = norms.dropout(many, 0.4)
     torch.manual_seed(1)
-    assert torch.equal(found, dropout(many, 0.4))
+    assert torch.equal(out, dropout(many, 0.4))
     assert torch.equal(norms.dropout(many, 0.0), many)
     assert bool((norms.dropout(many, 1.0) == 0).all())

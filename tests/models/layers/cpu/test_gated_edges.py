@@ -150,8 +150,8 @@ def test_dropout_drops_the_same_edges_forward_and_backward() -> None:
     assert abs(share - (1 - p)) < 4 * (p * (1 - p) / float((active > 0).sum())) ** 0.5
     weight = torch.randn(e.shape)
     inputs = [e, layer.C.weight, layer.D.weight]
-    found = torch.autograd.grad((e_out * weight).sum(), inputs)
-    for a, b in zip(found, torch.autograd.grad((expected * weight).sum(), inputs), strict=True):
+    gradients = torch.autograd.grad((e_out * weight).sum(), inputs)
+    for a, b in zip(gradients, torch.autograd.grad((expected * weight).sum(), inputs), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 

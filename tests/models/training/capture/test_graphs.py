@@ -85,9 +85,9 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
         return _work()
 
     graphs = CudaGraphs(torch.device("cuda"))
-    replay, found = graphs.capture(work)
+    replay, learned = graphs.capture(work)
     replay()
-    assert isinstance(found, Learned)
+    assert isinstance(learned, Learned)
     second = graphs.capture(_work)
     assert log == [
         f"captured on the side in {pool}, thread_local" for pool in ("a new pool", "its")

@@ -137,9 +137,9 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     plain_learn = TrainingModule.learn
 
     def waits(self, batch, **watching):
-        found = plain_learn(self, batch, **watching)
-        found[2].item()
-        return found
+        learned = plain_learn(self, batch, **watching)
+        learned[2].item()
+        return learned
 
     monkeypatch.setattr(TrainingModule, "learn", waits)
     failed = learn(build, tmp_path, _graphs(), **options)

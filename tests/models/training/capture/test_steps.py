@@ -151,10 +151,10 @@ def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_pa
 
     class Failing(EmulatedGraphs):
         def capture(self, work):
-            found = super().capture(work)
+            result = super().capture(work)
             if self.captured > 1:
                 raise RuntimeError("operation not permitted\nwhen stream is capturing")
-            return found
+            return result
 
     changes = {"training": {"epochs": 4, "accumulate": 1}}
     graphs = Failing()

@@ -45,13 +45,13 @@ optim:
 
 
 def nested(keys: dict) -> dict:
-    found: dict = {}
+    tables: dict = {}
     for key, value in keys.items():
         *sections, last = key.split(".")
-        functools.reduce(lambda table, name: table.setdefault(name, {}), sections, found)[last] = (
+        functools.reduce(lambda table, name: table.setdefault(name, {}), sections, tables)[last] = (
             value
         )
-    return found
+    return tables
 
 
 def written(tmp_path, keys: dict):

@@ -77,7 +77,7 @@ def test_61_of_84_map_and_the_others_have_a_reason() -> None:
 
 def test_presets_have_the_parameters_of_their_files() -> None:
     """Equal to the published ones, too, but for what the notes of the page say."""
-    found = {}
+    differences = {}
     for name in preset_names():
         source = re.search(
             r"^GraphGPS: .*configs/(GPS/.*)\.yaml", read_preset(*name.split("/")).source
@@ -92,9 +92,9 @@ def test_presets_have_the_parameters_of_their_files() -> None:
             row = model.hidden_dim - sum(position.width for position in model.positions)
             outputs = model.hidden_dim + 1 if entry["dataset"] == "pattern" else 0
             more = row if model.node_encoder == "atom" else outputs
-            found[source[1]] = entry["parameters"] - entry["published"] - more
-    assert len(found) >= 4
-    assert set(found.values()) == {0}
+            differences[source[1]] = entry["parameters"] - entry["published"] - more
+    assert len(differences) >= 4
+    assert set(differences.values()) == {0}
 
 
 def check_file(name: str) -> None:
@@ -117,10 +117,10 @@ def test_every_file_maps_or_names_its_reason() -> None:
 
 
 def test_keys_without_effect_are_those_of_the_page() -> None:
-    found: Counter[str] = Counter()
+    idle: Counter[str] = Counter()
     for name in MAPPED:
-        found.update(read_graphgps(path_of(name))[1])
-    assert found == IDLE
+        idle.update(read_graphgps(path_of(name))[1])
+    assert idle == IDLE
 
 
 @pytest.mark.slow

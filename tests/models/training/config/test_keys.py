@@ -72,8 +72,8 @@ def test_overrides_take_the_type_of_their_key():
         ),
         ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
     ):
-        found = key_value(apply_overrides(config(), [item]), key)
-        assert (found, type(found)) == (value, type(value)), item
+        parsed = key_value(apply_overrides(config(), [item]), key)
+        assert (parsed, type(parsed)) == (value, type(value)), item
 
 
 @pytest.mark.parametrize("dim", [16, 56])

@@ -84,9 +84,9 @@ def test_epochs_of_train_batches(tmp_path):
 
     def order(epoch):
         batches = data.batches(epoch)
-        found = [tuple(batch.x[batch.ptr[:-1], 0].tolist()) for batch in batches]
-        assert len(found) == len(batches) == 4
-        return found
+        firsts = [tuple(batch.x[batch.ptr[:-1], 0].tolist()) for batch in batches]
+        assert len(firsts) == len(batches) == 4
+        return firsts
 
     first, again, second = order(0), order(0), order(1)
     assert first == again != second

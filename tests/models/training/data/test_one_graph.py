@@ -82,7 +82,7 @@ def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypat
         return forward(self, batch)
 
     monkeypatch.setattr(TrainingModule, "forward", counted)
-    found = evaluate_parts(module, data, data.parts, torch.device("cpu"))
+    values = evaluate_parts(module, data, data.parts, torch.device("cpu"))
     assert len(passes) == 1
     module.eval()
     for part in ("train", "val", "test"):  # upstream: a pass for each
@@ -93,7 +93,7 @@ def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypat
         metrics.update(
             logits, data.graph.y[mask], weighted_cross_entropy(logits, data.graph.y[mask])
         )
-        assert found[part] == metrics.compute()
+        assert values[part] == metrics.compute()
     assert module.training is False
 
 
@@ -188,9 +188,9 @@ def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
         for a, b in zip(*pairs, strict=True):
             assert a.x.shape[1] == 67
             assert_same(a, b, ordered=False)
-        found = torch.cat([batch.n_id[batch[f"{part}_mask"]] for batch in pairs[0]])
-        found = found.sort().values if seeds is None else found
-        assert torch.equal(found, whole[f"{part}_mask"].nonzero()[:, 0])
+        nodes = torch.cat([batch.n_id[batch[f"{part}_mask"]] for batch in pairs[0]])
+        nodes = nodes.sort().values if seeds is None else nodes
+        assert torch.equal(nodes, whole[f"{part}_mask"].nonzero()[:, 0])
     run = train(config, home=home, quiet=True).runs[0]
     assert "graph" not in vars(mapped)
     assert {"val_accuracy", "test_accuracy"} & read_history(run)[0].keys() == {"val_accuracy"}
@@ -213,9 +213,9 @@ def test_evaluation_on_another_graph(build, tmp_path):
     home = Home(tmp_path)
     summary = train(config_of(build), home=home, quiet=True)
     other = streets_build(tmp_path / "other", nodes=200, seed=4)
-    found = evaluate(summary.runs[0], target=str(other.path), home=home)
-    assert found.same is None
-    assert found.metrics.keys() == {"train", "val", "test"}
+    evaluation = evaluate(summary.runs[0], target=str(other.path), home=home)
+    assert evaluation.same is None
+    assert evaluation.metrics.keys() == {"train", "val", "test"}
     graph = streets()
     graph.x = torch.from_numpy(np.zeros((300, 6), np.float32))
     wide = kmip_data.save(graph, tmp_path / "wide")

@@ -39,14 +39,14 @@ def source(place, build):
 @pytest.fixture
 def begun(monkeypatch):
     """Weights that runs begin with."""
-    found, fit = [], Loop.fit
+    weights, fit = [], Loop.fit
 
     def noting(loop):
-        found.append(copy_weights(loop.module.model))
+        weights.append(copy_weights(loop.module.model))
         fit(loop)
 
     monkeypatch.setattr(Loop, "fit", noting)
-    return found
+    return weights
 
 
 def tuned(build, source, **sections):

@@ -184,19 +184,19 @@ def check(place: Path, cases: list[Case]) -> None:
 def state(home: Path) -> dict[str, Any]:
     """Files of a finished run and what may not differ between two."""
     folder = home / "runs/clouds/gps-kmip/run"
-    found: dict[str, Any] = {
+    files: dict[str, Any] = {
         path.relative_to(folder).as_posix(): None
         for path in folder.rglob("*")
         if path.suffix != ".partial"
     }
     for name in ("model.safetensors", "checkpoints/best.safetensors", "config.toml"):
-        found[name] = (folder / name).read_bytes()
+        files[name] = (folder / name).read_bytes()
     rows = read_history(folder)
-    found["metrics.csv"] = [
+    files["metrics.csv"] = [
         {name: row[name] for name in row if name not in OF_THE_MACHINE} for row in rows
     ]
-    found["result.json"] = json.loads((folder / "result.json").read_text("utf-8"))["metrics"]
-    return found
+    files["result.json"] = json.loads((folder / "result.json").read_text("utf-8"))["metrics"]
+    return files
 
 
 @pytest.mark.parametrize("part", range(4))

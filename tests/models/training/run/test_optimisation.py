@@ -54,9 +54,9 @@ def test_optimizers_are_pytorchs_own():
         config = config_from_mapping(
             {"data": {"dataset": "s3dis"}, "optimizer": settings}, "the test"
         )
-        found = learn(ours, build_optimizer(ours, config, torch.device("cpu")))
+        weights = learn(ours, build_optimizer(ours, config, torch.device("cpu")))
         optimizer = CLASSES[name](theirs.parameters(), lr=0.01, weight_decay=0.1, **more)
-        assert all(map(torch.equal, found, learn(theirs, optimizer))), (name, more)
+        assert all(map(torch.equal, weights, learn(theirs, optimizer))), (name, more)
 
 
 def options(*overrides):
@@ -85,13 +85,13 @@ def test_wrong_settings_are_refused():
 def rates(config, epochs, losses, steps=1):
     """Rates of a schedule from 0.5 on, one for each of the losses."""
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
-    schedule, found, history = build_schedule(optimizer, config, epochs, steps), [], []
+    schedule, learning_rates, history = build_schedule(optimizer, config, epochs, steps), [], []
     for loss in losses:
-        found.append(optimizer.param_groups[0]["lr"])
+        learning_rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         history.append({} if loss is None else {"val_loss": loss})
         step_schedule(schedule, history)
-    return found
+    return learning_rates
 
 
 def test_cosine_with_warmup_is_stepped_once_an_epoch():
@@ -102,8 +102,8 @@ def test_cosine_with_warmup_is_stepped_once_an_epoch():
             else 0.5 * max(0.0, 0.5 * (1 + math.cos(math.pi * (e - warmup) / (epochs - warmup))))
             for e in range(epochs)
         ]
-        found = rates(ScheduleConfig(warmup_epochs=warmup), epochs, [None] * epochs)
-        assert found == pytest.approx(expected, rel=1e-12)
+        learning_rates = rates(ScheduleConfig(warmup_epochs=warmup), epochs, [None] * epochs)
+        assert learning_rates == pytest.approx(expected, rel=1e-12)
     points = [cosine_with_warmup(epoch, Span(200, 10)) for epoch in (0, 1, 9, 10, 105, 200)]
     assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
 
@@ -123,9 +123,9 @@ def test_lines_with_warmup_are_graphgps():
 
 
 def test_per_step_is_the_same_curve_over_all_steps():
-    found = rates(ScheduleConfig(warmup_epochs=2, per="step"), 5, [None] * 35, steps=7)
-    assert found == rates(ScheduleConfig(warmup_epochs=14), 35, [None] * 35)
-    assert found[14] == max(found) == 0.5
+    learning_rates = rates(ScheduleConfig(warmup_epochs=2, per="step"), 5, [None] * 35, steps=7)
+    assert learning_rates == rates(ScheduleConfig(warmup_epochs=14), 35, [None] * 35)
+    assert learning_rates[14] == max(learning_rates) == 0.5
     assert rates(ScheduleConfig(kind="constant", warmup_epochs=4), 8, [None] * 8) == [0.5] * 8
 
 

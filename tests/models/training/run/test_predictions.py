@@ -121,39 +121,43 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
     with np.load(output, allow_pickle=False) as archive:
         assert set(archive) == {*arrays, "about"}
         about = json.loads(str(archive["about"]))
-        found = {name: archive[name] for name in arrays}
+        arrays_read = {name: archive[name] for name in arrays}
     part = kmip_data.open(build, split="test")
     assert about["run"] == run
     if level == "nodes of one graph":
-        assert np.array_equal(found["key"], part[0].test_mask.numpy().nonzero()[0])
+        assert np.array_equal(arrays_read["key"], part[0].test_mask.numpy().nonzero()[0])
     else:
-        assert found["key"].tolist() == part.keys
+        assert arrays_read["key"].tolist() == part.keys
     if "ptr" in arrays:
         each = part.nodes**2 if kind == "links" else part.nodes
-        assert np.array_equal(np.diff(found["ptr"]), each)
+        assert np.array_equal(np.diff(arrays_read["ptr"]), each)
     if "logits" in arrays:
-        assert found["logits"].shape == (told.json["rows"], len(found["logits"][0]))
+        assert arrays_read["logits"].shape == (told.json["rows"], len(arrays_read["logits"][0]))
     if kind == "single-label":
-        assert np.array_equal(found["pred"], found["logits"].argmax(-1))
+        assert np.array_equal(arrays_read["pred"], arrays_read["logits"].argmax(-1))
     # Of a model made elsewhere there are arrays alone; sums in other batches may round otherwise.
-    alone = evaluate_predictions({name: found[name] for name in arrays - {"key", "ptr"}}, build)
+    alone = evaluate_predictions(
+        {name: arrays_read[name] for name in arrays - {"key", "ptr"}}, build
+    )
     assert alone.metrics == pytest.approx(expected, rel=1e-9)
 
 
 def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
     metrics = evaluate("mine", home=home).metrics
     for part in ("train", "val", "test"):
-        found = predict("mine", split=part, home=home)
-        measured = evaluate_predictions(found, clouds)
+        predicted = predict("mine", split=part, home=home)
+        measured = evaluate_predictions(predicted, clouds)
         expected = {name: value for name, value in metrics[part].items() if name != "loss"}
         assert (measured.part, measured.metrics) == (part, expected)
-        assert evaluate_predictions({"pred": found.pred}, clouds, split=part).metrics == expected
-        zeros = {"pred": np.zeros_like(found.pred)}  # the least class that there is
+        assert (
+            evaluate_predictions({"pred": predicted.pred}, clouds, split=part).metrics == expected
+        )
+        zeros = {"pred": np.zeros_like(predicted.pred)}  # the least class that there is
         targets = torch.cat([data.y for data in kmip_data.open(clouds, split=part)])
         share = float((targets == 0).double().mean())
         accuracy = evaluate_predictions(zeros, clouds, split=part).metrics["accuracy"]
         assert accuracy == pytest.approx(share)
-        tensor = torch.from_numpy(found.logits).double()
+        tensor = torch.from_numpy(predicted.logits).double()
         assert evaluate_predictions({"logits": tensor}, clouds, split=part).metrics == expected
 
 

@@ -260,10 +260,10 @@ def test_weights_have_the_names_that_published_files_have(whole):
     names |= {f"linear_{name}.{end}" for name in ("in", "out") for end in ("weight", "bias")}
     ends = {"weight", "bias"} | statistics
     names |= {f"norm_{name}.{end}" for name in ("local", "global", "out") for end in ends}
-    found = {
+    shapes = {
         name.removeprefix("layers.0.") for name in load_file(whole / WEIGHTS) if "layers.0." in name
     }
-    assert found == names
+    assert shapes == names
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"version": 1}', b"\xff\xfe"])
@@ -278,9 +278,9 @@ def test_a_finished_run_stays_as_it_is_and_a_damaged_result_is_written_anew(
     with pytest.raises(DamagedInput, match="train --resume"):
         evaluate(run, home=Home(tmp_path))
     resume(run, home=Home(tmp_path), quiet=True)
-    found, expected = (read_result(folder) for folder in (run, whole))
+    result, expected = (read_result(folder) for folder in (run, whole))
     for name in ("metrics", "best_epoch", "epochs", "split", "num_parameters"):
-        assert getattr(found, name) == getattr(expected, name)
+        assert getattr(result, name) == getattr(expected, name)
 
 
 def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, monkeypatch):

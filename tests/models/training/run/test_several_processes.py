@@ -71,7 +71,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "stopped": {"model": {**NORMED, "dropout": 0.3}, "system": {"checkpoint_every": 1e-9}},
     }
     usual = {"epochs": 2, "batch_size": 5}
-    found = {
+    configs = {
         name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()
     }
     links = configuration(
@@ -94,7 +94,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         ],
     )
     return {
-        name: config.model_dump(mode="json") for name, config in {**found, "links": links}.items()
+        name: config.model_dump(mode="json") for name, config in {**configs, "links": links}.items()
     }
 
 
@@ -150,12 +150,12 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
                 resume(name, home=Home(two), quiet=True)
             else:
                 train(config, home=Home(two), name=name, quiet=True)
-        found = {
+        own_losses = {
             case: _divided(name, weight, rows[rank], targets[rank])
             for case, (name, weight, rows, targets) in losses.items()
         }
         if rank == 0:
-            torch.save(found, alone / "losses.pt")
+            torch.save(own_losses, alone / "losses.pt")
 
     on_processes(2, act)
     (alone / "two").symlink_to(two)
@@ -201,12 +201,12 @@ def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
 
 @pytest.mark.slow
 def test_losses_of_rows_dealt_to_two_are_those_of_all(home: Path, losses: Any) -> None:
-    found = torch.load(home / "losses.pt")
+    losses_of_two = torch.load(home / "losses.pt")
     for case, (name, begun, rows, targets) in losses.items():
         weight = begun.clone().requires_grad_()
         loss = LOSSES[name](torch.cat(rows) @ weight, torch.cat(targets))
         loss.backward()
-        whole, gradient = found[case]
+        whole, gradient = losses_of_two[case]
         torch.testing.assert_close(whole, loss.detach(), rtol=1e-6, atol=1e-7, msg=case)
         torch.testing.assert_close(gradient, weight.grad, rtol=1e-5, atol=1e-7, msg=case)
 
@@ -273,12 +273,12 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     ]
     outputs = [node.communicate(timeout=400)[0].decode() for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0]
-    found = json.loads(outputs[0])
+    summary = json.loads(outputs[0])
     assert not outputs[1].strip()
     run = _run(tmp_path, "nodes")
-    assert found["run"] == str(run)
+    assert summary["run"] == str(run)
     assert read_result(run).config["system"]["nodes"] == 2
-    assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
+    assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == summary["metrics"]
 
 
 #: A command line whose process RANK gets a signal before it learns from epoch 2.
@@ -362,16 +362,16 @@ def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable:
             sys.exit(command_line.run(line))
 
         on_processes(processes, resumed)
-        found = _run(stoppable, name)
-        last = [torch.load(each / LAST, weights_only=True) for each in (wanted, found)]
+        run = _run(stoppable, name)
+        last = [torch.load(each / LAST, weights_only=True) for each in (wanted, run)]
         for key, value in last[0]["model"].items():
             torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
         for part, values in read_result(wanted).metrics.items():
-            assert read_result(found).metrics[part]["loss"] == pytest.approx(
+            assert read_result(run).metrics[part]["loss"] == pytest.approx(
                 values["loss"], rel=1e-4
             ), part
-        again = evaluate(found, home=Home(stoppable)).metrics["test"]["loss"]
-        assert again == pytest.approx(read_result(found).metrics["test"]["loss"], rel=1e-5)
+        again = evaluate(run, home=Home(stoppable)).metrics["test"]["loss"]
+        assert again == pytest.approx(read_result(run).metrics["test"]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])

@@ -85,9 +85,9 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     assert "clouds (part of the published set), gps-kmip" in summary.table()
     assert OF_SAMPLE not in summary.table()
     assert (summary.to_dict()["complete"], read_result(summary.runs[0]).complete) == (False, False)
-    found = evaluate(summary.runs[0], home=Home(tmp_path))
-    assert "clouds (part of the published set), split" in found.table()
-    assert found.to_dict()["complete"] is False
+    evaluation = evaluate(summary.runs[0], home=Home(tmp_path))
+    assert "clouds (part of the published set), split" in evaluation.table()
+    assert evaluation.to_dict()["complete"] is False
     width, parameters = result.config["model"]["hidden_dim"], result.num_parameters
     assert width != 56
     assert parameters <= 30_000
@@ -193,14 +193,14 @@ def test_the_first_best_validation_epoch_is_reported_with_its_test_metric(done):
 
 
 def test_mean_and_std_over_seeds(done):
-    found = done.to_dict()
+    summary = done.to_dict()
     values = [result.metrics["test"]["miou"] for result in done.results]
-    assert found["metrics"]["test"]["miou"] == pytest.approx(statistics.fmean(values))
-    assert found["std"]["test"]["miou"] == pytest.approx(
+    assert summary["metrics"]["test"]["miou"] == pytest.approx(statistics.fmean(values))
+    assert summary["std"]["test"]["miou"] == pytest.approx(
         statistics.pstdev(values)
     )  # ddof 0, as upstream
-    assert [entry["seed"] for entry in found["runs"]] == [0, 1, 2]
-    assert [entry["run"] for entry in found["runs"]] == [str(run) for run in done.runs]
+    assert [entry["seed"] for entry in summary["runs"]] == [0, 1, 2]
+    assert [entry["run"] for entry in summary["runs"]] == [str(run) for run in done.runs]
     assert len({tuple(result.metrics["train"].values()) for result in done.results}) == 3
     assert (
         f"{100 * statistics.fmean(values):.2f} ± {100 * statistics.pstdev(values):.2f}"
@@ -210,14 +210,14 @@ def test_mean_and_std_over_seeds(done):
 
 def test_evaluate_gives_the_result_again(done, home):
     for name in (str(done.runs[2]), "clouds-sample/gps-kmip/three-seed2", "three-seed2"):
-        found = evaluate(name, home=home)
-        assert (found.run, found.metrics, found.same) == (
+        evaluation = evaluate(name, home=home)
+        assert (evaluation.run, evaluation.metrics, evaluation.same) == (
             done.runs[2],
             done.results[2].metrics,
             True,
         )
-    assert "equal to result.json" in found.table()
-    assert "sample" in found.table()
+    assert "equal to result.json" in evaluation.table()
+    assert "sample" in evaluation.table()
 
 
 # What can go wrong.
@@ -344,15 +344,15 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
     words = [word for key in keys for word in ("--set", key)]
     words += ["--devices", 2, "--device", "cpu", "--epochs", 2, "--name", "two", "--json"]
     words = ["train", "--dataset", build.path, "--home", tmp_path, *words]
-    found = kmip_process(*words, OMP_NUM_THREADS="1").json  # exactly one object
+    values = kmip_process(*words, OMP_NUM_THREADS="1").json  # exactly one object
     (run,) = (tmp_path / "runs/clouds/gps-kmip").iterdir()
-    assert found["run"] == str(run)
+    assert values["run"] == str(run)
     result = read_result(run)
     assert result.config["system"]["devices"] == 2
     alone = evaluate(run, home=Home(tmp_path)).metrics
     for part in parts:
         for name in ("accuracy", "f1", "miou"):
-            assert alone[part][name] == result.metrics[part][name] == found["metrics"][part][name]
+            assert alone[part][name] == result.metrics[part][name] == values["metrics"][part][name]
 
 
 def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
@@ -383,10 +383,10 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
     for error, where, graphs in cases:
 
         def failing(self, batch, error=error, where=where):
-            found = forward(self, batch)
+            logits = forward(self, batch)
             if self.training == (where == "training"):
                 raise error
-            return found
+            return logits
 
         monkeypatch.setattr(TrainingModule, "forward", failing)
         with pytest.raises(OutOfResources) as caught:
@@ -448,9 +448,9 @@ def test_evaluate_repeats_the_result_in_every_mode(build, tmp_path):
         assert evaluate(summary.runs[0], home=home).same, option
         assert not torch.are_deterministic_algorithms_enabled()
     other = learnable_build(tmp_path / "other", seed=5, graphs=6)
-    found = evaluate(summary.runs[0], target=str(other.path), home=home)
-    assert (found.same, found.build.card.sample) == (None, False)
-    assert found.metrics["test"] != summary.results[0].metrics["test"]
+    evaluation = evaluate(summary.runs[0], target=str(other.path), home=home)
+    assert (evaluation.same, evaluation.build.card.sample) == (None, False)
+    assert evaluation.metrics["test"] != summary.results[0].metrics["test"]
 
 
 @pytest.fixture(scope="module")
@@ -520,8 +520,8 @@ def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
     data = SimpleNamespace(description="", ragged=False, build=SimpleNamespace(card=card))
     run = SimpleNamespace(config=config, data=data, device=device, memory=memory, folder="run")
     module = SimpleNamespace(model=torch.nn.Linear(2, 2))
-    for found, lines in ((None, 2), (SimpleNamespace(), 0)):
-        monkeypatch.setattr(run_file.importlib.util, "find_spec", lambda name, found=found: found)
+    for spec, lines in ((None, 2), (SimpleNamespace(), 0)):
+        monkeypatch.setattr(run_file.importlib.util, "find_spec", lambda name, spec=spec: spec)
         text = list(run_file._announcement(run, module, None, resumed=False))
         slower = [line for line in text if line.startswith("slower: ")]
         assert len(slower) == lines

@@ -47,13 +47,13 @@ class _Calls(TorchDispatchMode):
 
 def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     """Operators of each batch of two epochs, in a loop that looks at no number, as on a GPU."""
-    found: list[Counter[str]] = []
+    steps: list[Counter[str]] = []
 
     def watched(batches: Any) -> Any:
         for batch in batches:
             with _Calls() as calls:
                 yield batch
-            found.append(calls.found)
+            steps.append(calls.found)
 
     monkeypatch.setattr(
         loop_file, "sent_ahead", lambda batches, *_: watched(copied_ahead(batches, CPU))
@@ -65,7 +65,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     for loop.epoch in range(2):
         loop.batch = 0
         loop.train_epoch()
-    return found
+    return steps
 
 
 TASKS = {**BUILDS, "graph labels": partial(rings, target="labels")}
