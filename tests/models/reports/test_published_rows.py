@@ -241,13 +241,13 @@ def test_tables_of_the_docs_are_those_of_the_rows() -> None:
         text = page.read_text("utf-8")
         written = re.sub(
             r"(?s)(<!-- rows: (\S+) -->\n).*?(?=\n\n|\Z)",
-            lambda found: found[1] + results_table(found[2]),
+            lambda match: match[1] + results_table(match[2]),
             text,
         )
         for mark, table in (("attention", attention_table), ("published", published_table)):
             written = re.sub(
                 rf"(?s)(<!-- {mark} -->\n).*?(?=\n\n|\Z)",
-                lambda found, table=table: found[1] + table(),
+                lambda match, table=table: match[1] + table(),
                 written,
             )
         check_page(page, written)
