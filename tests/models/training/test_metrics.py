@@ -19,6 +19,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 from support.builds.learnable import tiny_config
+from support.metrics import usual_metrics
 from support.runs.processes import on_processes
 from torch_geometric.data import Batch, Data
 
@@ -427,6 +428,31 @@ def test_counts_follow_their_batches_and_keep_their_type() -> None:
     metrics.update(*batch)
     assert {rows.device.type for rows in [*metrics.rows.scores, metrics.loss.sums]} == {"meta"}
     assert not metrics.state_dict()
+
+
+def test_metrics_and_losses_of_each_kind() -> None:
+    """The literal lists: other tests derive theirs from the tables."""
+    kinds = ("single-label", "multilabel", "regression", "links")
+    reported = [
+        {"accuracy", "f1", "miou"},
+        {"ap"},
+        {"mae", "mae_batches", "r2"},
+        {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"},
+    ]
+    assert list(map(usual_metrics, kinds)) == reported
+    chosen = {name: metric.kind for name, metric in METRICS.items() if not metric.everywhere}
+    assert chosen == {"accuracy_sbm": "single-label", "roc_auc": "multilabel"}
+    assert [name for name, metric in METRICS.items() if metric.of_two_classes] == ["ap", "roc_auc"]
+    assert {name: loss.kind for name, loss in LOSSES.items()} == {
+        "weighted_cross_entropy": "single-label",
+        "weighted_binary_cross_entropy": "single-label",
+        "cross_entropy": "single-label",
+        "binary_cross_entropy": "multilabel",
+        "l1": "regression",
+        "mse": "regression",
+        "log10_mse": "regression",
+        "link_cross_entropy": "links",
+    }
 
 
 def test_every_metric_states_its_unit():
