@@ -1,4 +1,8 @@
-"""Interface of a dataset's pipeline: four pure functions between raw files and records."""
+"""Interface of a dataset's pipeline, from raw files to records.
+
+A build calls ``resolve``, ``prepare``, ``units`` and ``records``, then ``split``. A subclass needs
+``schema``, ``units`` and ``records``; the others have a default.
+"""
 
 from __future__ import annotations
 

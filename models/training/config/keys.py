@@ -38,9 +38,9 @@ class OptimizerConfig(Strict):
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:
-        taken = all_optimizers()[self.name].options
-        for option in ("betas", "momentum"):
-            if getattr(self, option) is not None and option not in taken:
+        taken = {"name", "lr", "weight_decay", *all_optimizers()[self.name].options}
+        for option, value in self:
+            if value is not None and option not in taken:
                 raise ValueError(f"{self.name} takes no {option}")
         return self
 
