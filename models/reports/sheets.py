@@ -30,6 +30,7 @@ COLUMNS = {
     "Δ paper": "test minus paper, only for the same configuration",
     "time": "time of a complete training, mean over the runs",
     "paper's": "the paper's time of a training, and its hardware",
+    "device": "GPU or processor that the runs were trained on",
     "memory": "peak memory of a run, on the device or else in the process",
     "parameters": "number of learned parameters",
     "version": "version of kmip-data",
