@@ -153,7 +153,7 @@ def test_only_graphs_of_the_sizes_asked_for():
     assert recorder.projections(1).layers[0][0].shape == (2, 5, 4)
     with torch.no_grad(), recording(model, sizes=(50, None)) as recorder:
         model(torch.randn(3, 6), [0, 3])
-    with pytest.raises(UsageError, match="No graph has"):
+    with pytest.raises(UsageError, match="No graph has 50 to any number of nodes"):
         recorder.projections()
 
 
