@@ -71,6 +71,19 @@ def test_categories(home):
         ShapeNetPart(home, categories="Chiar", **QUIET)
 
 
+def test_shapenet_part_has_the_stratified_rule(home):
+    arguments = {"k": 4, "limit": 32, **QUIET}
+    usual, drawn, again = (
+        ShapeNetPart(home, split="train", **arguments, **rule)
+        for rule in ({}, *2 * [{"split_rule": "stratified", "split_seed": 3}])
+    )
+    assert drawn.split_name == "stratified-seed3"
+    assert len(drawn) == len(usual)
+    assert drawn.keys == again.keys != usual.keys
+    with pytest.raises(UsageError, match="draws nothing"):
+        ShapeNetPart(home, split="train", **arguments, split_seed=3)
+
+
 def test_an_unknown_argument_is_named_with_the_nearest(tmp_path):
     for arguments, text in (
         ({"kk": 3}, r"Did you mean 'k'(?s:.*)help\(kmip_data.S3DIS\)"),
