@@ -12,10 +12,15 @@ import kmip_data.models
 from kmip_data import errors
 
 
-def test_every_public_name_has_a_mark():
+def marked_names():
+    """Return the module and name of every entry of docs/api.md."""
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
     rows = re.findall(r"^\| `([\w.]+)` \| \w+ \| (.+) \|$", page, re.MULTILINE)
-    marked = [(module, name) for module, cell in rows for name in re.findall(r"`(\w+)`", cell)]
+    return [(module, name) for module, cell in rows for name in re.findall(r"`(\w+)`", cell)]
+
+
+def test_every_public_name_has_a_mark():
+    marked = marked_names()
     assert len(set(marked)) == len(marked)
     for module, name in marked:
         assert hasattr(import_module(module), name), (module, name)
@@ -29,6 +34,20 @@ def test_every_public_name_has_a_mark():
     ]
     names = {package.__name__ for package in packages}
     assert sorted(pair for pair in marked if pair[0] in names) == sorted(public)
+
+
+def test_pages_and_notebooks_import_marked_names_alone():
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.ipynb")]
+    imported = {
+        (module, name)
+        for page in pages
+        for module, names in re.findall(
+            r"from (kmip_data[\w.]*) import ((?:\w+, )*\w+)", page.read_text("utf-8")
+        )
+        for name in names.split(", ")
+    }
+    assert len(imported) > 40
+    assert imported - set(marked_names()) == set()
 
 
 def test_exit_codes_of_the_page_are_those_of_the_code():
