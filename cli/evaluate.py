@@ -33,12 +33,12 @@ def command(run: str, by_class: bool, **data: Any) -> None:
     result = evaluation.to_dict()
     lines = [evaluation.table(), f"run  {evaluation.run}"]
     if by_class:
-        from kmip_data.models.analysis.answers import by_distance, class_accuracy
+        from kmip_data.models.analysis.answers import by_distance, counts_by_class
 
         # If the distance to the answer is known, group by distance instead of class.
         bands = by_distance(run, **data)
         if bands is None:
-            result["classes"] = class_accuracy(run, **data)
+            result["classes"] = counts_by_class(run, **data)
             lines.append(f"\n{_class_table(**result['classes'])}")
         else:
             result["distances"] = vars(bands)

@@ -25,7 +25,7 @@ from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Activation, LayerInfo, NoPart
-from kmip_data.models.search.topk import search
+from kmip_data.models.search.topk import search_op
 from kmip_data.models.tables import (
     NORMS_OF_ROWS,
     all_heads,
@@ -139,7 +139,7 @@ class GPSLayer(nn.Module):
 #: Contexts of both passes of a checkpoint; the second reuses the searches of the first.
 _KEEPING_SEARCHES = functools.partial(
     create_selective_checkpoint_contexts,
-    [search._opoverload],  # noqa: SLF001 -- the operator that a dispatcher sees
+    [search_op._opoverload],  # noqa: SLF001 -- the operator that a dispatcher sees
 )
 
 

@@ -214,7 +214,7 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     return nodes, layers
 
 
-def class_accuracy(run: str | Path, **where: Any) -> dict[str, object]:
+def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
     """Return class ``names``, and for each part the number of ``rows`` and of ``right`` ones by class.
 
     Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` unless the run predicts

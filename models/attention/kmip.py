@@ -17,7 +17,7 @@ from kmip_data.models.attention.operators import attend, is_transformed, pointer
 from kmip_data.models.layers.batch import GraphBatch, Pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
-from kmip_data.models.search.topk import get_backend, search
+from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive
 
 Ptr = Tensor | Sequence[int] | None
@@ -111,7 +111,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
 
     # 1. Search.
-    scores, indices = search(
+    scores, indices = search_op(
         queries.detach(),
         keys.detach(),
         k,

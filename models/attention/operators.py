@@ -20,7 +20,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.search.problem import check_best
-from kmip_data.models.search.topk import search
+from kmip_data.models.search.topk import search_op
 from kmip_data.reading.batching import pointers_from_numbers
 
 MAX_K = 1024  #: a Triton program holds all keys of a query
@@ -157,7 +157,7 @@ def _refuse_vmap(*_: object) -> NoReturn:
 
 
 attend_backward.register_autograd(_refuse_second_derivative)
-for _operator in (search, attend, attend_backward):
+for _operator in (search_op, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
 
 

@@ -147,7 +147,7 @@ def check_problem(
         )
 
     # 2. Values, and one dtype in which half precision is exact.
-    if queries.device.type != "cuda":  # on a GPU the host would wait: see ``topk.ranked``
+    if queries.device.type != "cuda":  # on a GPU the host would wait: see ``topk.search_checked``
         check_finite(queries, keys)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()

@@ -130,7 +130,7 @@ def settle(
     k: int,
     error: Tensor,
     *,
-    pairs: int,
+    pairs_scored: int,
     fallback: Filter | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return scores and rows (B, R, k) of the k best keys by the rule, from a filter's best c > k.
@@ -140,8 +140,8 @@ def settle(
     the lowest candidate plus that stays below the k-th best, nothing was missed.
 
     Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys,
-    the error (B, R) float64; at most ``pairs`` pairs are scored at a time. Rows without a proof go
-    through the more precise filter ``fallback``.
+    the error (B, R) float64; at most ``pairs_scored`` pairs are scored at a time. Rows without a
+    proof go through the more precise filter ``fallback``.
     """
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
@@ -157,7 +157,7 @@ def settle(
 
     # 3. Rows without a proof are filtered once more, or scored whole as those full of ties, a
     #    bounded number of pairs at a time.
-    step = max(1, pairs // keys.shape[1])
+    step = max(1, pairs_scored // keys.shape[1])
     for b in unproven.any(1).nonzero().flatten().tolist():
         queries_left = unproven[b].nonzero().flatten()
         all_keys = keys[b : b + 1]
@@ -168,7 +168,9 @@ def settle(
             else:
                 narrower = fallback.find(few, all_keys, candidates.shape[2])
                 bound = fallback.error(few, all_keys)
-                best, best_rows = settle(few, all_keys, narrower, k, bound, pairs=pairs)
+                best, best_rows = settle(
+                    few, all_keys, narrower, k, bound, pairs_scored=pairs_scored
+                )
             scores[b, part] = best[0]
             rows[b, part] = best_rows[0]
     return scores, rows
@@ -181,14 +183,14 @@ def search_by_graph(
     result: tuple[Tensor, Tensor],
     *,
     fallback: Filter | None = None,
-    ranked: int | None = None,
-    pairs: int = PAIRS,
+    pairs_filtered: int | None = None,
+    pairs_scored: int = PAIRS,
 ) -> None:
     """Search one graph at a time, behind a filter unless the problem is float64.
 
-    Rows that the filter cannot prove go through ``fallback``, if given. At most ``ranked`` pairs are
-    filtered at a time (None: all of a graph), and ``pairs`` scored completely. Fills in the
-    ``result``, scores (H, N, k) and indices (H, N, k).
+    Rows that the filter cannot prove go through ``fallback``, if given. At most ``pairs_filtered``
+    pairs are filtered at a time (None: all of a graph), and ``pairs_scored`` scored completely.
+    Fills in the ``result``, scores (H, N, k) and indices (H, N, k).
     """
     scores, indices = result
     for graph in graphs:
@@ -204,7 +206,7 @@ def search_by_graph(
         k = min(problem.k, count)
         wanted = problem.k + SPARE
         filtered = problem.dtype == torch.float32 and wanted < count
-        at_once = ranked if filtered else pairs  # all pairs of a small graph are few
+        at_once = pairs_filtered if filtered else pairs_scored  # all pairs of a small graph are few
         step = stop - start
         if at_once is not None:
             step = max(1, at_once // (problem.heads * count))
@@ -221,7 +223,13 @@ def search_by_graph(
                 candidates[lost] = torch.arange(wanted, device=problem.device)
                 bound[lost] = torch.inf
                 best, positions = settle(
-                    queries, keys, candidates, k, bound, pairs=pairs, fallback=fallback
+                    queries,
+                    keys,
+                    candidates,
+                    k,
+                    bound,
+                    pairs_scored=pairs_scored,
+                    fallback=fallback,
                 )
             else:
                 all_scores = score_block(queries, keys)

@@ -85,15 +85,15 @@ def topk_inner_product(
         Out of memory; the message has the amount needed.
     """
     if not torch.compiler.is_compiling():
-        return ranked(check_problem(queries, keys, k, query_ptr, key_ptr), backend)
+        return search_checked(check_problem(queries, keys, k, query_ptr, key_ptr), backend)
 
     pointers = [None if ptr is None else torch.as_tensor(ptr) for ptr in (query_ptr, key_ptr)]
-    scores, indices = search(queries, keys, k, *pointers, backend)
+    scores, indices = search_op(queries, keys, k, *pointers, backend)
     return scores, indices.long()
 
 
 @torch.library.custom_op("kmip_data::search", mutates_args=())
-def search(
+def search_op(
     queries: Tensor,
     keys: Tensor,
     k: int,
@@ -104,17 +104,19 @@ def search(
     """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number."""
     narrow = keys.shape[1] < 2**31
     checked = check_problem(queries, keys, k, query_ptr, key_ptr, narrow=narrow)
-    return ranked(checked, backend)
+    return search_checked(checked, backend)
 
 
-@search.register_fake
+@search_op.register_fake
 def _(
     queries: Tensor,
     keys: Tensor,
     k: int,
     *_: object,
 ) -> tuple[Tensor, Tensor]:
-    from torch.fx.experimental.symbolic_shapes import guard_or_true  # asked by the compiler alone
+    from torch.fx.experimental.symbolic_shapes import (
+        guard_or_true,
+    )  # loaded only under torch.compile
 
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=torch.promote_types(queries.dtype, torch.float32))
@@ -127,7 +129,7 @@ def _(
 
 
 @torch.no_grad()
-def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
+def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     """:func:`topk_inner_product` of a checked problem."""
     # Autocast would turn the filters' products into half precision, below their proven margin.
     kind = problem.device.type

@@ -168,8 +168,8 @@ def search(
         # Ties, an empty graph, and a graph with fewer keys than k.
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
-        expected = topk.search(queries, keys, k, ptr, None, "dense")
-        same(topk.search(queries, keys, k, ptr, None, part), expected)
+        expected = topk.search_op(queries, keys, k, ptr, None, "dense")
+        same(topk.search_op(queries, keys, k, ptr, None, part), expected)
 
 
 def layers(part: str, device: torch.device, **sizes: int) -> None:

@@ -67,8 +67,8 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
         large,
         result,
         fallback=Filter(_by_float64, float64_sum_error),
-        ranked=limit,
-        pairs=limit,
+        pairs_filtered=limit,
+        pairs_scored=limit,
     )
     for graphs in _groups(small, limit // problem.heads):
         _search_small(problem, graphs, *result)

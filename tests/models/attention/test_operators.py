@@ -81,7 +81,7 @@ def test_operators_keep_the_rules_of_torch(dtype: torch.dtype) -> None:
     )
     ptr = torch.tensor([0, 10, 30])
     plain = [t.detach() for t in (key, key)]
-    torch.library.opcheck(topk.search, (*plain, 4, ptr, None, "auto"), test_utils=checks)
+    torch.library.opcheck(topk.search_op, (*plain, 4, ptr, None, "auto"), test_utils=checks)
 
 
 def test_one_compiled_graph() -> None:

@@ -11,7 +11,7 @@ from support.cases import check_each
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.topk import ranked
+from kmip_data.models.search.topk import search_checked
 
 ROWS = torch.ones(2, 5, 3)
 
@@ -68,7 +68,7 @@ def test_refusals() -> None:
 def test_narrow_indices_are_the_same_numbers() -> None:
     def holds(case) -> None:
         backend, rows = case
-        scores, indices = ranked(
+        scores, indices = search_checked(
             check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True), backend
         )
         assert indices.dtype == torch.int32

@@ -70,7 +70,9 @@ def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
 
 
 def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> None:
-    monkeypatch.setattr(topk, "search", lambda *given: (torch.ones(1) * (given[5] == "wrong"),) * 2)
+    monkeypatch.setattr(
+        topk, "search_op", lambda *given: (torch.ones(1) * (given[5] == "wrong"),) * 2
+    )
     self_check.main("right", "cpu", "{}")
     with pytest.raises(AssertionError, match="other bits"):
         self_check.main("wrong", "cpu", "{}")
