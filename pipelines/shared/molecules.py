@@ -82,6 +82,12 @@ class Molecule(NamedTuple):
         )
 
 
+def check_smiles(text: str, where: str) -> None:
+    """Refuse a text that is no SMILES by its letters, and no line of a file of rows."""
+    if not text.isascii() or not text.isprintable():
+        raise DamagedInput(f"{where}: {ascii(text)[:200]} is not a SMILES.")
+
+
 def read_smiles(smiles: str) -> Molecule:
     """Return the graph of a SMILES, as ``ogb.utils.smiles2graph`` has it.
 
@@ -206,12 +212,16 @@ class MoleculePipeline(Pipeline[P, S]):
     def target(self) -> Column:
         """Return the target column."""
 
-    @abstractmethod
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Return the function from number, key and SMILES of a row to its record.
 
-        The function raises :class:`RefusedSmilesError`.
+        The function raises :class:`RefusedSmilesError`. Targets are those that ``prepare`` wrote to
+        ``y.npy``.
         """
+        y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
+        return lambda row, key, smiles: read_smiles(smiles).record(
+            key, **{"graph/y": np.array(y[row])}
+        )
 
     def schema(self, params: P) -> Schema:
         """Return atoms, bonds and target."""

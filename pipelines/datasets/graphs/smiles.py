@@ -11,7 +11,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, read_table
-from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
+from kmip_data.pipelines.shared.molecules import RefusedSmilesError, check_smiles, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
@@ -37,10 +37,10 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
         text = str(value)
         if len(text) > LONGEST:
             raise table.fault(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
-        if not text.isascii() or not text.isprintable():
-            raise table.fault(row, f"{text[:80]!a} is not a SMILES string")
+        where = f"{table.name}, line {table.first + row}"
+        check_smiles(text, where)
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
-        values[SMILES] = np.array([text, f"{table.name}, line {table.first + row}"])
+        values[SMILES] = np.array([text, where])
         yield GraphRecord(key=f"{row:06d}", num_nodes=0, columns=values)
 
 

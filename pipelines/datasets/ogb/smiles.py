@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -18,7 +18,6 @@ from pydantic import Field
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns, write_rows
@@ -26,7 +25,7 @@ from kmip_data.pipelines.shared.molecules import (
     MoleculeParams,
     MoleculePipeline,
     check_partition,
-    read_smiles,
+    check_smiles,
 )
 from kmip_data.pipelines.shared.records import units_of_rows
 
@@ -92,13 +91,6 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         positions = np.asarray(params.choose(len(rows)), np.int64)
         return units_of_rows(rows[positions].tolist(), self.records_per_unit)
 
-    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Read the SMILES; the gap is already stored."""
-        y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        return lambda row, key, smiles: read_smiles(smiles).record(
-            key, **{"graph/y": np.array(y[row])}
-        )
-
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
         """Read the published lists and combine them by ``rule``; the rows of the challenge are in no part."""
         parts = read_parts(folder / LISTS, rows)
@@ -112,15 +104,14 @@ def _smiles(path: Path, gaps: array[float]) -> Iterator[str]:
     """Yield the SMILES of a table, and append the gaps, NaN if none."""
     table = read_columns(path, ("smiles", "homolumogap"), max_bytes=MAX_TABLE_BYTES)
     for row, (smiles, text) in enumerate(table):
+        where = f"{TABLE}, line {row + 2}"
+        check_smiles(smiles, where)
         try:
             gap = float(text or "nan")
         except ValueError:
             gap = math.inf
-        if math.isinf(gap) or not smiles.isascii() or not smiles.isprintable():
-            raise DamagedInput(
-                f"{TABLE}, line {row + 2}: not a SMILES and a number.",
-                found=ascii(f"{smiles},{text}")[:200],
-            )
+        if math.isinf(gap):
+            raise DamagedInput(f"{where}: the gap {ascii(text)[:80]} is not a number.")
         gaps.append(gap)
         yield smiles
 

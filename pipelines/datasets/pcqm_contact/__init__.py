@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import I64
-from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
@@ -25,6 +24,7 @@ from kmip_data.pipelines.shared.molecules import (
     MoleculeParams,
     MoleculePipeline,
     RefusedSmilesError,
+    check_smiles,
     featurise,
 )
 
@@ -87,8 +87,7 @@ def used_rows(path: Path) -> Iterator[str]:
     )
     for number, (text,) in enumerate(rows):
         if number % EVERY == 0 and ".contact." in text:
-            if not text.isascii():
-                raise DamagedInput(f"{path.name}, row {number}: not a SMILES: {ascii(text)[:200]}")
+            check_smiles(text, f"{path.name}, row {number}")
             yield text
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -20,11 +20,10 @@ from pydantic import Field
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, read_smiles
+from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, check_smiles
 
 TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
@@ -65,8 +64,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         )
         for row, (text, *fields) in enumerate(table):
             where = f"{self.table}, row {row}"
-            if not text.isascii() or not text.isprintable():
-                raise DamagedInput(f"{where}: not a SMILES: {ascii(text)[:200]}")
+            check_smiles(text, where)
             smiles.append(text)
             targets.append(self.parse(fields, where))
         lists = self.read_lists(raw.path, "upstream", len(smiles))
@@ -74,13 +72,6 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         write_rows(workdir, smiles)
         np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
-
-    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Read the SMILES; ``y`` is already stored."""
-        y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        return lambda row, key, smiles: read_smiles(smiles).record(
-            key, **{"graph/y": np.array(y[row])}
-        )
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
