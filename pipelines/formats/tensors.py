@@ -463,3 +463,58 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
                 f"{path.name}, item {number}: {type(graph).__name__} instead of a graph."
             )
         yield mapping
+
+
+def stream_pickled(path: Path) -> Iterator[Value]:
+    """Yield the items of a list of ``pickle.dump``; tensors as numpy arrays, a few at a time."""
+    mapping = mapped(path)
+    for items, _ in stream_list(mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
+        yield from items
+        forget(mapping)  # pages are read once
+
+
+def separated(
+    data: Mapping[str, Value], slices: Mapping[str, Value], file: str
+) -> Iterator[dict[str, Value]]:
+    """Yield the graphs of a collated pair, whose rows are concatenated."""
+    axes = {name: -1 if "index" in name or name == "face" else 0 for name in slices}
+    bounds: dict[str, Array] = {}
+    for name, ends in slices.items():
+        rows = data.get(name)
+        if rows is None:
+            continue
+        bound = np.asarray(ends)
+        size = -1  # of what has no rows
+        if isinstance(rows, np.ndarray) and rows.ndim:
+            size = rows.shape[axes[name]]
+        elif isinstance(rows, list) and len(rows) == len(np.atleast_1d(bound)) - 1:
+            size = len(rows)
+        if (
+            bound.ndim != 1
+            or bound.dtype.kind not in "iu"
+            or not bound.size
+            or bound[0] != 0
+            or bound[-1] != size
+            or (bound[1:] < bound[:-1]).any()
+        ):
+            raise DamagedInput(f"{file}: the slices of {name} do not fit its rows.")
+        bounds[name] = bound
+    counts = {len(ends) for ends in bounds.values()}
+    if len(counts) != 1:
+        raise DamagedInput(f"{file}: slices are of {sorted(counts)} graphs.")
+    graphs = counts.pop() - 1
+    sizes = data.get("_num_nodes")
+    if isinstance(sizes, list) and len(sizes) != graphs:
+        raise DamagedInput(f"{file}: {len(sizes)} numbers of nodes for {graphs} graphs.")
+    for number in range(graphs):
+        item = {}
+        for name, ends in bounds.items():
+            rows = data[name]
+            part = slice(ends[number], ends[number + 1])
+            if not isinstance(rows, np.ndarray):
+                item[name] = rows[number]
+            else:
+                item[name] = rows[..., part] if axes[name] else rows[part]
+        if isinstance(sizes, list):
+            item["num_nodes"] = sizes[number]
+        yield item

@@ -13,8 +13,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import MASKS, ColumnFacts, GraphParams, first_member
-from kmip_data.pipelines.formats.pickles import Value, never_called
-from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, stream_values
+from kmip_data.pipelines.formats.pickles import never_called
+from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
 WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
@@ -105,54 +105,7 @@ def _items(value: object, file: str) -> Iterator[dict[str, object]]:
     if slices is None:
         yield item
     else:
-        yield from _separated(item, slices, file)
-
-
-def _separated(
-    data: dict[str, Value], slices: dict[str, Value], file: str
-) -> Iterator[dict[str, object]]:
-    """Yield the graphs of a collated pair, whose rows are concatenated."""
-    axes = {name: -1 if "index" in name or name == "face" else 0 for name in slices}
-    bounds: dict[str, Array] = {}
-    for name, ends in slices.items():
-        rows = data.get(name)
-        if rows is None:
-            continue
-        bound = np.asarray(ends)
-        size = -1  # of what has no rows
-        if isinstance(rows, np.ndarray) and rows.ndim:
-            size = rows.shape[axes[name]]
-        elif isinstance(rows, list) and len(rows) == len(np.atleast_1d(bound)) - 1:
-            size = len(rows)
-        if (
-            bound.ndim != 1
-            or bound.dtype.kind not in "iu"
-            or not bound.size
-            or bound[0] != 0
-            or bound[-1] != size
-            or (np.diff(bound) < 0).any()
-        ):
-            raise DamagedInput(f"{file}: the slices of {name} do not fit its rows.")
-        bounds[name] = bound
-    counts = {len(ends) for ends in bounds.values()}
-    if len(counts) != 1:
-        raise DamagedInput(f"{file}: slices are of {sorted(counts)} graphs.", expected=WANTS)
-    graphs = counts.pop() - 1
-    sizes = data.get("_num_nodes")
-    if isinstance(sizes, list) and len(sizes) != graphs:
-        raise DamagedInput(f"{file}: {len(sizes)} numbers of nodes for {graphs} graphs.")
-    for number in range(graphs):
-        item = {}
-        for name, ends in bounds.items():
-            rows = data[name]
-            part = slice(ends[number], ends[number + 1])
-            if not isinstance(rows, np.ndarray):
-                item[name] = rows[number]
-            else:
-                item[name] = rows[..., part] if axes[name] else rows[part]
-        if isinstance(sizes, list):
-            item["num_nodes"] = sizes[number]
-        yield item
+        yield from separated(item, slices, file)
 
 
 def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -> GraphRecord:

@@ -8,7 +8,6 @@ deviations: ``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,15 +19,13 @@ from kmip_data.format.splits import PARTS
 from kmip_data.graphs.splits import order_before_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Params, Prepared
-from kmip_data.pipelines.formats.pickles import Value, stream_list
 from kmip_data.pipelines.formats.tensors import (
-    NUMPY,
-    PICKLED_TENSORS,
     PYG,
     PickledData,
-    forget,
     mapped,
     read_torch_file,
+    separated,
+    stream_pickled,
 )
 from kmip_data.pipelines.shared.fitted import Graph, Raw
 from kmip_data.pipelines.shared.records import in_order
@@ -60,7 +57,7 @@ class SuperpixelPipeline(GraphsPipeline):
             raise DamagedInput(
                 f"Of train, val and test there are {listed}, not all as .pickle or all as .pt."
             )
-        read = _pickled if ending == ".pickle" else _joined
+        read = stream_pickled if ending == ".pickle" else _joined
         has_ids = self.is_coco and ending == ".pickle"
         for part, name in names.items():
             path = raw.path(name)
@@ -112,41 +109,14 @@ def classes_of(labels: Array, where: str) -> Array:
     return np.searchsorted(COCO_IDS, labels)
 
 
-def _pickled(path: Path) -> Iterator[Sequence[Array]]:
-    """Yield the tuples of a pickle."""
-    mapping = mapped(path)
-    for graphs, _ in stream_list(mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
-        yield from graphs
-        forget(mapping)  # pages are read once
-
-
 def _joined(path: Path) -> Iterator[Sequence[Array]]:
     """Yield the graphs of PyTorch Geometric's ``(Data, slices)``, or its newer form."""
-    mapping = mapped(path)
-    content = read_torch_file(path, PYG, mapping=mapping)
+    content = read_torch_file(path, PYG, mapping=mapped(path))
     data, slices = content[:2] if isinstance(content, tuple) else (None, None)
     if isinstance(data, PickledData):
         data = data.mapping
     if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
         raise DamagedInput(f"{path.name} does not hold concatenated graphs and their offsets.")
 
-    axes = {"x": 0, "edge_attr": 0, "edge_index": 1, "y": 0}
-    parts = [
-        _cut(path, name, data.get(name), slices.get(name), axis) for name, axis in axes.items()
-    ]
-    yield from zip(*parts, strict=True)
-    forget(mapping)
-
-
-def _cut(path: Path, name: str, array: Value, ends: Value, axis: int) -> Iterator[Array]:
-    """Yield the slices of an array: each begins where the one before ends, the last at its end."""
-    is_cut = isinstance(array, np.ndarray) and isinstance(ends, np.ndarray)
-    if is_cut and array.ndim > axis and ends.ndim == 1 and ends.dtype.kind == "i" and ends.size:
-        rows = np.moveaxis(array, axis, 0)
-        if ends[0] == 0 and ends[-1] == len(rows) and (np.diff(ends) >= 0).all():
-            for first, last in itertools.pairwise(ends.tolist()):
-                yield np.moveaxis(rows[first:last], 0, axis)
-            return
-    raise DamagedInput(
-        f"{path.name}: {name} is not an array of all graphs with slices that ascend to its end."
-    )
+    for graph in separated(data, slices, path.name):
+        yield [graph[name] for name in ("x", "edge_attr", "edge_index", "y")]

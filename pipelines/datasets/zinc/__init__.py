@@ -17,8 +17,7 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.formats.pickles import stream_list
-from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
+from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.fitted import Graph, Raw
 from kmip_data.pipelines.short import GraphsPipeline
@@ -74,9 +73,7 @@ PIPELINE = ZincPipeline
 def _items(path: Path) -> Iterator[Graph]:
     match path.suffix:
         case ".pickle":
-            allowed = {**NUMPY, **PICKLED_TENSORS}
-            for items, _ in stream_list(mapped(path), allowed, name=path.name):
-                yield from items
+            yield from stream_pickled(path)
         case ".jsonl":
             yield from json_rows(path)
         case ".parquet":
