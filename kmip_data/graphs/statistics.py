@@ -13,7 +13,6 @@ from kmip_data.arrays import I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
-AT_ONCE = 2**18  #: edges of the records that are counted together
 BLOCK = 2**24  #: ends that are counted at a time
 MAX_BINS = 64  #: a histogram with more distinct values than this is binned
 
@@ -33,45 +32,27 @@ class UnitStatistics:
         self._labels = labels if num_classes else None
         self._counts = {name: Counter[int]() for name in MEASURED}
         self._classes = np.zeros(num_classes, dtype=np.int64)
-        self._waiting: list[GraphRecord] = []
-        self._waiting_edges = 0
 
     def add(self, record: GraphRecord) -> None:
         """Count one record."""
-        self._counts["nodes"][record.num_nodes] += 1
-        self._counts["edges"][record.num_edges] += 1
-        # A large graph is counted alone: its edges need no copy.
-        if self._waiting_edges + record.num_edges > AT_ONCE:
-            self._count()
-        self._waiting.append(record)
-        self._waiting_edges += record.num_edges
-
-    def _count(self) -> None:
-        """Count degrees and classes of the waiting records together: a third of the time for molecules."""
-        records = self._waiting
-        if not records:
-            return
         counts = self._counts
-        nodes = [record.num_nodes for record in records]
+        nodes = record.num_nodes
+        counts["nodes"][nodes] += 1
+        counts["edges"][record.num_edges] += 1
         # A neighbour table has k sources for each node by construction.
-        if records[0].neighbor is not None:
-            tables = [np.asarray(record.neighbor) for record in records]
-            if sum(nodes):
-                counts["in_degree"][tables[0].shape[1]] += sum(nodes)
-            counts["out_degree"].update(_degrees([table.reshape(-1) for table in tables], nodes))
-        elif records[0].edge_index is not None:
-            for row, name in enumerate(("out_degree", "in_degree")):
-                ends = [np.asarray(record.edge_index)[row] for record in records]
-                counts[name].update(_degrees(ends, nodes))
+        if record.neighbor is not None:
+            table = np.asarray(record.neighbor)
+            _count(counts["in_degree"], np.full(nodes, table.shape[1]))
+            _count(counts["out_degree"], _degrees(table.reshape(-1), nodes))
+        elif record.edge_index is not None:
+            source, target = np.asarray(record.edge_index)
+            _count(counts["in_degree"], _degrees(target, nodes))
+            _count(counts["out_degree"], _degrees(source, nodes))
         if self._labels is not None:
-            labels = [np.ravel(record.columns[self._labels.key]) for record in records]
-            self._classes += count_classes(np.concatenate(labels), self._labels)
-        self._waiting = []
-        self._waiting_edges = 0
+            self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
     def to_json(self) -> dict[str, object]:
         """Exact counts as sorted [[value, count], …], the form that adds up without loss."""
-        self._count()
         counts = {name: sorted(map(list, count.items())) for name, count in self._counts.items()}
         return {**counts, "classes": self._classes.tolist()}
 
@@ -167,15 +148,17 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
     return binned
 
 
-def _degrees(ends: list[Array], nodes: list[int]) -> dict[int, int]:
-    """Return the number of nodes by degree: how often each occurs in the ``ends`` of its graph."""
-    joined = ends[0]
-    if len(ends) > 1:
-        first = np.cumsum([0, *nodes[:-1]])
-        joined = np.concatenate(ends) + np.repeat(first, list(map(len, ends)))
-    degree = np.zeros(sum(nodes), np.int64)
+def _degrees(ends: Array, nodes: int) -> I64:
+    """Return how often each node is one of the ``ends``, (nodes,)."""
+    degree = np.zeros(nodes, np.int64)
     # In blocks: numpy counts in a copy of eight bytes an end, too much memory for 10⁹ of them.
-    for start in range(0, len(joined), BLOCK):
-        degree += np.bincount(joined[start : start + BLOCK], minlength=len(degree))
-    counts = np.bincount(degree)
-    return {int(degree): int(counts[degree]) for degree in np.flatnonzero(counts)}
+    for start in range(0, len(ends), BLOCK):
+        degree += np.bincount(ends[start : start + BLOCK], minlength=nodes)
+    return degree
+
+
+def _count(counter: Counter[int], values: I64) -> None:
+    """Count small values, such as the degrees of nodes."""
+    for value, count in enumerate(np.bincount(values).tolist()):
+        if count:
+            counter[value] += count
