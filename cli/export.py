@@ -1,4 +1,4 @@
-"""``kmip-data export``: write a build as Parquet or PyTorch Geometric files."""
+"""``kmip-data export``: write a build in the format of another program."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ def command(
     home: Home,
     quiet: bool,
 ) -> None:
-    """Write a build as Parquet or PyTorch Geometric files.
+    """Write a build in the format of another program.
 
-    Each part of the default split becomes a file PART.parquet, or PART.pt for
-    InMemoryDataset.load. Nothing that exists is replaced.
+    Each part of the default split becomes a file PART.FORMAT. Nothing that exists is replaced.
     """
     from kmip_data.saving.export import export
 

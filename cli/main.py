@@ -42,7 +42,7 @@ COMMANDS = {
     "verify": "Check every byte of a build, and repair a damaged one.",
     "push": "Share a build or a run at any address.",
     "pull": "Download and verify a pushed build or run.",
-    "export": "Write a build as Parquet or PyTorch Geometric files.",
+    "export": "Write a build in the format of another program.",
     "preview": "Draw records of a build, or the map of a city.",
     "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, building what is missing first.",
