@@ -44,12 +44,10 @@ class Problem:
         return f"{text} ({', '.join(details)})" if details else text
 
 
-def _files(entry: FileEntry | SplitEntry) -> Mapping[str, ShardMember | SplitEntry]:
-    return entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
-
-
 def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    for name, known in _files(entry).items():
+    files: Mapping[str, ShardMember | SplitEntry]
+    files = entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
+    for name, known in files.items():
         if not (path / name).is_file():  # a device or a pipe may have no end
             yield Problem(name, "is missing")
             continue
@@ -93,16 +91,6 @@ def _strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
         file = f"{folder}/{entry.name}"
         if file not in known and written_name(entry.name) is None:
             yield f"{file} is not part of the build; it is left as it is"
-
-
-def _damage(
-    path: Path,
-    entry: FileEntry | SplitEntry,
-    error: DamagedInput,
-) -> Iterator[Problem]:
-    """Turn a reader's error about a file into a problem; a missing file has one already."""
-    if all((path / name).is_file() for name in _files(entry)):
-        yield _problem(path, entry.file, error)
 
 
 def _problem(path: Path, file: str, error: DamagedInput) -> Problem:
@@ -155,12 +143,15 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     shards = _check_shards(report, card, card.schema_)
     # 2. Keys and splits run over all records, so a shard that cannot be read hides their faults.
     readable = len(shards) == len(card.shards)
+    keys = [key for shard in shards for key in shard.keys]
     if readable:
-        keys = [key for shard in shards for key in shard.keys]
         report.problems += _dataset_problems(card, shards, keys)
-        for entry in card.splits.values():
-            report.problems += _split_problems(path, entry, shards, keys)
-        report.checked["splits"] = len(card.splits)
+    for entry in card.splits.values():
+        problems = list(_file_problems(path, entry))
+        if readable and not problems:
+            problems = list(_split_problems(path, entry, shards, keys))
+        report.problems += problems
+    report.checked["splits"] = len(card.splits)
 
     # 3. Added columns, each file next to its shard.
     columns = added_names(path)
@@ -228,8 +219,10 @@ def _check_shard(
     entry: FileEntry,
 ) -> tuple[Shard | None, list[Problem]]:
     """Check a shard, or a file of an added column, against the build or column of that key."""
-    # Bytes first, then what they say: a shard of other bytes may still be readable.
+    # Other bytes explain whatever else would be found.
     problems = list(_file_problems(path, entry))
+    if problems:
+        return None, problems
     try:
         shard = Shard(path / entry.file)
         problems += _other_schema(entry.file, schema, shard.schema)
@@ -249,7 +242,7 @@ def _check_shard(
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
     except DamagedInput as error:
-        return None, [*problems, *_damage(path, entry, error)]
+        return None, [*problems, _problem(path, entry.file, error)]
     return shard, problems
 
 
@@ -276,53 +269,37 @@ def _split_problems(
     shards: Sequence[Shard],
     keys: Sequence[str],
 ) -> Iterator[Problem]:
-    yield from _file_problems(path, entry)
     nodes = sum(shard.nodes for shard in shards)
     try:
         split = read_split(path / entry.file, records=nodes if len(keys) == 1 else len(keys))
     except DamagedInput as error:
-        yield from _damage(path, entry, error)
+        yield _problem(path, entry.file, error)
         return
-    if split.rule != entry.rule or split.parameters != entry.parameters:
-        yield Problem(
-            entry.file,
-            "follows another rule",
-            f"{entry.rule} {entry.parameters}",
-            f"{split.rule} {split.parameters}",
-        )
+    known_rule = (entry.rule, entry.parameters)
+    yield from _differing(entry.file, rule=(known_rule, (split.rule, split.parameters)))
     # Positions are checked before they index anything.
     fault = split.fault(len(keys), nodes)
     if fault is not None:
         yield Problem(entry.file, "has parts that are not valid", found=fault)
         return
 
+    # Three digests of each part: on the card, recomputed, in the split's own file.
     digests, counts = _measure(split, shards, keys)
-    if digests.keys() != entry.parts.keys():
-        yield Problem(
-            entry.file,
-            "has other parts",
-            ", ".join(entry.parts),
-            ", ".join(digests),
-        )
-    for name in sorted(digests.keys() & entry.parts.keys()):
-        part = entry.parts[name]
-        # Three digests of one part: recomputed, on the card, in the split's own file.
-        if not digests[name] == part.digest == split.digests[name]:
+    known = {name: part.digest for name, part in entry.parts.items()}
+    for name in sorted(known | digests):
+        actual = digests.get(name)
+        if not known.get(name) == actual == split.digests.get(name):
             yield Problem(
                 entry.file,
                 f"has other records in {name}",
-                part.digest,
-                digests[name],
+                str(known.get(name)),
+                str(actual),
             )
             continue
-        stated = {unit: getattr(part, unit) for unit in counts[name]}
-        if stated != counts[name]:
-            yield Problem(
-                CARD_NAME,
-                f"has a wrong count of records in {name} of {entry.file}",
-                str(counts[name]),
-                str(stated),
-            )
+        for unit, count in counts[name].items():
+            stated = getattr(entry.parts[name], unit)
+            fact = f"number of {unit} in {name} of {entry.file}"
+            yield from _differing(CARD_NAME, **{fact: (count, stated)})
 
 
 def _measure(

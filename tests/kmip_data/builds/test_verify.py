@@ -249,7 +249,7 @@ def test_shards_of_other_builds_are_found(points):
         (
             lambda card: card.splits["stride"].parts["val"],
             {"nodes": 3},
-            "has a wrong count of records in val of splits/stride.h5",
+            "has another number of nodes in val of splits/stride.h5",
         ),
     ],
 )
@@ -290,12 +290,12 @@ SPLIT = {"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KE
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        (dict(rule="room"), "follows another rule"),
-        (dict(parameters={"step": 3}), "follows another rule"),
+        (dict(rule="room"), "has another rule"),
+        (dict(parameters={"step": 3}), "has another rule"),
         (dict(parts={**PARTS, "train": [2, 0, 4, 6]}), "has other records in train"),
         (dict(parts={**PARTS, "val": [5]}), "has other records in val"),
         (dict(keys=[*KEYS[:-1], "other"]), "has other records in test"),
-        (dict(parts={**PARTS, "more": []}), "has other parts"),
+        (dict(parts={**PARTS, "more": []}), "has other records in more"),
     ],
 )
 def test_splits_that_are_not_those_of_the_card(points, changes, what):
