@@ -179,9 +179,9 @@ def write_file(
 def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
     """Open the file ``partial`` next to ``path``, with what an earlier try left in it.
 
-    It is renamed at the end.
+    It is renamed at the end. An error leaves it for the next try, unless it is empty.
 
-    An error leaves it for the next try. Hold the folder's lock; refusals as in :func:`write_file`.
+    Hold the folder's lock; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
@@ -191,7 +191,12 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
             "r+b",
             buffering=0,
         ) as file:
-            yield file
+            try:
+                yield file
+            except BaseException:
+                if not os.fstat(file.fileno()).st_size:
+                    os.unlink(partial, dir_fd=folder)
+                raise
             os.fsync(file.fileno())
             os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         _sync(folder)

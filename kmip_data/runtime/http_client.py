@@ -31,7 +31,7 @@ class MirrorFailed(Exception):
     """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
 
     ``retry``: the same mirror is worth another try, after the seconds that the server asked to
-    ``wait``; ``stalled``: only if this try brought data.
+    ``wait``.
     """
 
     def __init__(
@@ -39,13 +39,11 @@ class MirrorFailed(Exception):
         reason: str,
         *,
         retry: bool = False,
-        stalled: bool = False,
         wait: float | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = without_controls(without_secrets(reason))
         self.retry = retry
-        self.stalled = stalled
         self.wait = wait
 
 
@@ -76,7 +74,7 @@ class Session(requests.Session):
 @contextlib.contextmanager
 def open_response(
     url: str,
-    headers: Mapping[str, str],
+    headers: Mapping[str, str | None],
     session: Session | None = None,
 ) -> Iterator[requests.Response]:
     """Request ``url`` and return the answer, of any status, after at most ten redirects.
@@ -101,7 +99,8 @@ def open_response(
 
 
 #: Errors of a request: requests lets some of other libraries through.
-_FAILURES = (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.HTTPError)
+_NETWORK = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
+_FAILURES = (*_NETWORK, ValueError)
 
 
 def body(response: requests.Response) -> Iterator[bytes]:
@@ -135,7 +134,7 @@ def body(response: requests.Response) -> Iterator[bytes]:
 
 def _stalled() -> MirrorFailed:
     reason = f"sent less than {RATE / 1000:.0f} kB per second for {STALL:g} s"
-    return MirrorFailed(reason, retry=True, stalled=True)
+    return MirrorFailed(reason, retry=True)
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
@@ -144,25 +143,15 @@ def content_range(response: requests.Response) -> tuple[int, int, int | None] | 
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
-def declared_length(response: requests.Response) -> int | None:
-    """Return the length that the answer declares; ``None`` if it declares none."""
-    text = response.headers.get("Content-Length")
-    if text is None or "chunked" in response.headers.get("Transfer-Encoding", ""):
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise MirrorFailed("declares a length that is not a number of bytes") from error
-
-
 def from_status(response: requests.Response) -> MirrorFailed:
     """Return the failure that the status of ``response`` means."""
     code = response.status_code
-    reason = f"answers {code} {http.client.responses.get(code, 'an unknown status')}"
+    reason = f"answers {code} {response.reason[:60]}"
     wait = retry_after(response.headers.get("Retry-After"))
-    if wait is not None and wait > LONGEST_WAIT:
-        return MirrorFailed(f"{reason} and asks to wait {wait:.0f} s")
-    return MirrorFailed(reason, retry=code in PASSING, wait=wait)
+    if wait:
+        reason += f" and asks to wait {wait:.0f} s"
+    retry = code in PASSING and (wait or 0) <= LONGEST_WAIT
+    return MirrorFailed(reason, retry=retry, wait=wait)
 
 
 def retry_after(value: str | None) -> float | None:
@@ -174,31 +163,16 @@ def retry_after(value: str | None) -> float | None:
 
 
 def from_exception(error: Exception) -> MirrorFailed:
-    """Return the failure that an exception of ``requests`` means."""
-    text = _innermost(error)
-    kinds = requests.exceptions
-    if isinstance(error, kinds.SSLError):
-        return MirrorFailed(
-            f"has no TLS certificate that is trusted here ({text}); TLS is never switched off "
-            "(is the clock of this machine right?)"
-        )
-    if isinstance(error, kinds.ProxyError):
-        return MirrorFailed(f"cannot be reached through the proxy ({text})")
-    if isinstance(error, kinds.ReadTimeout):
-        return MirrorFailed("sent nothing for too long", retry=True, stalled=True)
-    if "NameResolution" in repr(error) or "getaddrinfo" in text:
-        return MirrorFailed("cannot be reached: its host name cannot be resolved")
-    if isinstance(error, kinds.ConnectTimeout) or "refused" in text or "unreachable" in text:
-        return MirrorFailed(f"cannot be connected to ({text})")
-    if isinstance(error, kinds.ConnectionError):
-        return MirrorFailed("cut the connection", retry=True)
-    return MirrorFailed(f"failed ({text})")
+    """Return the failure that an exception of ``requests`` means.
 
-
-def _innermost(error: BaseException) -> str:
-    """Return the message of the root cause on one line."""
-    while isinstance(
-        inner := getattr(error, "reason", None) or (error.args or [None])[0], BaseException
-    ):
-        error = inner
-    return " ".join(str(error).split())[:160]
+    It names the root cause alone: messages of ``requests`` quote addresses.
+    """
+    root: BaseException = error
+    while isinstance(root.__context__, _NETWORK):
+        root = root.__context__
+    reason = f"gave no answer ({getattr(root, 'strerror', None) or type(root).__name__})"
+    if isinstance(error, requests.exceptions.SSLError):
+        reason += "; TLS is never switched off (is the clock of this machine right?)"
+    # Another try may help where there was a connection.
+    cut = isinstance(root, ConnectionResetError | http.client.HTTPException)
+    return MirrorFailed(reason, retry=cut or isinstance(error, requests.ReadTimeout))

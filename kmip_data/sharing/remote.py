@@ -136,7 +136,7 @@ class Remote:
                 cause = error.__cause__
                 if _is_missing(cause):
                     return None
-                passes = getattr(cause, "again", not isinstance(cause, PermissionError))
+                passes = getattr(cause, "retry", not isinstance(cause, PermissionError))
                 if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
                 pause = http.PAUSE * 2 ** (attempt - 1)

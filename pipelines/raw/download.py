@@ -13,6 +13,7 @@ import os
 import time
 import urllib.parse
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 from requests import Response
@@ -33,7 +34,6 @@ from kmip_data.shipped import Strict
 from kmip_data.wording import human_bytes, timestamp
 
 _ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
-_MAX_TRIES = 200  #: most requests to one mirror, even with progress
 
 
 def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Receipt:
@@ -52,93 +52,105 @@ def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Re
         folder.mkdir(parents=True, exist_ok=True)
     with files.build_lock(target, quiet=quiet):
         # Another process may have downloaded it while this one waited for the lock.
-        return verified_receipt(target) or _Download(source, target, quiet=quiet).run(hint)
+        receipt = verified_receipt(target)
+        if receipt is None:
+            partial = target.with_name(f"{target.name}.partial")
+            with files.continued_file(target, partial.name, root=folder) as file:
+                receipt = _Download(source, partial, file, quiet=quiet).run(hint)
+                # Before the rename: a file without a receipt would not be recognised as a download.
+                entry = {**receipt.model_dump(), "time": timestamp()}
+                files.write_json(receipt_path(target), entry)
+            files.remove_file(_side_path(partial))
+            size = human_bytes(receipt.bytes)
+            say(f"fetched {receipt.name}: {size}, sha256 {receipt.sha256}", quiet=quiet)
+        return receipt
+
+
+def _side_path(partial: Path) -> Path:
+    return partial.with_name(f"{partial.name}.json")
 
 
 class Partial(Strict):
     """Identity of the file of which ``NAME.partial`` is the beginning."""
 
-    url: str  #: address of the mirror, before redirects
+    url: str = ""  #: address of the mirror, before redirects
     validator: str | None = None  #: for ``If-Range`` (RFC 9110, 13.1.5): a strong ETag, else a date
     total: int | None = None  #: bytes
 
 
 class _Download:
-    """An unfinished download of a source, kept across runs."""
+    """An unfinished download of a source, kept across runs in the open ``file`` at ``path``."""
 
-    def __init__(self, source: Source, target: Path, *, quiet: bool) -> None:
+    def __init__(self, source: Source, path: Path, file: FileIO, *, quiet: bool) -> None:
         self.source = source
-        self.target = target
+        self.path = path
+        self.file = file
         self.quiet = quiet
-        self.path = target.with_name(f"{target.name}.partial")
-        self.side_path = target.with_name(f"{target.name}.partial.json")
-        self.partial: Partial | None = None
+        self.partial = Partial()
         with contextlib.suppress(OSError, ValueError):
-            self.partial = Partial.model_validate(read_json(self.side_path))
-        self.size = 0
-        self.received = 0  #: bytes that this run appended, kept or not
-        if os.path.lexists(self.path):
-            with writing(self.path):
-                descriptor = files.open_partial(self.path)  # no link, nor a special file
-                self.size = os.fstat(descriptor).st_size
-                os.close(descriptor)
+            self.partial = Partial.model_validate(read_json(_side_path(path)))
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return os.fstat(self.file.fileno()).st_size
 
     def run(self, hint: str) -> Receipt:
         """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
+        mirrors = sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror))
         failures = []
-        for mirror in sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror)):
+        for number, mirror in enumerate(mirrors, 1):
             try:
                 return self._from_mirror(mirror)
             except MirrorFailed as failure:
-                failures.append(f"\n    {mirror.address}: {failure.reason}")
-                self._say(mirror, failure.reason)
+                failures.append(f"{mirror.address}: {failure.reason}")
+                if number < len(mirrors):
+                    self._say(mirror, failure.reason)
+
+        left = None
+        if self.size:
+            total = f" of {human_bytes(self.partial.total)}" if self.partial.total else ""
+            left = f"{self.path} ({human_bytes(self.size)}{total}); the next run resumes there"
         raise SourceUnavailable(
             f"No mirror gave {self.source.name}.",
-            found="".join(failures) or "no mirror is known",
-            left=self._left,
+            found="\n    ".join(failures),
+            left=left,
             next=hint,
         )
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
-        """Ask one mirror until the file is complete, or it is clear that it will not be."""
+        """Ask one mirror until the file is complete, or several tries in a row brought nothing new."""
         fruitless = 0
-        for _ in range(_MAX_TRIES):
-            before = self.received
+        longest = 0
+        while True:
             try:
                 # Nothing is missing after a run that ended just before the renaming.
-                if not (self._belongs_to(mirror) and self.size == self._total):
+                if not (self._belongs_to(mirror) and self.size == self.partial.total):
                     self._request(mirror)
-                return self._finish(mirror)
+                return self._checked(mirror)
             except MirrorFailed as failure:
-                # Progress means one per cent of the file, at most 1 MiB: not a byte per second.
-                least = min(2**20, (self._total or 2**30) // 100)
-                fruitless = 0 if self.received - before > least else fruitless + 1
-                if not failure.retry or fruitless >= (1 if failure.stalled else _ATTEMPTS):
+                fruitless += 1
+                # A byte per connection is no progress.
+                if self.size > longest + http.RATE * http.STALL:
+                    longest = self.size
+                    fruitless = 0
+                if not failure.retry or fruitless >= _ATTEMPTS:
                     raise
-                wait = failure.wait or http.PAUSE * 2 ** max(0, fruitless - 1)
+                wait = failure.wait or http.PAUSE * 2**fruitless
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
                 time.sleep(wait)
-        raise MirrorFailed(f"failed {_MAX_TRIES} times")
-
-    @property
-    def _total(self) -> int | None:
-        return self.partial.total if self.partial else None
 
     def _belongs_to(self, mirror: Mirror) -> bool:
         """True if the bytes came from ``mirror``, and a validator or digest proves what continues them."""
-        known = self.partial
-        if known is None or not self.size or mirror.address != known.url:
-            return False
-        return mirror.pinned or known.validator is not None
+        proven = mirror.pinned or self.partial.validator is not None
+        return proven and self.size > 0 and self.partial.url == mirror.address
 
     def _request(self, mirror: Mirror) -> None:
         """Make one request and append the answer to the partial file, which is complete on return."""
-        headers = {}
+        headers: dict[str, str | None] = {}
         resumes = self._belongs_to(mirror)
-        if resumes and self.partial:
-            headers["Range"] = f"bytes={self.size}-"
-            if self.partial.validator:
-                headers["If-Range"] = self.partial.validator
+        if resumes:
+            headers = {"Range": f"bytes={self.size}-", "If-Range": self.partial.validator}
         with http.open_response(mirror.url, headers) as response:
             pieces = http.body(response)
             status = response.status_code
@@ -155,16 +167,14 @@ class _Download:
     def _continues(self, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
         span = http.content_range(response)
-        if span is None or self.partial is None or span[0] != self.size:
-            return False
-        same_total = None in {span[2], self._total} or span[2] == self._total
-        return same_total and _validator(response) in {None, self.partial.validator}
+        same = _validator(response) in {None, self.partial.validator}
+        return same and span is not None and span[0] == self.size
 
     def _start(
         self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
     ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
-        total = http.declared_length(response)
+        total = response.raw.length_remaining
         kind = response.headers.get("Content-Type", "no type").split(";")[0][:60]
         most = self._most(mirror)
         if total is not None and total > most:
@@ -176,14 +186,13 @@ class _Download:
             if len(head) >= HEAD:
                 break
         if not _plausible(self.source, head, kind):
-            size = human_bytes(len(head) if total is None else total)
-            raise MirrorFailed(f"sent no archive: got {kind}, {size}")
+            raise MirrorFailed(f"sent no archive: {kind}, which begins with {head[:16]!r}")
         if total is not None:
-            require_room(self.target.parent, total, f"Downloading {self.source.name}")
+            require_room(self.path.parent, total, f"Downloading {self.source.name}")
         # The new file has passed its checks: only now drop the old part.
         self._discard()
         self.partial = Partial(url=mirror.address, validator=_validator(response), total=total)
-        files.write_json(self.side_path, self.partial.model_dump())
+        files.write_json(_side_path(self.path), self.partial.model_dump())
         return itertools.chain([head], pieces)
 
     def _most(self, mirror: Mirror) -> float:
@@ -191,47 +200,31 @@ class _Download:
         return mirror.bytes or (content.max_total_bytes if content else math.inf)
 
     def _receive(self, mirror: Mirror, pieces: Iterator[bytes]) -> None:
-        total = self._total
-        most = self._most(mirror)
-        with writing(self.path, left=self._left):
-            descriptor = files.open_partial(self.path)
+        total = self.partial.total
+        size = self.file.seek(0, os.SEEK_END)
         name = f"fetch {self.source.name}"
-        with (
-            os.fdopen(descriptor, "r+b", buffering=0) as file,
-            Progress(name, total, unit="B", initial=self.size, quiet=self.quiet) as progress,
-        ):
-            file.seek(self.size)
+        with Progress(name, total, unit="B", initial=size, quiet=self.quiet) as progress:
             # Count pieces as they are written: a server may send more than it declared.
             for piece in pieces:
-                with writing(self.path, left=self._left):
-                    files.write_all(descriptor, piece)
-                self.size += len(piece)
-                self.received += len(piece)
+                files.write_all(self.file.fileno(), piece)
+                size += len(piece)
                 progress.update(len(piece))
-                if self.size > most:
+                if size > self._most(mirror):
                     self._discard()
-                    raise MirrorFailed(f"sent more than {most} bytes")
-        if total is not None and self.size < total:
+                    raise MirrorFailed(f"sent more than {self._most(mirror)} bytes")
+        # One of another length is noticed by the next request.
+        if total not in {None, size}:
             raise MirrorFailed("cut the connection", retry=True)
 
-    def _finish(self, mirror: Mirror) -> Receipt:
-        """Check the complete file, write its receipt and rename the file to its name."""
+    def _checked(self, mirror: Mirror) -> Receipt:
+        """Return the receipt of the complete file, which must be the source."""
         digest, size = sha256_file(self.path)
-        # Drop a complete file with other content: no later run can continue it.
         fault = self._fault(mirror, digest)
+        # Drop a complete file with other content: no later run can continue it.
         if fault:
             self._discard()
             raise MirrorFailed(fault)
-        receipt = Receipt(name=self.source.name, origin=mirror.address, sha256=digest, bytes=size)
-        # The receipt first: a file without one would not be recognised as a download.
-        files.write_json(receipt_path(self.target), {**receipt.model_dump(), "time": timestamp()})
-        with writing(self.target, left=self._left):
-            files.fsync_path(self.path)
-            files.move(self.path, self.target)
-            files.remove_file(self.side_path)
-            files.fsync_path(self.target.parent)
-        say(f"fetched {receipt.name}: {human_bytes(size)}, sha256 {digest}", quiet=self.quiet)
-        return receipt
+        return Receipt(name=self.source.name, origin=mirror.address, sha256=digest, bytes=size)
 
     def _fault(self, mirror: Mirror, digest: str) -> str:
         """Return why the complete file is not the source; empty if it matches."""
@@ -249,21 +242,9 @@ class _Download:
         return ""
 
     def _discard(self) -> None:
-        with writing(self.path):
-            files.remove_file(self.path)
-            files.remove_file(self.side_path)
-        self.size = 0
-        self.partial = None
-
-    @property
-    def _left(self) -> str | None:
-        """Unfinished part on disk, for messages; ``None`` if there is none."""
-        if not self.size:
-            return None
-        size = human_bytes(self.size)
-        if self._total:
-            size += f" of {human_bytes(self._total)}"
-        return f"{self.path} ({size}); the next run resumes there"
+        self.file.truncate(0)
+        self.partial = Partial()
+        files.remove_file(_side_path(self.path))
 
     def _say(self, mirror: Mirror, text: str) -> None:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)

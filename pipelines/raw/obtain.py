@@ -427,8 +427,9 @@ class _Import:
     def _archive_hint(self, source: Source) -> str:
         """Return the command that uses a local copy of a source."""
         content = source.content or self.manifest.content
-        holds = f"a zip, a tar or a folder that holds {content.anchor}"
-        return f"kmip-data {self.command} {self.manifest.name} --archive PATH   (PATH: {holds})"
+        command = f"kmip-data {self.command} {self.manifest.name}"
+        sample = f", or {command} --sample" if self.command == "build" else ""
+        return f"{command} --archive PATH{sample}   (PATH: a zip, a tar or a folder with {content.anchor})"
 
     def _say(self, text: str) -> None:
         say(text, quiet=self.options.quiet)

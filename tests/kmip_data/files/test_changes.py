@@ -279,13 +279,16 @@ def test_killed_before_any_call(tmp_path):
 
 
 def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
-    def stopped() -> None:
+    def stopped(data: bytes) -> None:
         with continued_file(tmp_path / "a", ".a", root=tmp_path) as file:
-            file.write(b"ab")
+            file.write(data)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        stopped()
+        stopped(b"")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        stopped(b"ab")
     assert [path.name for path in tmp_path.iterdir()] == [".a"]
     with continued_file(tmp_path / "a", ".a", root=tmp_path) as file:
         assert file.read() == b"ab"

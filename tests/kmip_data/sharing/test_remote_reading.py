@@ -143,7 +143,7 @@ def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
     assert_same(far[45], pushed[0][45])
     assert server.resets == 0
     server.resets = 10_000
-    with pytest.raises(SourceUnavailable, match="cut the connection"):
+    with pytest.raises(SourceUnavailable, match="RemoteDisconnected"):
         far[75]
     assert (10_000 - server.resets) % 5 == 0, "five tries a request"
     server.resets = 0

@@ -290,6 +290,6 @@ def test_a_place_that_cannot_be_had_leaves_nothing(empty, servers):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         osmnx.settings.nominatim_url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(SourceUnavailable, match="cannot be connected to"):
+        with pytest.raises(SourceUnavailable, match="refused"):
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
     assert not left(empty)

@@ -116,6 +116,7 @@ GOOD = {
     "MD5": (File(DATA), {"md5": MD5}),
     "chunked": (chunked(DATA), {"sha256": SHA}),
     "until the connection is closed": (File(DATA, length=None), {"sha256": SHA}),
+    "huge length": (File(DATA, length="9" * 5000), {"sha256": SHA}),
     # Some hosts label a .gz file with Content-Encoding: gzip; undoing it would break its digest.
     "labelled gzip": (File(DATA, extra={"Content-Encoding": "gzip"}), {"sha256": SHA}),
 }
@@ -141,7 +142,7 @@ def test_a_plain_file_need_not_be_an_archive(server, target):
     fetch(wanted, target)
     assert target.read_bytes() == b"a,b\n1,2\n"
     target.unlink()
-    assert_fails(wanted, target, "sent no archive: got text/html")
+    assert_fails(wanted, target, "text/html")
 
 
 # --- resume ---------------------------------------------------------------------------------------
@@ -292,24 +293,23 @@ def raw_body(data: bytes, header: str):
 BAD = {
     "429 long": (status(429, Retry_After="3600"), "asks to wait 3600 s"),
     "503": (status(503), "answers 503 Service Unavailable"),
-    "html": (page(), "sent no archive: got text/html, 3 kB"),
-    "html called zip": (File(b"<html>" * 100, kind="application/zip"), "got application/zip, 600 B"),
+    "html": (page(), "text/html, which begins with b'<!DOCTYPE html>"),
+    "html called zip": (File(b"<html>" * 100, kind="application/zip"), "zip, which begins with b'<html>"),
     "loop": (
-        lambda handler: redirect(handler.server.url(handler.path))(handler), "Exceeded 10 redirects",
+        lambda handler: redirect(handler.server.url(handler.path))(handler), "TooManyRedirects",
     ),
     "file": (redirect("file:///etc/passwd"), "redirects to file"),
     "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
     "slow loris": (drip(DATA), "sent less than 2 kB per second"),
-    "no header": (lambda handler: handler.server.held.wait(5), "sent nothing for too long"),
+    "no header": (lambda handler: handler.server.held.wait(5), "TimeoutError"),
     "too long declared": (File(DATA[:1000], length=SIZE), "now has another file"),
-    "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
-    "no address": (redirect("http://[bad/"), "failed (Invalid IPv6 URL)"),
-    "endless redirect": (endless_redirect, "cannot be connected to"),
-    "huge length": (File(DATA, length="9" * 5000), "declares a length that is not a number of bytes"),
+    "hang up": (lambda handler: handler.hang_up(), "RemoteDisconnected"),
+    "no address": (redirect("http://[bad/"), "ValueError"),
+    "endless redirect": (endless_redirect, "Connection refused"),
     "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"), "cut"),
     "controls in a header": (File(b"", kind="\x1b]0;owned\x07\x9b31m"), "sent no archive"),
     "206 unasked": (status(206), "answers 206 Partial Content"),
-    "not http": (lambda handler: handler.wfile.write(b"\0garbage\r\n\r\n" * 9), "cut the connection"),
+    "not http": (lambda handler: handler.wfile.write(b"\0garbage\r\n\r\n" * 9), "BadStatusLine"),
 }  # fmt: skip
 
 
@@ -393,10 +393,14 @@ def test_another_retry_after_says_nothing(text):
 
 def test_hosts_that_are_not_there(target):
     refused, unknown = "http://127.0.0.1:9/toy.zip", "http://no-such-host.invalid/toy.zip"
-    error = assert_fails(
-        source(refused, unknown, "ftp://localhost/t.zip"), target, "cannot be connected to"
-    )
-    assert "cannot be resolved" in str(error)
+    ftp = "ftp://localhost/t.zip"
+    error = assert_fails(source(refused, unknown, ftp), target, f"{refused}: ")
+    refusals = error.parts["found"].split("\n")
+    assert [line.partition("(")[2].rstrip(")") for line in refusals] == [
+        "Connection refused",
+        "Name or service not known",
+        "InvalidSchema",
+    ]
 
 
 # --- TLS ------------------------------------------------------------------------------------------
@@ -505,10 +509,11 @@ def test_a_full_disk_keeps_the_part(server, target):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
     try:
-        with pytest.raises(OutOfResources, match="the next run resumes there"):
+        with pytest.raises(OutOfResources, match=r"toy\.zip") as caught:
             fetch(wanted, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "resumes" in caught.value.parts["on disk"]
     fetch(wanted, target)
     assert_whole(target)
     assert server.requests[1][1]["Range"] == "bytes=200000-"
@@ -520,7 +525,7 @@ def test_a_file_too_large_for_the_disk_is_not_begun(server, target):
         handler.body(DATA)
         handler.hang_up()
 
-    with pytest.raises(OutOfResources, match="does not fit on the disk"):
+    with pytest.raises(OutOfResources, match=r"1000\.0 TB"):
         fetch(source(server.route("/toy.zip", step)), target)
     assert left_in(target) == set()
 
