@@ -20,7 +20,6 @@ from torch import Tensor
 
 from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.problem import SearchProblem, rows_of
-from kmip_data.models.search.rule import largest, score_block
 from kmip_data.runtime.threads import for_ranges
 
 NAME = "cpu"
@@ -42,10 +41,7 @@ _EQUAL_SHARE = 0.85
 _BYTES = 0.25  # cost of a leaf of bytes, relative to a leaf of the flat scan
 _SCORE = 5  # cost of scoring a key that passes the bytes, in the same unit
 _SCORED = 8  # times k keys pass float32, too
-_TIES = 0.1  # of a sample of queries: exact
-_GIANTS = 16  # most giant keys, longer than all others by a factor, that are searched separately
-_GIANT = 16.0
-_ROWS = 4096  # queries merged at a time
+_TIES = 0.3  # of a sample of queries that the filter fails to rank: exact
 _SAMPLE = 128  # most queries sampled, one in 64
 _PAIRS_A_RANGE = 100_000  # fewest queries per thread
 _TILE = 16  # queries per block of the exact way
@@ -210,32 +206,14 @@ def _search_exactly(graphs: _Operands) -> None:
 
 def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     """Search one head of one graph: (R, d), (M, d), (R, k), (R, k)."""
-    k = scores.shape[1]
-
-    # 1. Handle data that no filter can rank: equal keys, a few giant keys, zero queries.
-    if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
-        _exactly(queries, keys[:1], scores, indices)
-        scores[:] = scores[:, :1]
-        indices[:] = np.arange(k)
-        return
-    giants = _giants(keys)
-    if 0 < len(giants) < len(keys) - k:
-        _search_others(giants, queries, keys, scores, indices)
-        return
-    # Zero queries have equal scores, so the first keys are the result.
-    zero: Bools = queries[:, 0] == 0
-    if zero.any():
-        zero = (queries == 0).all(1)
-    scores[zero] = 0
-    indices[zero] = np.arange(k)
-
-    # 2. Choose a way by a sample of the queries.
-    way, search, cost = _choose_way(queries, keys, zero, k)
+    # 1. Choose a way by a sample of the queries.
+    way, search, cost = _choose_way(queries, keys, scores.shape[1])
     if way == "exact":
         _exactly(queries, keys, scores, indices)
         return
 
-    # 3. Search all queries that way, and failed ones exactly.
+    # 2. Search all queries that way, and failed ones exactly: those that no filter can rank, such as
+    #    zero vectors, or that have too many equal keys.
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MAX_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
@@ -244,7 +222,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
         most=max(64, at_once),  # queries per block, which share the cache
     )
-    rest = np.flatnonzero(failed & ~zero)
+    rest = np.flatnonzero(failed)
     if len(rest):
         rest_scores = scores[rest]
         rest_indices = indices[rest]
@@ -256,10 +234,9 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
 def _choose_way(
     queries: F32,
     keys: F32,
-    zero: Bools,
     k: int,
 ) -> tuple[str, Callable[..., float], float]:
-    """Return the chosen way, its function and its cost per query; queries in ``zero`` are zero vectors."""
+    """Return the chosen way, its function and its cost per query."""
     from kmip_data.models.search.cpu.byte_scan import MAX_DIM, encode, search_bytes
     from kmip_data.models.search.cpu.filter_scan import pack, search_flat
     from kmip_data.models.search.cpu.lanes import multiplies_bytes
@@ -286,7 +263,7 @@ def _choose_way(
         scores = np.empty((tried, k), np.float32)
         indices = np.empty((tried, k), np.int64)
         cost = search(queries[sample], scores, indices, failed, 0, tried) / tried
-        return cost, float((failed & ~zero[sample]).mean())
+        return cost, float(failed.mean())
 
     sorted_keys = by_length(keys)
     way = ""
@@ -324,38 +301,3 @@ def _exactly(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
     _search_exactly(
         _Operands(queries[None], keys[None], scores[None], indices[None], query_rows, key_rows)
     )
-
-
-def _giants(keys: F32) -> I64:
-    """Return the rows of a few keys so much longer than the others that no filter separates those."""
-    squares = np.einsum("ij,ij->i", keys, keys)
-    most = min(_GIANTS, len(keys) - 1)
-    rest = np.partition(squares, -1 - most)[-1 - most]
-    if rest <= 0:
-        return np.empty(0, np.int64)
-    return np.flatnonzero(squares / np.float32(_GIANT**2) > rest)
-
-
-def _search_others(
-    giants: I64,
-    queries: F32,
-    keys: F32,
-    scores: F32,
-    indices: I64,
-) -> None:
-    """Search the other keys, and merge the result with the scores of the giant keys."""
-    others = np.delete(np.arange(len(keys)), giants)
-    _search_large(queries, keys[others], scores, indices)
-
-    giant_keys = torch.from_numpy(keys[giants])[None]
-    for first in range(0, len(queries), _ROWS):
-        part = slice(first, first + _ROWS)
-        block = torch.from_numpy(queries[None, part])
-        giant_scores = score_block(block, giant_keys)[0]
-        giant_rows = np.broadcast_to(giants, giant_scores.shape)
-
-        merged = torch.cat([torch.from_numpy(scores[part]), giant_scores], 1)
-        rows = np.concatenate([others[indices[part]], giant_rows], 1)
-        best, best_rows = largest(merged, scores.shape[1], torch.from_numpy(rows))
-        scores[part] = best.numpy()
-        indices[part] = best_rows.numpy()
