@@ -369,7 +369,7 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
 
 
 def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
-    """Counts of records, points and chunks are declared, and laspy believes all of them."""
+    """Counts of records and points are declared before them, and laspy believes both."""
     files = []
     for kind in LASER:
         path = write(tmp_path, kind, cloud())
@@ -377,10 +377,6 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
         files += [data[:size] for size in (0, 3, 200, len(data) // 2, len(data) - 8)]
         many = b"\xff" * 8
         files += [data[:100] + many[:4] + data[104:], data[:247] + many + data[255:]]
-        if kind == "laz":
-            (points,) = struct.unpack_from("<I", data, 96)
-            (table,) = struct.unpack_from("<q", data, points)
-            files.append(data[: table + 4] + many[:4] + data[table + 8 :])
         huge = np.array([1e308]).tobytes()
         (tmp_path / f"far.{kind}").write_bytes(data[:131] + huge + data[139:])
         with pytest.raises(DamagedInput, match="'x' of point 0 is not finite"):
@@ -390,6 +386,29 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
         with pytest.raises(DamagedInput, match=r"scan cannot be read"):
             read_points(path, "scan")
     assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", LASER)
+@pytest.mark.parametrize(("point_format", "version"), [(1, "1.2"), (3, "1.4"), (7, "1.4")])
+def test_a_laser_scan_of_more_points_than_it_declares_is_refused(
+    tmp_path, kind, point_format, version
+):
+    """The excess points lie in the last chunk of a LAZ file (50,000 points) or in a chunk never read."""
+    laspy = pytest.importorskip("laspy", reason="laspy (extra lidar) is not installed")
+    rng = np.random.default_rng(0)
+    path = tmp_path / f"scan.{kind}"
+    for points, declared in [(2_000, 1_000), (2_000, 1_990), (60_000, 30_000), (60_000, 55_000)]:
+        cloud = laspy.LasData(laspy.LasHeader(point_format=point_format, version=version))
+        cloud.x, cloud.y, cloud.z = rng.random((3, points)) * 100
+        cloud.write(str(path))
+        assert len(read_points(path, "scan")["x"]) == points
+        data = bytearray(path.read_bytes())
+        struct.pack_into("<I", data, 107, declared)
+        if version == "1.4":
+            struct.pack_into("<Q", data, 247, declared)
+        path.write_bytes(data)
+        with pytest.raises(DamagedInput, match=f"{declared:,} points are declared, and the file"):
+            read_points(path, "scan")
 
 
 def test_colours_packed_in_a_float_are_three_columns(tmp_path):

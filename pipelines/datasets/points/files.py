@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import io
 import logging
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.points.las_end import check_end
 from kmip_data.runtime.extras import require_extra
 
 MAX_COLUMNS = 1_000
@@ -266,26 +266,10 @@ def _las(path: Path) -> Columns:
             laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, read_evlrs=False) as reader,
             np.errstate(all="ignore"),  # coordinates that overflow are refused as not finite
         ):
-            if reader.header.are_points_compressed:
-                _check_chunks(reader.header, path)
+            check_end(reader.header, path)
             return _las_columns(reader, size)
     except (AssertionError, AttributeError, RuntimeError, laspy.LaspyException) as error:
         raise ValueError(str(error) or "not a LAS file") from error
-
-
-def _check_chunks(header: Any, path: Path) -> None:
-    """Refuse a LAZ file of more chunks than bytes: lazrs allocates as many as are declared, or aborts."""
-    with path.open("rb") as file:
-        file.seek(header.offset_to_point_data)
-        (table,) = struct.unpack("<q", file.read(8))
-        if table < 0:  # a file written as a stream has it at its end
-            file.seek(-8, os.SEEK_END)
-            (table,) = struct.unpack("<q", file.read(8))
-        file.seek(table)
-        _, chunks = struct.unpack("<II", file.read(8))
-    # A chunk has at least its first point, uncompressed.
-    if chunks * header.point_format.size > path.stat().st_size:
-        raise ValueError(f"{chunks:,} chunks are declared, and the file ends before")
 
 
 def _las_columns(reader: Any, size: int) -> Columns:
