@@ -49,7 +49,7 @@ _NEEDED = {
     "metrics": ("compute", "better", "title", "kind"),
     "losses": ("compute", "kind", "weight", "divided"),
     "schedules": ("build", "options", "only_epochs"),
-    "optimizers": ("build", "options", "fused", "capturable"),
+    "optimizers": ("build", "options", "fused"),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MAX_RAW_BYTES = 2**40  #: bytes of the raw files of a plugin's dataset

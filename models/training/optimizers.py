@@ -26,10 +26,10 @@ class OptimizerFactory:
 
     #: Called with the parameters, ``lr``, ``weight_decay`` and, of the options, those that are set.
     build: Callable[..., Optimizer]
-    options: tuple[str, ...] = ()  #: of ``betas`` and ``momentum``
-    fused: bool = False  #: True if ``build`` takes ``fused=True`` on a GPU
-    #: True if a CUDA graph may replay its step, which takes no numbers from the host but the rate.
-    capturable: bool = False
+    options: tuple[str, ...] = ()  #: other fields of ``OptimizerConfig`` that it takes
+    #: True if ``build`` takes ``fused=True`` on a GPU. A CUDA graph can replay such a step, which
+    #: takes no numbers from the host but the rate.
+    fused: bool = False
 
 
 OPTIMIZERS: dict[str, OptimizerFactory] = {
@@ -37,19 +37,16 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
         build=late("torch.optim:AdamW"),
         options=("betas",),
         fused=True,
-        capturable=True,
     ),
     "adam": OptimizerFactory(
         build=late("torch.optim:Adam"),
         options=("betas",),
         fused=True,
-        capturable=True,
     ),
     "sgd": OptimizerFactory(
         build=late("torch.optim:SGD"),
         options=("momentum",),
         fused=True,
-        capturable=True,
     ),
 }
 

@@ -211,7 +211,7 @@ def reason_not_captured(
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,
-        f"the optimizer {optimizer} counts on the host": not all_optimizers()[optimizer].capturable,
+        f"the optimizer {optimizer} counts on the host": not all_optimizers()[optimizer].fused,
     }
     for reason, holds in reasons.items():
         if holds:
