@@ -90,10 +90,10 @@ def test_a_new_run_is_not_written_through_a_link(linked, tmp_path):
 
 STATES = {
     "history": lambda state: state.update(history=None),
-    "best epoch": lambda state: state.update(kept={7: {}}),
+    "best epoch": lambda state: state.update(best_weights={7: {}}),
     "random": lambda state: state["processes"][0].update(random={"torch": torch.zeros(3)}),
     "data": lambda state: state.pop("data"),
-    "best weights": lambda state: state.update(kept={0: {"a": torch.zeros(1)}}),
+    "best weights": lambda state: state.update(best_weights={0: {"a": torch.zeros(1)}}),
     "weights": lambda state: state.update(model={"a": torch.zeros(1)}),
     "optimizer": lambda state: state.update(optimizer={}),
     "position": lambda state: state.update(epoch=3),
