@@ -270,14 +270,13 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
     for board in leaderboards():
         for dataset, entries in board.entries.items():
             metric = board.metrics[0]
-            for name in entries:
-                entry = board.entry(dataset, name)
-                text = value_text(metric, entry.mean, entry.std)
+            for name, (mean, *std) in entries.items():
+                text = value_text(metric, mean, *(std or [None]))
                 if not is_share(metric):
                     # Three decimals as printed; charges are printed in thousandths.
                     digits = 3 if max(entries.values())[0] > 0.1 else 6
-                    text = f"{entry.mean:.{digits}f} ± {entry.std:.{digits}f}"
-                standing = Standing(entry.mean, text, name, "–", "–", "leaderboard", board.source)
+                    text = f"{mean:.{digits}f} ± {std[0]:.{digits}f}"
+                standing = Standing(mean, text, name, "–", "–", "leaderboard", board.source)
                 standings[dataset, metric].append(standing)
 
     for (_, metric), ranked in standings.items():

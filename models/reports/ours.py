@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kmip_data.errors import NotReproduced, UsageError, unknown_name
 from kmip_data.files.reading import json_digest, sha256_file
@@ -56,14 +56,6 @@ class Ours(Strict):
     weights: tuple[Digest, ...]  #: SHA-256 of model.safetensors
     #: columns of metrics.csv in the first epochs
     first_epochs: tuple[dict[str, tuple[float, ...]], ...] = ()
-
-    @model_validator(mode="after")
-    def _one_value_a_seed(self) -> Ours:
-        lists = (self.splits, self.val, self.test, self.seconds, self.weights)
-        optional = filter(None, (self.folds, self.first_epochs))
-        if any(len(values) != len(self.seeds) for values in (*lists, *optional)):
-            raise ValueError("its lists do not have one value for each seed")
-        return self
 
     @property
     def schedule_epochs(self) -> int:
@@ -288,11 +280,6 @@ class Leaderboard(Strict):
     #: dataset -> entry -> mean and, if published, standard deviation on test
     entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
 
-    def entry(self, dataset: str, name: str) -> LeaderboardEntry:
-        """Return an entry by name."""
-        mean, *std = self.entries[dataset][name]
-        return LeaderboardEntry(name, mean, std[0] if std else None, self.source)
-
 
 class LeaderboardEntry(NamedTuple):
     """An entry of a leaderboard."""
@@ -320,6 +307,7 @@ def entry_for(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
             name = board.models.get(model, "")
             if name not in entries:
                 best = max if all_metrics()[metric].better == "higher" else min
-                name = best(entries, key=lambda each: entries[each][0])
-            return board.entry(dataset, name)
+                name = best(entries, key=lambda entry: entries[entry][0])
+            mean, *std = entries[name]
+            return LeaderboardEntry(name, mean, std[0] if std else None, board.source)
     return None
