@@ -256,7 +256,7 @@ def test_data_without_folds_say_so(make_build, home, tmp_path):
 def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_graph, home):
     short = ["--epochs", "1", "--device", "cpu", "--set", "model.hidden_dim=40"]
     run = done("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
-    assert "preset squirrel-filtered/gcn, not the paper's" in run.err
+    assert "preset squirrel-filtered/gcn, variant code, not the paper's" in run.err
     assert "does not fit" not in run.err
     molecules = done("train", one_graph, "--preset", "peptides-func/gcn-plus", *short)
     for line in (
@@ -298,7 +298,8 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
         assert config.preset == f"one-graph/{model}"
     run = done("train", one_graph, "--model", "gcn", *QUICK[:4])
     assert (
-        "preset one-graph/gcn, not the paper's: the middle of the ranges that tunedGNN" in run.err
+        "preset one-graph/gcn, variant code, not the paper's: the middle of the ranges that tunedGNN"
+        in run.err
     )
     assert "gcn, 5 layers, hidden_dim 256" in run.err
     kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "many", split=PARTS)

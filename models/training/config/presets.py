@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from kmip_data.builds.home import Home, build_in, list_builds
-from kmip_data.errors import DamagedInput, unknown_name
+from kmip_data.errors import unknown_name
 from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.targets import target_column
@@ -324,8 +323,7 @@ def presets_of(dataset: str) -> list[str]:
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
 
-    Raises ``UsageError`` with the nearest name if there is none; ``DamagedInput`` for an invalid
-    file.
+    Raises ``UsageError`` with the nearest name if there is none.
     """
     name = f"{dataset}/{model}"
     if not _is_preset(name):
@@ -345,10 +343,7 @@ def read_preset(dataset: str, model: str) -> Preset:
         raise unknown_name(
             "preset", name, known or preset_names(), command=f"kmip-data info {dataset}"
         )
-    try:
-        return Preset.read(name)
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
-        raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error
+    return Preset.read(name)
 
 
 def _ours(base: Preset, model: str) -> Preset:
@@ -532,20 +527,11 @@ def origin(config: RunConfig) -> str:
         return ""
     preset = read_preset(*config.preset.split("/"))
     preset.changes(config.variant)  # refuses an unknown variant
+    line = f"preset {preset.name}, variant {config.variant}"
+    if config.variant in preset.ours or not (preset.paper or preset.text):
+        line += ", not the paper's"
     if not preset.text:
-        whose = "" if preset.paper else ", not the paper's"
-        return f"preset {preset.name}{whose}: {preset.source}"
-    variant = config.variant
-    description = f" as the paper's {variant} has it"
-    if variant in preset.ours:
-        description = f", variant {variant}, ours and not the paper's"
-    elif variant == preset.default and preset.default != "code":
-        description = f", variant {variant}, which produced the published result"
-    differs = "its text differs from its code"
-    if variant == "code":
-        differs = "its text differs"
-    elif variant == "text":
-        differs = "its code differs"
+        return f"{line}: {preset.source}"
     keys = counted(len(preset.text), "key")
     command = f"kmip-data info {preset.dataset} --model {preset.model}"
-    return f"preset {preset.name}{description}; {differs} in {keys} ({command})"
+    return f"{line}; the paper's text and code differ in {keys} ({command})"
