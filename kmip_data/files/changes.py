@@ -40,8 +40,7 @@ from kmip_data.files.reading import read_small, readable_json
 from kmip_data.runtime.progress import say
 
 PARTIAL = ".partial"
-LOCKS = ".locks"  #: folder of lock files, next to the build folders
-OWN_LOCK = ".lock"  #: lock of a folder next to which no folder of locks can be
+LOCK = ".lock"  #: lock of a folder next to which no file can be written; elsewhere its suffix
 MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
 MESSAGE_SECONDS = 30.0
 _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -112,7 +111,7 @@ def refuse_taken(folder: Path, content: str) -> None:
 
 def _is_begun(name: str) -> bool:
     """True if a process that was killed before it wrote the marker leaves a file of this name."""
-    return name == OWN_LOCK or written_name(name) == MARKER
+    return name == LOCK or written_name(name) == MARKER
 
 
 def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
@@ -448,7 +447,7 @@ def _sync(folder: int) -> None:
 def fitting(name: str, suffix: str) -> str:
     """Return ``name`` with a suffix; the digest of a name that leaves no room for it."""
     encoded = os.fsencode(name)
-    if len(encoded) <= _LONGEST_NAME < len(encoded) + len(suffix):
+    if len(encoded) + len(suffix) > _LONGEST_NAME:
         name = hashlib.sha256(encoded).hexdigest()
     return name + suffix
 
@@ -515,30 +514,18 @@ def build_lock(
         # Removed before it is released: a process that has it open notices, and tries again.
         remove_file(path)
         os.close(descriptor)
-        with contextlib.suppress(OSError):  # another process has removed the folder
-            if path.parent.name == LOCKS and path.parent.lstat().st_mode & stat.S_ISVTX:
-                remove_empty(path.parent)  # not empty while others wait or work
 
 
 def lock_path(folder: Path) -> Path:
-    """Return the path of a folder's lock: ``.locks/<name>.lock`` next to it, whose folder is made.
+    """Return the path of a folder's lock: ``.<name>.lock`` next to it.
 
-    A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is
-    a link, has it inside. Either exists only while the lock is held, or after its holder was
-    killed.
+    A folder whose parent cannot be written to (the root of a mounted disk) has it inside. It exists
+    only while the lock is held, or after its holder was killed.
     """
-    locks = folder.parent / LOCKS
-    with contextlib.suppress(OSError):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            with contextlib.suppress(FileExistsError):
-                locks.mkdir(0o1777)  # with the sticky bit: it tells our folder from the user's
-            # Not found where another process removed it, empty, in between.
-            with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISDIR(locks.lstat().st_mode):
-                    return locks / fitting(folder.name, ".lock")
-                break
-    return folder / OWN_LOCK
+    parent = folder.parent
+    if parent.exists() and not os.access(parent, os.W_OK):
+        return folder / LOCK
+    return parent / fitting(f".{folder.name}", LOCK)
 
 
 def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
@@ -546,13 +533,9 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
     last_message = -math.inf
     while True:
         path = lock_path(folder)
-        if path.parent == folder:
-            folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         refuse_link(path)
-        try:
-            descriptor = open_partial(path)
-        except FileNotFoundError:  # with the empty folder of locks
-            continue
+        descriptor = open_partial(path)
         if os.fstat(descriptor).st_size:
             os.close(descriptor)
             raise UsageError(f"{path} is not a lock of kmip-data.", next=f"move {path} elsewhere")

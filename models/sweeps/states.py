@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
-from kmip_data.files.changes import LOCKS, FolderInUse, build_lock, fitting
+from kmip_data.files.changes import FolderInUse, build_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_json, read_small
 from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.folder import (
@@ -80,7 +80,7 @@ def log_name(run: Path) -> str:
 
 def is_free(path: Path) -> bool:
     """True if no process holds the lock of ``path``."""
-    if not any((path.parent / LOCKS).glob(glob.escape(fitting(path.name, ".lock")) + "*")):
+    if not lock_path(path).exists():
         return True  # without creating a lock file
     try:
         with build_lock(path, wait=False):

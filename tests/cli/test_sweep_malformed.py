@@ -91,7 +91,7 @@ def test_a_plan_has_at_most_ten_thousand_runs(home, tmp_path):
 def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the name of each strange file that a sweep may find, and a function that makes it."""
     log = home / f"sweeps/small/clouds.gps-none.{run.name}.log"
-    lock = run.parent / f".locks/{run.name}.lock"
+    lock = run.parent / f".{run.name}.lock"
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
     for data in (b"\xff\xfe\n", b"Error: \0\x1b[31m\n"):

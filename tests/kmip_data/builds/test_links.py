@@ -66,9 +66,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         ("add a split", "splits"),
         ("repair the page", "README.md"),
         ("encode again", "columns/work"),
-        ("build again", "../.locks"),
-        ("add a split", "../.locks"),
-        ("go on, all built", "../.locks/D.lock"),
+        ("build again", "../.D.lock"),
+        ("add a split", "../.D.lock"),
+        ("go on, all built", "../.D.lock"),
     ],
 )
 def test_what_a_link_in_a_build_leads_to_stays(

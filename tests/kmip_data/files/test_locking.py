@@ -64,7 +64,7 @@ def test_a_waiter_says_so_and_goes_on_when_the_holder_is_killed(
 def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     with build_lock(folder):
-        assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
+        assert [path.name for path in tmp_path.iterdir()] == [".x.lock"]
         with (
             pytest.raises(FolderInUse),
             build_lock(folder, wait=False),
@@ -77,14 +77,13 @@ def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".locks").mkdir()
     (tmp_path / "mine").write_text("mine")
-    (tmp_path / ".locks/x.lock").symlink_to(tmp_path / "mine")
+    (tmp_path / ".x.lock").symlink_to(tmp_path / "mine")
     with pytest.raises(UsageError), build_lock(tmp_path / "x"):
         pass
-    assert contents(tmp_path) == {"mine": b"mine", ".locks/x.lock": b"a link"}
-    (tmp_path / ".locks/x.lock").unlink()
-    os.link(tmp_path / "mine", tmp_path / ".locks/x.lock")
+    assert contents(tmp_path) == {"mine": b"mine", ".x.lock": b"a link"}
+    (tmp_path / ".x.lock").unlink()
+    os.link(tmp_path / "mine", tmp_path / ".x.lock")
     with pytest.raises(UsageError), build_lock(tmp_path / "x"):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
@@ -121,7 +120,7 @@ def test_many_in_turn_never_meet(tmp_path: Path) -> None:
     assert [(child.communicate(timeout=600)[1], child.returncode) for child in children] == [
         ("", 0)
     ] * 4
-    assert not (tmp_path / ".locks").exists()
+    assert not (tmp_path / ".x.lock").exists()
 
 
 def test_four_processes_build_once_and_agree(tmp_path: Path) -> None:
@@ -137,16 +136,15 @@ def test_four_processes_build_once_and_agree(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_folder_is_ours_alone(tmp_path: Path) -> None:
-    """An empty lock of a killed process is taken; ``.locks`` goes with the last of ours."""
-    (tmp_path / ".locks").mkdir()
-    (tmp_path / ".locks/x.lock").touch()
+    """An empty lock of a killed process is taken, and goes with ours."""
+    (tmp_path / ".x.lock").touch()
     with build_lock(tmp_path / "x"):
         pass
-    assert list(tmp_path.iterdir()) == [tmp_path / ".locks"]  # made by the user
+    assert list(tmp_path.iterdir()) == []
     with build_lock(tmp_path / "sub/x"), build_lock(tmp_path / "sub" / ("y" * 255)):
         pass
     assert list((tmp_path / "sub").iterdir()) == []
-    (tmp_path / ".locks/x.lock").write_text("mine")
+    (tmp_path / ".x.lock").write_text("mine")
     with pytest.raises(UsageError), build_lock(tmp_path / "x"):
         pass
-    assert (tmp_path / ".locks/x.lock").read_text() == "mine"
+    assert (tmp_path / ".x.lock").read_text() == "mine"

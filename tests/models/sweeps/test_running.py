@@ -68,7 +68,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     before = events(home.root)
     run(plan)
     assert events(home.root) == before
-    assert not list(home.root.rglob(".locks"))
+    assert not list(home.root.rglob("*.lock"))
 
 
 def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):

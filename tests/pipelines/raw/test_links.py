@@ -10,7 +10,6 @@ import pytest
 from support.attacks.links import KINDS, Command, Kind, Sandbox, run_all
 from support.cli import kmip
 
-from kmip_data.files.changes import LOCKS
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.copies import receipt_path
 
@@ -23,8 +22,8 @@ MADE = tuple(
     str(path)
     for path in (
         *(".unpacking-abcdefgh", SOURCE.name, PARTIAL, STATE),
-        *(receipt_path(Path(SOURCE.name)), ".lock", f"../{LOCKS}"),
-        f"../{LOCKS}/{NAME}.lock",
+        *(receipt_path(Path(SOURCE.name)), ".lock"),
+        f"../.{NAME}.lock",
     )
 )
 
@@ -79,9 +78,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("fetch again", "../.locks"),
+        ("fetch again", f"../.{NAME}.lock"),
         ("fetch others", ".unpacking-abcdefgh"),
-        ("fetch others", f"../.locks/{NAME}.lock"),
+        ("fetch others", f"../.{NAME}.lock"),
         ("build", STATE.name),
     ],
 )

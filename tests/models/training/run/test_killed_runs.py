@@ -176,7 +176,7 @@ def check(place: Path, cases: list[Case]) -> None:
         else:  # the last room that is asked for is that of the folder, which is synced
             assert status == 6, case
             assert 1 <= len(commands) <= 2, (case, commands)
-            assert not list(home.rglob(".locks")), case
+            assert not list(home.rglob("*.lock")), case
         assert state(home) == state(place / "whole/home"), case
         shutil.rmtree(home.parent)
 

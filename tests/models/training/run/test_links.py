@@ -16,7 +16,7 @@ from kmip_data.models.training.run.loop import Loop
 
 MADE = (
     *(".lock", "map.png", "model.safetensors", "result.json", "checkpoints/best.safetensors"),
-    *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
+    "../.D.lock",
 )
 SMALL = [
     word
@@ -85,8 +85,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         ("resume at half", "checkpoints"),
         ("resume a trained run", "model.safetensors"),
         ("resume without a result", "result.json"),
-        ("resume without a result", "../.locks"),
-        ("resume a trained run", "../.locks/D.lock"),
+        ("resume without a result", "../.D.lock"),
+        ("resume a trained run", "../.D.lock"),
     ],
 )
 def test_what_a_link_in_a_run_leads_to_stays(
