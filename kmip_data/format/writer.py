@@ -322,11 +322,12 @@ class ShardContent(NamedTuple):
     ) -> ShardContent:
         """Check the records and count their rows."""
         layout = expected_datasets(schema)
-        graphs = list(records)
         columns = {column.key: column for column in schema.columns}
         expected = {key: layout[key] for key in columns}
-        for record in graphs:
+        graphs = []
+        for record in records:
             _check_record(record, schema, expected)
+            graphs.append(record)
 
         nodes = _pointers([record.num_nodes for record in graphs])
         edges = _pointers([record.num_edges for record in graphs])
@@ -360,18 +361,16 @@ def _pointers(counts: Sequence[int]) -> I64:
 
 
 def _assemble(entry: ExpectedDataset, content: ShardContent) -> Array:
-    """Join the rows of all records into the array of one dataset."""
+    """Join the rows of all records into the array of a dataset of pointers or graphs, or an empty one."""
     if entry.per == "pointer":
         return content.pointers[entry.key]
     joined = np.empty(entry.shape(*content.totals), dtype=entry.dtype)
     if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in content.records]
         return joined
-    rows = [content.rows(record, entry.key) for record in content.records]
-    if entry.per == "graph" and rows:
+    if joined.size:
+        rows = [content.rows(record, entry.key) for record in content.records]
         np.stack(rows, out=joined, casting="unsafe")
-    elif rows:
-        np.concatenate(rows, axis=entry.axis, out=joined, casting="unsafe")
     return joined
 
 

@@ -268,6 +268,8 @@ def _write_build(
             build_key=key,
         )
         shards.append(ShardEntry(file=file, **facts))
+        for record in waiting:
+            counted.add(record)
         waiting.clear()
 
     # Shards of at most MAX_SHARD_BYTES, graph by graph.
@@ -278,7 +280,6 @@ def _write_build(
             write()
             used = 0
         waiting.append(to_record(graph, schema))
-        counted.add(waiting[-1])
         used += size
     write()
 
