@@ -602,6 +602,7 @@ GML = """Creator "Mark Newman on Fri Jul 21"
 graph
 [
   directed 1
+  multigraph 1
   node [ id 0 label "{}" value 3 ]
   node [ id 7 label "{}" value 1 ]
   edge [ source 0 target 7 ]
@@ -610,7 +611,11 @@ graph
 """
 
 
-def test_gml_of_the_web_repeats_edges_and_names_nodes_by_their_labels(tmp_path):
+def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
+    repeated = write(tmp_path / "repeated", a_gml=GML.replace("  multigraph 1\n", ""))
+    with pytest.raises(DamagedInput, match="edge #1 .*duplicated") as caught:
+        made(repeated)
+    assert "multigraph 1" in caught.value.parts["next"]
     folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
     schema, (record,) = made(folder)
     assert schema.labels is None

@@ -20,6 +20,10 @@ from kmip_data.pipelines.datasets.graphs.edges import assemble
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, Table, head_of
 
 WANTS = "GraphML, GEXF, GML or JSON of networkx"
+_NEXT = (
+    "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON; "
+    "GML with repeated edges needs the line 'multigraph 1' below 'graph ['"
+)
 _MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times a file of edges
 _HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
@@ -71,8 +75,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             RecursionError,
         ) as error:
             fault = f"{file} cannot be read as {form}: {error or type(error).__name__}"
-            written_by = f"write_{form.lower()}" if form != "JSON" else "node_link_data"
-            raise DamagedInput(fault, next=f"write it with networkx.{written_by}") from error
+            raise DamagedInput(fault, next=_NEXT) from error
         for number, graph in enumerate(graphs):
             name = str(Path(file).with_suffix(""))
             if number:
@@ -106,24 +109,10 @@ def _graphs(path: Path, form: str) -> list[Any]:
     if form == "JSON":
         return _json(path)
     if form == "GML":
-        return [_gml(path)]
+        return [nx.parse_gml(path.read_text("utf-8-sig", "replace"), label="id")]
     if b"<!DOCTYPE" in head_of(path, _HEAD):
-        raise DamagedInput(f"{path.name} declares a document type.", next="write it with networkx")
+        raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
     return [nx.read_gexf(path)] if form == "GEXF" else list(nx.readwrite.GraphMLReader()(path=path))
-
-
-def _gml(path: Path) -> object:
-    """Return the graph of a file; with repeated edges, ``multigraph 1`` may be missing."""
-    import networkx as nx
-
-    text = path.read_text("utf-8-sig", "replace")
-    try:
-        return nx.parse_gml(text, label="id")
-    except nx.NetworkXError as error:
-        if "duplicated" not in str(error) or "multigraph" in text:
-            raise
-    text = re.sub(r"\bgraph\s*\[", "graph [\nmultigraph 1\n", text, count=1, flags=re.IGNORECASE)
-    return nx.parse_gml(text, label="id")
 
 
 def _json(path: Path) -> list[Any]:
