@@ -26,14 +26,10 @@ _ALLOWED = {
     "builtins.dict": never_called("dict"),
     "__builtin__.dict": never_called("dict"),
 }
-#: Part of the name of a refused type -> what to do instead.
-_INSTEAD = {
-    "data.batch": "save batch.to_data_list()",
-    "HeteroData": "save data.to_homogeneous()",
-    "_rebuild_sparse_tensor": "save dense tensors: edge_index in place of adj_t, x.to_dense()",
-    "BFloat16Storage": "save float32: x.float()",
-    "Complex": "save real numbers: torch.view_as_real(x).flatten(1)",
-}
+_NEXT = (
+    "save Data with dense tensors of real numbers: batch.to_data_list(), data.to_homogeneous(), "
+    "x.to_dense(), x.float(), torch.view_as_real(x).flatten(1)"
+)
 _ROWS_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 
 
@@ -86,11 +82,7 @@ def _graphs(
                     yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
                     number += 1
         except DamagedInput as error:
-            # The error for a refused type says what to save instead.
-            refused = str(error.parts["found"])
-            for name, hint in _INSTEAD.items():
-                if name in refused:
-                    error.parts["next"] = hint
+            error.parts["next"] = error.parts["next"] or _NEXT
             raise
 
 
