@@ -12,7 +12,6 @@ from kmip_data.pipelines.datasets.graphs.tables import GraphParams
 #: Most edges of a graph checked for reverse edges; larger graphs are sampled by pairs of nodes.
 _MAX_PAIRS = 2**22
 _ONE = np.uint64(1)
-_MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
 
 
 @dataclass
@@ -39,9 +38,9 @@ class Links:
         # 1. Sample pairs of nodes of a large graph, with all edges between them.
         chosen = ~is_loop
         if len(is_loop) > _MAX_PAIRS:
-            both = edge_index.astype(np.uint64)
-            pairs = (both.min(axis=0) * _MIXED + both.max(axis=0)) * _MIXED
-            chosen &= (pairs >> np.uint64(40)) % (len(is_loop) // _MAX_PAIRS + 1) == 0
+            # An odd number, as all edges of a grid or a bipartite graph may have odd sums.
+            step = len(is_loop) // _MAX_PAIRS | 1
+            chosen &= edge_index.sum(axis=0, dtype=np.int64) % step == 0
 
         # 2. Encode each edge as its pair of nodes, with the direction in the last bit, so that
         # sorting puts opposite edges next to each other.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shlex
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -291,18 +290,10 @@ class Table:
     def ids(self, name: str) -> Array:
         """Return a column of names or numbers without empty cells."""
         if name not in self.names:
-            hint = (
-                "--set source=, target=, graph=, label=, feature= or smiles= and one of the columns"
-            )
-            if name in {"source", "target"} and len(self.names) > 1:
-                source, target = map(shlex.quote, self.names[:2])
-                hint = (
-                    f"--set source={source} --set target={target}, if these are the ends of an edge"
-                )
             raise DamagedInput(
                 f"{self.name} has no column {name!r}.",
                 found=", ".join(self.names)[:500],
-                next=hint,
+                next="--set source=, target=, graph=, label=, feature= or smiles= and one of these columns",
             )
         empty = self.frame[name].isna()
         if empty.any():
