@@ -366,6 +366,17 @@ def pipeline_of(card: Card) -> AnyPipeline | None:
 M = TypeVar("M", bound=BaseModel)
 
 
+def check_fold(dataset: str, fold: int, folds: int) -> None:
+    """Refuse a fold that is none of the published splits."""
+    if fold and folds == 1:
+        raise no_folds(dataset)
+    if fold >= folds:
+        raise UsageError(
+            f"{dataset} has {folds} folds: there is no fold {fold}.",
+            next=f"--set fold=0 to {folds - 1}",
+        )
+
+
 def no_folds(dataset: str) -> UsageError:
     """Return the error for a fold of a split without folds."""
     return UsageError(

@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
-from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
@@ -30,7 +29,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
-    no_folds,
+    check_fold,
     raw_lists,
 )
 from kmip_data.pipelines.shared.fitted import (
@@ -105,14 +104,7 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
         """Read the published masks of a fold."""
-        folds = self.manifest.layout.folds
-        if params.fold and folds == 1:
-            raise no_folds(self.manifest.name)
-        if params.fold >= folds:
-            raise UsageError(
-                f"{self.manifest.name} has {folds} published splits: there is no fold {params.fold}.",
-                next=f"--set fold=0 to {folds - 1}",
-            )
+        check_fold(self.manifest.name, params.fold, self.manifest.layout.folds)
         codes = self._codes(raw_lists(self.manifest, raw), params.fold, int(records.nodes[0]))
         return Split(
             f"upstream-fold{params.fold}",

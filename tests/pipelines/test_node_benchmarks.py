@@ -47,7 +47,7 @@ def test_a_split_by_class_is_one_of_the_dataset(tmp_path: Path) -> None:
     assert (drawn.y[drawn.train_mask].bincount() == 20).all()
     with pytest.raises(UsageError, match="'corra'"):
         Planetoid("corra", **sample)
-    with pytest.raises(UsageError, match="10 published splits"):
+    with pytest.raises(UsageError, match="fold 10"):
         HeterophilousGraphDataset("minesweeper", fold=10, **sample)
 
 

@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import RESERVED, Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
-from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, no_folds
+from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
     citations,
@@ -255,13 +255,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         column = given.get(rule)
         folds = column.shape[0] if column and column.shape else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
-        if fold and folds == 1:
-            raise no_folds(self.manifest.name)
-        if fold >= folds:
-            raise UsageError(
-                f"The split {rule} has {folds} folds: there is no fold {fold}.",
-                next=f"fold=0 to {folds - 1}",
-            )
+        check_fold(self.manifest.name, fold, folds)
 
         # Nodes are divided if a single graph has node labels.
         label = records.label
