@@ -613,7 +613,7 @@ graph
 
 def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     repeated = write(tmp_path / "repeated", a_gml=GML.replace("  multigraph 1\n", ""))
-    with pytest.raises(DamagedInput, match="edge #1 .*duplicated") as caught:
+    with pytest.raises(DamagedInput, match=r"edge #1 .*duplicated") as caught:
         made(repeated)
     assert "multigraph 1" in caught.value.parts["next"]
     folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
