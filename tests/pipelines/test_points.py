@@ -369,7 +369,7 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
 
 
 def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
-    """Counts of records and points are declared before them, and laspy believes both."""
+    """Counts of records, points and chunks are declared, and laspy believes all of them."""
     files = []
     for kind in LASER:
         path = write(tmp_path, kind, cloud())
@@ -377,6 +377,10 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
         files += [data[:size] for size in (0, 3, 200, len(data) // 2, len(data) - 8)]
         many = b"\xff" * 8
         files += [data[:100] + many[:4] + data[104:], data[:247] + many + data[255:]]
+        if kind == "laz":
+            (points,) = struct.unpack_from("<I", data, 96)
+            (table,) = struct.unpack_from("<q", data, points)
+            files.append(data[: table + 4] + many[:4] + data[table + 8 :])
         huge = np.array([1e308]).tobytes()
         (tmp_path / f"far.{kind}").write_bytes(data[:131] + huge + data[139:])
         with pytest.raises(DamagedInput, match="'x' of point 0 is not finite"):
