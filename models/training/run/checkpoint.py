@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,16 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import write_file
-from kmip_data.files.reading import first_fault, open_regular, read_small
+from kmip_data.files.changes import move, write_file
+from kmip_data.files.reading import first_fault, open_regular, read_small, sha256_file
 
 T = TypeVar("T")
 
 #: Everything that resuming needs.
 LAST = "checkpoints/last.ckpt"
+#: The checkpoint before the last one.
+PREVIOUS = "checkpoints/previous.ckpt"
 #: SHA-256 of initial weights and latest checkpoints, one per line, newest first.
 DIGESTS = "checkpoints/digests"
-#: Lines of it: the checkpoint, and others around it whose write was killed.
+#: Lines of it: last and previous checkpoint, and one whose write was killed.
 _LISTED = 3
 #: Weights of the best epoch so far.
 BEST = "checkpoints/best.safetensors"
@@ -72,7 +75,7 @@ def restored() -> Iterator[None]:
 
 
 def write_checkpoint(run: Path, state: Mapping[str, object]) -> None:
-    """Replace the checkpoint of the run folder ``run``.
+    """Write the last checkpoint of the run folder ``run``, and keep the previous one.
 
     The digest is written first, so that a kill leaves no unlisted checkpoint.
     """
@@ -80,20 +83,39 @@ def write_checkpoint(run: Path, state: Mapping[str, object]) -> None:
     torch.save(state, buffer)
     data = buffer.getvalue()
 
-    (run / LAST).parent.mkdir(parents=True, exist_ok=True)
+    last = run / LAST
+    last.parent.mkdir(parents=True, exist_ok=True)
     digests = [hashlib.sha256(data).hexdigest(), *_digests(run)]
     write_file(run / DIGESTS, "\n".join(digests[:_LISTED]).encode())
-    write_file(run / LAST, data)
+    if last.is_file():
+        move(last, run / PREVIOUS)
+    write_file(last, data)
+
+
+def latest(run: Path) -> Path | None:
+    """Return the last checkpoint of a run; the previous one if a kill prevented the last one."""
+    for name in (LAST, PREVIOUS):
+        if (run / name).is_file():
+            return run / name
+    return None
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
 
-    Raise DamagedInput for a file whose digest is not in the list next to it, or that is not a
-    checkpoint.
+    Raise DamagedInput, which names the previous checkpoint if that is sound, for a file whose
+    digest is not in the list next to it, or that is not a checkpoint.
     """
-    digests = _digests(path.parents[1])
-    state: dict[str, Any] = _read(path, _checkpoint, "a checkpoint", "start another run", digests)
+    run = path.parents[1]
+    digests = _digests(run)
+    step = "start another run"
+    previous = run / PREVIOUS
+    if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
+        step = (
+            f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}, then the same command: "
+            "the run continues from the checkpoint before"
+        )
+    state: dict[str, Any] = _read(path, _checkpoint, "a checkpoint", step, digests)
     return state
 
 

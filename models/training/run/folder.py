@@ -27,7 +27,7 @@ RESULT_NAME = "result.json"
 #: Files that commands write into the folder of a run.
 _OWN = re.compile(
     r"config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors|explore\.html"
-    r"|checkpoints/(last\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
+    r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
     r"|(approximation|cumulative-weight)\.(csv|png)"
 )
 RUN = "run"  #: marker of a run folder

@@ -42,7 +42,7 @@ from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_eva
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
-from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
@@ -340,7 +340,7 @@ def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
         if not is_edited(run):
             checkpoint.read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
     except DamagedInput as error:
-        if not (run / LAST).is_file():
+        if checkpoint.latest(run) is None:
             raise
         log(f"{error.what} It is written again.")
         return None
@@ -383,9 +383,7 @@ def _fit(run: PreparedRun) -> RunResult:
             torch.use_deterministic_algorithms(True, warn_only=True)
         module = TrainingModule(config, data, recompute=recompute)
         main = folder if is_main_process() else None
-        last = None
-        if folder is not None and (folder / LAST).is_file():
-            last = folder / LAST
+        last = None if folder is None else checkpoint.latest(folder)
         if main is not None and last is None and config.training.init_from:
             checkpoint.put_initial(module.model, main)
         not_captured: str | None = "no GPU"

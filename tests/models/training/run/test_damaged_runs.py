@@ -17,7 +17,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import CheckFailed, DamagedInput
 from kmip_data.files.reading import sealed_json
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import LAST, PREVIOUS, WEIGHTS
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
@@ -91,12 +91,32 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.7, 0.98])
-def test_a_flipped_bit_in_a_checkpoint_is_refused(home, share):
+def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(home, share):
     run = run_of(home, "stopped")
     flip(run / LAST, int(share * (run / LAST).stat().st_size))
     message = refused("train", "--resume", run, "--home", home.root, code=4)
     assert f"{run / LAST} cannot be read as a checkpoint: its SHA-256 is not in" in message
+    assert f"mv {run / PREVIOUS} {run / LAST}, then the same command" in message
+    (run / PREVIOUS).replace(run / LAST)
+    resume(run, home=home, quiet=True)
+    whole = run_of(home, "done")
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+
+
+def test_no_damaged_checkpoint_is_offered(home):
+    run = run_of(home, "stopped")
+    for name in (LAST, PREVIOUS):
+        flip(run / name)
+    message = refused("train", "--resume", run, "--home", home.root, code=4)
     assert "next: start another run" in message
+
+
+def test_a_kill_between_two_checkpoints_loses_none(home):
+    run = run_of(home, "stopped")
+    (run / LAST).unlink()
+    resume(run, home=home, quiet=True)
+    whole = run_of(home, "done")
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
 
 
 def test_another_shard_under_the_same_key_is_refused(home, build, tmp_path):
