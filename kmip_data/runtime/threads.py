@@ -26,6 +26,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
+from kmip_data.errors import UsageError
+
 F = TypeVar("F", bound=Callable[..., object])
 
 _pool: ThreadPoolExecutor | None = None
@@ -232,8 +234,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _NAME = "kmip-data-ahead"
-#: Executors of the parent of a fork; their locks must not be touched.
-_abandoned: list[ThreadPoolExecutor] = []
 
 
 def ahead(
@@ -246,31 +246,26 @@ def ahead(
     """Yield ``make(item)`` for each item in order, up to ``depth`` of them made ahead in the background.
 
     ``make`` profits from threads as far as it releases the GIL. An exception is raised at the
-    position of its item. The threads end when the iterator is exhausted, closed or collected, and
-    start again in a child that was forked while the iterator was in use.
+    position of its item. The threads end when the iterator is exhausted, closed or collected. A
+    child that was forked while the iterator was in use has none of them: a ``UsageError`` there.
     """
-
-    # (1) Submit items until ``depth`` results wait. (2) Yield the oldest, so the order never
-    # depends on the threads. (3) After a fork the threads are gone: submit all waiting items to new
-    # ones.
-    def start() -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(threads, thread_name_prefix=_NAME)
+    # Submit items until ``depth`` results wait; yield the oldest, so the order never depends on the
+    # threads.
+    executor = ThreadPoolExecutor(threads, thread_name_prefix=_NAME)
+    owner = os.getpid()
+    waiting: deque[Future[R]] = deque()
 
     def oldest() -> R:
-        item, future = waiting.popleft()
-        return future.result() if os.getpid() == owner else make(item)
+        if os.getpid() != owner:
+            raise UsageError(
+                f"This iterator was begun by process {owner}, and {os.getpid()} is a fork of it.",
+                next="begin a new one in the fork",
+            )
+        return waiting.popleft().result()
 
-    executor = start()
-    owner = os.getpid()
-    waiting: deque[tuple[T, Future[R]]] = deque()
     try:
         for item in items:
-            if os.getpid() != owner:
-                _abandoned.append(executor)
-                executor = start()
-                owner = os.getpid()
-                waiting = deque((old, executor.submit(make, old)) for old, _ in waiting)
-            waiting.append((item, executor.submit(make, item)))
+            waiting.append(executor.submit(make, item))
             if len(waiting) > depth:
                 yield oldest()
         while waiting:

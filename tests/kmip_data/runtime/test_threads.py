@@ -10,6 +10,7 @@ import pytest
 from support.cases import until
 from support.cli import python
 
+from kmip_data.errors import UsageError
 from kmip_data.runtime import threads
 from kmip_data.runtime.threads import ahead
 
@@ -165,6 +166,23 @@ def test_errors_come_in_their_place():
     with pytest.raises(ZeroDivisionError):
         next(results)
     assert not running("ahead")
+
+
+def test_a_fork_does_not_wait_for_the_threads_of_its_parent():
+    results = ahead(range(9), str, threads=1, depth=2)
+    next(results)
+    owner = os.getpid()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            next(results)
+        except UsageError as error:
+            code = int(str(owner) not in error.what)
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(results) == list("12345678")
 
 
 def test_collected_in_one_of_its_own_threads():
