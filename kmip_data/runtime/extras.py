@@ -27,29 +27,19 @@ GPU_EXTRAS = {
 
 
 def install_command(extra: str) -> str:
-    """Return the pip command that adds an extra to this installation, from wherever that came.
+    """Return the pip command that adds an extra to this installation.
 
-    For an installed clone it has the path of the clone: no index needs to have this package.
+    Of an installed package pip installs what the extra lacks and nothing else: no index needs to
+    have it. A checkout on the path is installed by its folder.
     """
-    import json
     from importlib.metadata import PackageNotFoundError, distribution
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
 
     try:
-        origin = json.loads(distribution("kmip-data").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:  # a checkout on the path
-        origin = {"url": Path(__file__).resolve().parents[2].as_uri()}
-    url = origin.get("url", "")
-    vcs = origin.get("vcs_info", {}).get("vcs")
-    folder = url2pathname(urlsplit(url).path) if url.startswith("file://") else ""
-    if folder and Path(folder, "setup.py").is_file():
-        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-        return f"pip install {editable}{shlex.quote(f'{folder}[{extra}]')}"
-    if folder and "dir_info" in origin:
-        return f"pip install '.[{extra}]' in a clone"
-    address = f" @ {vcs}+{url}" if vcs else f" @ {url}" if url else ""
-    return f"pip install {shlex.quote(f'kmip-data[{extra}]{address}')}"
+        distribution("kmip-data")
+    except PackageNotFoundError:
+        folder = Path(__file__).resolve().parents[2]
+        return f"pip install -e {shlex.quote(f'{folder}[{extra}]')}"
+    return f"pip install 'kmip-data[{extra}]'"
 
 
 def require_extra(extra: str | None, feature: str) -> None:
