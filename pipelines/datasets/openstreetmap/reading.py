@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -62,9 +62,11 @@ def read_polygon(path: Path) -> Geometry:
         "next": "draw a polygon at https://geojson.io",
     }
     with geojson_faults(message, **advice):
-        polygons = list(map(geometry, _polygons(read_json(path, _MAX_BYTES))))
-        valid = all(map(shapely.is_valid, polygons))
-        area = shapely.union_all(polygons) if valid else shapely.Polygon()
+        shape = geometry(read_json(path, _MAX_BYTES))
+        area = shapely.Polygon()
+        if shapely.is_valid(shape):
+            parts = shapely.get_parts(shapely.union_all(shape))
+            area = shapely.union_all(parts[shapely.get_dimensions(parts) == 2])
     if area.is_empty or not shapely.box(-180, -90, 180, 90).covers(area):
         raise DamagedInput(
             f"{message}: no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees.",
@@ -98,25 +100,6 @@ def with_margin(area: Geometry) -> Geometry:
         return lon_lat
 
     return shapely.transform(margin, unwrapped)
-
-
-def _polygons(content: Any) -> list[dict[str, object]]:
-    """Return the polygons and multipolygons below a GeoJSON object."""
-    kind = content["type"]
-    inner = []
-    if kind == "FeatureCollection":
-        inner = content["features"]
-    elif kind == "GeometryCollection":
-        inner = content["geometries"]
-    elif kind == "Feature" and content["geometry"] is not None:
-        inner = [content["geometry"]]
-    elif kind in {"Polygon", "MultiPolygon"}:
-        return [content]
-
-    polygons = []
-    for part in inner:
-        polygons += _polygons(part)
-    return polygons
 
 
 def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:

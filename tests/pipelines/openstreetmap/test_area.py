@@ -119,7 +119,7 @@ def test_boxes_and_outlines_that_are_none_are_refused(tmp_path):
     # Polygons anywhere in the file are joined.
     parts = [{"type": "Polygon", "coordinates": [SQUARE]}, {"type": "Point", "coordinates": [9, 9]}]
     other = json.loads(shapely.to_geojson(shapely.box(1, 0, 2, 1)))
-    geometries = [{"type": "GeometryCollection", "geometries": parts}, None, other]
+    geometries = [{"type": "GeometryCollection", "geometries": parts}, other]
     features = [
         {"type": "Feature", "properties": {}, "geometry": geometry} for geometry in geometries
     ]
