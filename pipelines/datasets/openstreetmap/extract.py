@@ -113,11 +113,8 @@ def file_format(path: Path) -> str:
         if head.lstrip().startswith(beginnings):
             return name
 
-    fault = "it is empty"
-    if head:
-        fault = f"it begins with {head[:16].decode('latin-1')!a}"
     raise DamagedInput(
-        f"{path.name} is not an OpenStreetMap file: {fault}.",
+        f"{path.name} is not an OpenStreetMap file: it begins with {head[:16]!r}.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
         next="download an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
     )
@@ -156,9 +153,7 @@ def read_extract(
                 reader.apply(writer, simplify=True)
             city_map = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
 
-        land_use = assemble(
-            city_map.closed, city_map.relations, city_map.member_lines, city_map.open_areas
-        )
+        land_use = assemble(city_map.closed, city_map.relations, city_map.member_lines)
         return Extract(city_map.ways, land_use)
 
 
@@ -202,7 +197,6 @@ class _Map:
         others = {*VALUES, "oneway", "junction", "area", *LEFT_OUT[network_type]}
         self.keys += sorted(others.difference(self.keys))
         self.closed: dict[int, tuple[str, F64]] = {}
-        self.open_areas = 0
         self.relations: dict[int, tuple[str, list[int]]] = {}
         self.member_lines: dict[int, F64] = {}  #: of the ways of which relations are made
         self.repeated = False  #: true if an element comes twice
@@ -350,7 +344,7 @@ class _Map:
         """Refuse coordinates beyond 180 degrees of longitude or 90 of latitude."""
         lon_limit = 180 * UNITS_A_DEGREE
         lat_limit = 90 * UNITS_A_DEGREE
-        outside = (x < -lon_limit) | (x > lon_limit) | (y < -lat_limit) | (y > lat_limit)
+        outside = (x != x.clip(-lon_limit, lon_limit)) | (y != y.clip(-lat_limit, lat_limit))
         if outside.any():
             first = int(outside.argmax())
             lon = x[first] / UNITS_A_DEGREE
@@ -380,9 +374,7 @@ class _Map:
         ):
             last = first + size - 1
             tags = dict(combinations[way])
-            if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
-                self.open_areas += 1
-            else:
+            if tags.get("area") != "no" and ref[first] == ref[last] and size >= 4:
                 self.repeated |= number in self.closed
                 self.closed[number] = tags["landuse"], lines[first : last + 1]
             first = last + 1

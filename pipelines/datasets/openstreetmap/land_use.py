@@ -29,8 +29,6 @@ class LandUse:
 
     value: list[str]  #: of ``landuse``, for each area
     area: Array  #: (A,) polygons and multipolygons in degrees
-    incomplete: int = 0  #: areas that reach over the border of the file and were left out
-    lines: int = 0  #: open ways tagged ``landuse`` (and those with ``area=no``): not areas
 
     def inside(self, polygon: Geometry) -> LandUse:
         """Return the areas that meet ``polygon``, whole."""
@@ -45,9 +43,10 @@ def assemble(
     closed: Mapping[int, tuple[str, F64]],
     relations: Mapping[int, tuple[str, list[int]]],
     lines: Mapping[int, F64],
-    open_ways: int,
 ) -> LandUse:
     """Make polygons of closed ways and of multipolygon relations, each by its number.
+
+    Areas that reach over the border of the file are left out.
 
     A way has its land use and its ring, (n, 2) degrees, NaN where a node is missing; a relation its
     land use and the numbers of its member ways, whose nodes are in ``lines`` unless the file lacks
@@ -80,12 +79,7 @@ def assemble(
 
     areas = np.empty(len(polygons), object)
     areas[:] = polygons
-    return LandUse(
-        value=value,
-        area=areas,
-        incomplete=len(closed) + len(relations) - len(polygons),
-        lines=open_ways,
-    )
+    return LandUse(value=value, area=areas)
 
 
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:

@@ -95,5 +95,7 @@ def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
     }.get(given[0], set())
     for name, value in {**parameters, **source.model_dump()}.items():
         if name in idle and value is not None:
-            made = "a finished street graph" if given[0] == "graphml" else "finished tensors"
-            raise UsageError(f"--set {name}= has no effect on {made}.", next="kmip-data info city")
+            raise UsageError(
+                f"--set {name}= has no effect on a finished street graph or tensors.",
+                next="kmip-data info city",
+            )

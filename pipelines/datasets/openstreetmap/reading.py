@@ -192,11 +192,7 @@ def _from_extract(
             f"{name} has no connected streets: {facts['ways']} ways of network type {params.network_type!r}.",
             next="use an extract with streets, or another network_type",
         )
-    facts |= {
-        "land_use_areas": len(land_use.value),
-        "land_use_incomplete": land_use.incomplete,
-        "land_use_lines": land_use.lines,
-    }
+    facts["land_use_areas"] = len(land_use.value)
     return graph, land_use, facts
 
 
