@@ -26,6 +26,7 @@ _WRONG_PLACE = {
     errno.EMLINK,
     errno.ENOENT,
     errno.ENOTDIR,
+    errno.ENOTEMPTY,
     errno.EEXIST,
     errno.EISDIR,
 }

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.files import changes as files
 from kmip_data.files.faults import writing
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
@@ -31,8 +29,7 @@ from kmip_data.wording import timestamp
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt
 _PREFIX = "members-"
-_STAGE = ".unpacking-"
-_STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
+_STAGE = ".unpacking"
 _FLUSH_THREADS = 16
 _COPY = TypeAdapter(RawFolder)  #: receipt of a copy: all but its path
 
@@ -116,12 +113,9 @@ def staging(folder: Path) -> Iterator[Path]:
     """Give a new folder inside ``folder``, whose lock the caller holds."""
     files.refuse_links(folder)
     files.remove_partials(folder, root=folder)
-    with writing(folder):
-        # Remove the remains of killed imports: the lock proves that none is running.
-        for stale in folder.iterdir():
-            if _STAGES.fullmatch(stale.name):
-                files.remove_tree(stale, root=folder)
-    with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}") as stage:
+    # Remains of a killed import: the lock proves that none is running.
+    files.remove_tree(folder / _STAGE, root=folder)
+    with writing(folder), files.scratch(folder / _STAGE) as stage:
         yield stage
 
 
@@ -161,12 +155,6 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
         # All members are on disk: write the receipt, then rename.
         files.write_json(staged.path / RECEIPT_NAME, receipt)
         remove_copy(copy)  # a damaged one
-        others = [path.name for path in target.rglob("*") if path.is_file()]
-        if others:
-            raise UsageError(
-                f"{target} holds more than its members: {', '.join(others[:5])}.",
-                next=f"move what is yours out of {target}, then run the same command again",
-            )
         files.move(staged.path, target)
         files.fsync_path(folder)
     return copy
@@ -240,6 +228,6 @@ def files_of_raw(folder: Path) -> list[str]:
         names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for path in folder.glob(f"*{_DOWNLOADED}"):
         names += [path.name.removesuffix(_DOWNLOADED), path.name]
-    for path in folder.glob("*.partial.json"):
-        names += [path.stem, path.name]
+    for path in folder.glob("*.partial"):
+        names += [path.name, f"{path.name}.json"]
     return names

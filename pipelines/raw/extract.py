@@ -175,24 +175,21 @@ def _not_recognised(
 ) -> DamagedInput:
     """Return the error, which lists the top level of the archive."""
     # 1. The archive: its top level, and files often mistaken for the data.
-    tops: Counter[str] = Counter()
     problem = f"{archive} is not the data that were expected."
     for entry in entries:
-        top, slash, _ = entry.name.partition("/")
-        tops[top + slash] += 1
         name = entry.name.rpartition("/")[2]
         if name in content.mistaken:
             problem = f"{archive} holds {content.mistaken[name]}"
 
-    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8)) or "nothing"
-    step = "give --archive a zip, a tar or a folder with these files (links to folders are not followed)"
-    if bare or [entry.name for entry in entries] == [archive.name]:
+    tops = {entry.name.partition("/")[0] for entry in entries}
+    shown = ", ".join(ascii(top)[1:-1] for top in sorted(tops)[:8]) or "nothing"
+    step = "give --archive a folder with these files (links to folders are not followed)"
+    if not bare:  # else a single file, which is not opened
+        step += ", or a zip or tar of it"
+    if bare or tops == {archive.name}:
         first = head_of(archive)
-        kind = kind_of(first)
-        shown = f"a file that is neither zip nor tar and begins with {first[:24]!r}"
-        if kind in {"zip", "tar"}:  # a source that is a single file is never opened as an archive
-            shown = f"a {kind}, where the file itself is wanted"
-            step = "unpack it, and give --archive the folder or the file"
+        kind = kind_of(first) or "neither zip nor tar"
+        shown = f"a single file, {kind}, which begins with {first[:24]!r}"
 
     # 2. The data.
     expected = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)

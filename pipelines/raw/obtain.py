@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
+
+from pydantic import TypeAdapter
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
@@ -42,6 +45,7 @@ SAMPLE_SEED = 0
 MAX_SAMPLE = 1_000_000  #: records of the largest sample
 PRINTED_LICENSES: set[str] = set()  #: datasets whose license this process has printed
 _YES = {"1", "true", "yes", "y"}
+_RECORD = TypeAdapter(dict[str, dict[str, object]])
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,10 @@ def show_license(manifest: Manifest) -> None:
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
-    """Return the agreements on record, by dataset; empty without a record."""
-    try:
-        record = read_json(home.root / RECORD_NAME)
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(record, dict):
-        return {}
-    return {name: entry for name, entry in record.items() if isinstance(entry, dict)}
+    """Return the agreements on record, by dataset; empty without a valid record."""
+    with contextlib.suppress(OSError, ValueError):
+        return _RECORD.validate_python(read_json(home.root / RECORD_NAME))
+    return {}
 
 
 def require_agreement(
@@ -206,8 +206,6 @@ class _Import:
         """Return the matching copy, importing it if there is none."""
         if self.manifest.generated:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
-        if not self.options.quiet:
-            show_license(self.manifest)
         copy = self._earlier()
         if copy is not None:
             return copy
@@ -229,15 +227,15 @@ class _Import:
             return None
         # 1. Complete copies, else downloaded ones; any other only if there is no download to
         #    unpack.
-        copies = self._copies()
-        whole = [copy for copy in copies if is_complete(copy, self.manifest)]
-        downloaded = [copy for copy in whole or copies if copy.downloaded]
-        choice = downloaded or whole
-        if not choice:
-            fetched = all((self.folder / source.name).is_file() for source in self.sources)
-            choice = [] if self.command == "fetch" or fetched else copies
-        if not choice:
+        ranks: dict[tuple[bool, bool], list[RawFolder]] = {}
+        for copy in self._copies():
+            rank = is_complete(copy, self.manifest), copy.downloaded
+            ranks.setdefault(rank, []).append(copy)
+        best = max(ranks, default=(False, False))
+        fetched = all((self.folder / source.name).is_file() for source in self.sources)
+        if not ranks or (not any(best) and (self.command == "fetch" or fetched)):
             return None
+        choice = ranks[best]
 
         # 2. The choice must be unique.
         copy = choice[0]
@@ -266,6 +264,7 @@ class _Import:
 
     def _import(self) -> RawFolder:
         """Unpack every source, from the given archives or a download, into one copy."""
+        show_license(self.manifest)
         # 1. Members of every source: given, else downloaded.
         given: dict[str, _Input] = {}
         for path in self.archives:
@@ -342,19 +341,14 @@ class _Import:
         ]
         path = item.selection.archive
         digest = item.receipt.sha256
-        if item.downloaded:
-            # Compared with the pin of its mirror when it came.
-            origin = [mirror for mirror in pins if mirror.address == item.receipt.origin]
-            is_pinned = any(mirror.sha256 in {None, digest} for mirror in origin)
-        else:
-            single = item.source.container == "file"
-            if single:
-                [(name, digest)] = members.items()
-                path = folder / name
-            faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
-            is_pinned = None in faults
-            if single and not is_pinned:
-                differing += filter(None, faults)
+        single = item.source.container == "file"
+        if single:
+            [(name, digest)] = members.items()
+            path = folder / name
+        faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
+        is_pinned = None in faults
+        if single and not is_pinned:
+            differing += filter(None, faults)
 
         if not differing:
             return True if is_pinned or members.keys() <= known.keys() else None
@@ -397,8 +391,6 @@ class _Import:
         if receipt is None:
             if self.options.offline or not source.mirrors:
                 raise self._not_here(missing)
-            if self.options.quiet:
-                show_license(self.manifest)
             require_agreement(self.manifest, self.home, self.options.accept_license)
             # Not at the top: importing it opens a socket (urllib3 looks for IPv6).
             from kmip_data.pipelines.raw.download import fetch
@@ -412,15 +404,11 @@ class _Import:
         """Return the error for sources that are not here, and cannot or may not be downloaded."""
         addresses: list[str] = []
         for source in sources:
-            addresses += [f"\n    {source.name}: {mirror.address}" for mirror in source.mirrors]
-        expected = "a local archive"
-        why = "they have no address"
-        if addresses:
-            expected += f", or without --offline one of{''.join(addresses)}"
-            why = "nothing is downloaded offline"
+            addresses += [f"{source.name}: {mirror.address}" for mirror in source.mirrors]
+        why = "nothing is downloaded offline" if addresses else "they have no address"
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are not here, and {why}.",
-            expected=expected,
+            expected="\n    ".join(addresses),
             next=self._archive_hint(sources[0]),
         )
 

@@ -259,7 +259,7 @@ def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
 
 def test_data_of_another_kind_are_described(tmp_path):
     cases = {
-        "other/, top.txt": {"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"},
+        "other, top.txt": {"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"},
         "0 of parts/*.bin (expected 1 to 20)": {"toy/index.txt": b"x"},
     }
     for text, members in cases.items():
@@ -273,11 +273,7 @@ def test_data_of_another_kind_are_described(tmp_path):
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_member_may_have_its_limit_and_not_a_byte_more(tmp_path, more):
     good_zip(tmp_path / "a.zip", members={**GOOD, "toy/index.txt": bytes(1_000 + more)})
-    with (
-        contextlib.nullcontext()
-        if not more
-        else pytest.raises(DamagedInput, match="declares 1001 bytes")
-    ):
+    with contextlib.nullcontext() if not more else pytest.raises(DamagedInput, match=" 1001 "):
         unpack(tmp_path / "a.zip", tmp_path / "target")
 
 
@@ -285,7 +281,7 @@ def test_two_copies_in_one_archive_are_a_question(tmp_path):
     good_zip(
         tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()]
     )
-    with pytest.raises(UsageError, match="in 2 folders: 'toy/', 'two/'"):
+    with pytest.raises(UsageError, match="'toy/', 'two/'"):
         unpack(tmp_path / "a.zip", tmp_path / "target")
 
 
@@ -301,8 +297,9 @@ NO_ARCHIVES = {
 @pytest.mark.parametrize("data", NO_ARCHIVES.values(), ids=NO_ARCHIVES)
 def test_a_file_that_is_no_archive(tmp_path, data):
     (tmp_path / "a.zip").write_bytes(data)
-    with pytest.raises(DamagedInput, match="neither zip nor tar"):
+    with pytest.raises(DamagedInput) as caught:
         unpack(tmp_path / "a.zip", tmp_path / "target")
+    assert repr(data[:24]) in caught.value.parts["found"]
 
 
 def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
@@ -312,18 +309,18 @@ def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
     for kind in ("zip", "tar"):
         with pytest.raises(DamagedInput) as caught:
             recognise(tmp_path / f"a.{kind}", CONTENT, bare=f"a.{kind}")
-        assert f"a {kind}, where the file itself is wanted" in caught.value.parts["found"]
-        assert caught.value.parts["next"] == "unpack it, and give --archive the folder or the file"
+        assert kind in caught.value.parts["found"]
+        assert kind not in caught.value.parts["next"]
 
 
 def test_a_path_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match="There is no file or folder"):
+    with pytest.raises(UsageError, match=r"nothing\.zip"):
         list(files_in(tmp_path / "nothing.zip"))
 
 
 def test_a_pipe_is_no_archive(tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(DamagedInput, match="neither a file nor a folder"):
+    with pytest.raises(DamagedInput, match="fifo"):
         list(files_in(tmp_path / "fifo"))
 
 
@@ -334,7 +331,7 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path, monkeypatch):
     assert len(list(files_in(tmp_path))) == 30
     monkeypatch.setattr(extract, "_MAX_ENTRIES", 20)
     few = CONTENT.model_copy(update={"members": CONTENT.members[:1]})
-    with pytest.raises(UsageError, match="more than 20 files"):
+    with pytest.raises(UsageError, match=" 20 "):
         recognise(tmp_path, few)
 
 

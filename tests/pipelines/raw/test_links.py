@@ -21,7 +21,7 @@ STATE = Path(f"{SOURCE.name}.partial.json")
 MADE = tuple(
     str(path)
     for path in (
-        *(".unpacking-abcdefgh", SOURCE.name, PARTIAL, STATE),
+        *(".unpacking", SOURCE.name, PARTIAL, STATE),
         *(receipt_path(Path(SOURCE.name)), ".lock"),
         f"../.{NAME}.lock",
     )
@@ -79,7 +79,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     ("command", "name"),
     [
         ("fetch again", f"../.{NAME}.lock"),
-        ("fetch others", ".unpacking-abcdefgh"),
+        ("fetch others", ".unpacking"),
         ("fetch others", f"../.{NAME}.lock"),
         ("build", STATE.name),
     ],

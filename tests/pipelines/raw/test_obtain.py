@@ -33,7 +33,6 @@ from kmip_data.manifest import (
     load_manifest,
 )
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
-from kmip_data.pipelines.raw import obtain as obtain_module
 from kmip_data.pipelines.raw.copies import list_copies, problems
 from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
 
@@ -144,13 +143,13 @@ def test_the_same_content_in_any_container_is_one_copy(home, archive, tmp_path):
 
 
 def test_two_archives_of_one_source_are_refused(home, archive, tmp_path):
-    with pytest.raises(UsageError, match=r"toy\.zip is given twice"):
+    with pytest.raises(UsageError, match=r"given\.zip, .*other\.zip"):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
     assert left_in(home) == set()
 
 
 def test_an_archive_that_is_not_there_is_refused(home, tmp_path):
-    with pytest.raises(UsageError, match="There is no file or folder"):
+    with pytest.raises(UsageError, match=r"none\.zip"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
     assert left_in(home) == set()
 
@@ -218,10 +217,9 @@ def test_an_archive_with_the_published_digest_is_pinned(home, archive, tmp_path,
     assert not obtain(toy(), Home(tmp_path / "second"), archives=[archive]).pinned
 
 
-def test_a_download_is_hashed_for_its_pin_once(home, archive, server, monkeypatch):
+def test_a_download_with_the_published_digest_is_pinned(home, archive, server):
     url = server.route("/toy.zip", File(archive.read_bytes()))
     mirror = Mirror(url=url, md5=digests_of(archive)["md5"])
-    monkeypatch.setattr(obtain_module, "differing_pin", None)
     assert obtain(toy(sources=(Source(name="toy.zip", mirrors=(mirror,)),)), home).pinned
 
 
@@ -243,12 +241,12 @@ def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     assert obtain(manifest, Home(tmp_path / "second"), archives=[good]).pinned
 
     good.write_bytes(b"evil")
-    with pytest.raises(DamagedInput, match="is not the published file of toy") as caught:
+    with pytest.raises(DamagedInput, match=good.name) as caught:
         obtain(manifest, home, archives=[good])
     assert "--unpinned" in caught.value.parts["next"]
     assert not list_copies(home.raw / "toy")
     assert not obtain(manifest, home, archives=[good], unpinned=True).pinned
-    with pytest.raises(DamagedInput, match="not the published file"):
+    with pytest.raises(DamagedInput, match=good.name):
         obtain(manifest, home, archives=[good])
     with pytest.raises(SourceUnavailable):
         obtain(manifest, home, offline=True)
@@ -288,9 +286,8 @@ def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
     raw = obtain(toy(), home, archives=[archive])
     (raw.path / "index.txt").write_bytes(b"other")
     (raw.path / "parts/notes").write_text("mine")
-    with pytest.raises(UsageError, match="holds more than its members") as caught:
+    with pytest.raises(UsageError, match=raw.path.name):
         obtain(toy(), home, archives=[archive])
-    assert "notes" in str(caught.value)
     assert [path.name for path in raw.path.rglob("*") if path.is_file()] == ["notes"]
     (raw.path / "parts/notes").unlink()
     assert obtain(toy(), home, archives=[archive]) == raw
@@ -299,7 +296,7 @@ def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
 def test_only_folders_of_killed_runs_are_cleared_away(home, archive):
     folder = home.raw / "toy"
     folder.mkdir(parents=True)
-    for name in (".unpacking-0123abcd", ".unpacking-mine"):
+    for name in (".unpacking", ".unpacking-mine"):
         (folder / name).mkdir()
         (folder / name / "notes").write_text("half")
     obtain(toy(), home, archives=[archive])
@@ -354,8 +351,9 @@ def test_a_mirror_with_another_archive_is_left_for_the_next(home, archive, tmp_p
 def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
     ATTACKS["zip wrong CRC"][0](tmp_path / "bad.zip")
     manifest = toy(server.route("/toy.zip", File((tmp_path / "bad.zip").read_bytes())))
-    with pytest.raises(DamagedInput, match="the download was removed"):
+    with pytest.raises(DamagedInput) as caught:
         obtain(manifest, home)
+    assert "removed" in caught.value.parts["on disk"]
     assert "toy.zip" not in left_in(home)
     good_zip(tmp_path / "good.zip")
     server.route("/toy.zip", File((tmp_path / "good.zip").read_bytes()))
@@ -387,7 +385,7 @@ def test_offline_with_an_empty_home_names_every_source(home):
 def test_a_dataset_without_an_address_asks_for_the_files(home):
     manifest = load_manifest("malnet-tiny").model_copy(update={"sources": ()})
     pipeline = load_pipeline(manifest)
-    with pytest.raises(SourceUnavailable, match="they have no address") as caught:
+    with pytest.raises(SourceUnavailable, match="malnet-tiny") as caught:
         obtain_by(pipeline, home)
     assert "--archive PATH" in caught.value.parts["next"]
     pinned = manifest.content.model_copy(update={"known_sha256": {"a": "0" * 64}})
@@ -457,7 +455,7 @@ def test_a_sample_in_another_layout_is_refused(home):
 
 
 def test_a_sample_of_a_million_records_is_refused(home):
-    with pytest.raises(UsageError, match="A sample has at most"):
+    with pytest.raises(UsageError, match="1,000,001"):
         obtain_by(ToySamples(toy()), home, sample=True, limit=1_000_001)
 
 

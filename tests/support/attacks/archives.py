@@ -261,7 +261,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "tar.gz wrong CRC": (
         _changed(_changed(good_tar, gzip.compress), _flipped(-6)), "not a complete archive",
     ),
-    "tar.bz2 cut": (_cut(0.9, _changed(good_tar, bz2.compress)), "neither zip nor tar"),
+    "tar.bz2 cut": (_cut(0.9, _changed(good_tar, bz2.compress)), "bzip2"),
     "tar.xz cut": (_cut(0.9, _changed(good_tar, lzma.compress)), "not a complete archive"),
     "tar.xz huge dictionary": (_changed(good_tar, _huge_xz_dictionary), SAME),
 }  # fmt: skip
