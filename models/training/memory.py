@@ -42,13 +42,6 @@ BACK = 1.3
 #: Ratio of resident memory to memory in use without recomputation: freed blocks leave holes. Where
 #: they are recomputed, large blocks are mapped by themselves. Measured: 1.1 to 2.0.
 HOLES = 1.35
-#: Options that reduce the memory of a step.
-WAYS_OUT = """one or more of
-    many graphs: --set training.batch_size=… (fewer) with --set training.accumulate=… (more)
-    one graph: --neighbor-sampling 10,10 --set training.batch_size=1024, also --set training.eval_neighbors=10,10
-    --set model.checkpoint_layers=true (a third more time)
-    --set training.precision=bf16-mixed
-    a machine with more memory"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
             return StepMemory(recompute, need // config.system.devices, free)
     raise OutOfResources(
         f"A training step on {size} takes about {human_bytes(need)}; {human_bytes(free)} are free.",
-        next=WAYS_OUT,
+        next=ways_out(config, data),
     )
 
 
@@ -184,7 +177,28 @@ def step_bytes(
     return int(4 * (kept + encoded + copies * weights))
 
 
-def out_of_memory(error: BaseException, module: Any) -> OutOfResources:
+def ways_out(config: RunConfig, data: RunData) -> str:
+    """Return the options that reduce the memory of a step."""
+    training = config.training
+    tips = ["one or more of"]
+    if data.unit != "nodes" and training.batch_size > 1:
+        size = -(-training.batch_size // 2)
+        tips.append(
+            f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}"
+        )
+    elif data.unit == "nodes" and not training.neighbors:
+        tips.append(
+            "--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)"
+        )
+    elif data.unit == "nodes" and not training.eval_neighbors:
+        tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
+    if not config.model.checkpoint_layers:
+        tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
+    tips += ["--set training.precision=bf16-mixed", "a machine with more memory"]
+    return "\n    ".join(tips)
+
+
+def out_of_memory(error: BaseException, module: Any, data: RunData) -> OutOfResources:
     """Return the error for a failed allocation in training, with options that reduce memory."""
     text = next(iter(str(error).strip().splitlines()), type(error).__name__)
     text = text.rpartition("DefaultCPUAllocator: ")[2]
@@ -193,5 +207,5 @@ def out_of_memory(error: BaseException, module: Any) -> OutOfResources:
         work += f", on {module.size}"
     return OutOfResources(
         f"Memory ran out while {work}: {text}",
-        next=WAYS_OUT,
+        next=ways_out(module.config, data),
     )

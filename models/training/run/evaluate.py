@@ -181,7 +181,7 @@ class OpenedRun:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise out_of_memory(error, module) from error
+            raise out_of_memory(error, module, self.data) from error
 
     @contextlib.contextmanager
     def applied(self, doing: str) -> Iterator[TrainingModule]:

@@ -539,7 +539,7 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     its checkpoint ``last``.
     """
     if is_out_of_memory(error):
-        return out_of_memory(error, loop.module)
+        return out_of_memory(error, loop.module, loop.data)
     if machine.other_is_lost(error):
         return machine.lost()
     ours = isinstance(error, KmipDataError | OSError)

@@ -137,13 +137,14 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
         plan = memory.plan_memory(config, data, CPU)
         assert (plan.recompute, plan.free) == (recompute, free)
-    monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
-    for fixed in ("none", "false"):
-        chosen = apply_overrides(config, [f"model.checkpoint_layers={fixed}"])
-        with pytest.raises(OutOfResources) as caught:
-            memory.plan_memory(chosen, data, CPU)
-        assert str(data.largest_batch) in caught.value.what
-        assert "--set model.checkpoint_layers=true" in caught.value.parts["next"]
+    for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
+        monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
+        with pytest.raises(OutOfResources, match=r"A training step on .* takes about") as caught:
+            memory.plan_memory(
+                apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU
+            )
+        assert way in str(caught.value)
+        assert str(data.largest_batch) in str(caught.value)
 
 
 def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, monkeypatch) -> None:
