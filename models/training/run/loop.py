@@ -7,7 +7,6 @@ checkpoint is written, from which a resumed run reaches the same weights, bitwis
 
 from __future__ import annotations
 
-import statistics
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -41,8 +40,12 @@ from kmip_data.models.training.run.result import with_unit
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
-from kmip_data.wording import rough_time
+from kmip_data.wording import counted, rough_time
 
+#: Shortest run, in seconds, whose duration is forecast from its first batches.
+LONG = 1_800.0
+#: Batches before the forecast; the first two compile and plan.
+FORECAST_AFTER = 3
 #: Row of an epoch: epoch, lr, seconds, train_loss, val_f1 …
 Row = dict[str, float]
 
@@ -118,6 +121,8 @@ class Loop:
         self._begun = time.perf_counter()
         self._saved_at = self._begun
         self.progress = Progress("train", 0, quiet=True)
+        # End times of the first batches of this process.
+        self._ends: list[float] = []
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience runs out."""
@@ -179,11 +184,26 @@ class Loop:
             self.batch += 1
             self._heap.check()
             self.progress.update(1)
+            if len(self._ends) < FORECAST_AFTER:
+                self._forecast()
             # Checkpoints have no gradients, so none is written within a step; the end of an epoch
             # writes its own.
             if steps and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # a GPU may have an unread fault
                 self.save()
+
+    def _forecast(self) -> None:
+        """Print the expected time of a long run after this process's third batch."""
+        self._ends.append(time.perf_counter())
+        if len(self._ends) < FORECAST_AFTER:
+            return
+        epochs = self.training.last_epoch
+        seconds = (self._ends[-1] - self._ends[-2]) * self.count * epochs
+        if seconds >= LONG:
+            self.progress.message(
+                f"time: about {rough_time(seconds)} for {counted(epochs, 'epoch')} "
+                f"of {self.count:,} batches, by the third batch"
+            )
 
     def plain_step(
         self,
@@ -259,22 +279,30 @@ class Loop:
 
     def _line_of(self, row: Row) -> str:
         title = all_metrics()[self.metric].title
-        line = f"epoch {self.epoch}/{self.training.epochs}  running loss {row['train_loss']:.4f}"
+        line = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
         for part in PARTS:
             value = row.get(f"{part}_{self.metric}")
             if value is not None:
-                # Of train, over the batches while the weights change; the final table evaluates it.
-                name = "running" if part == "train" else part
-                line += f"  {name} {title} {with_unit(self.metric, value)}"
+                line += f"  {part} {title} {with_unit(self.metric, value)}"
+                if part == "train":  # over the batches, while the weights change
+                    line += " (running)"
         if self.best_epoch == row["epoch"]:
             line += " (best)"
         line += f"  {row['seconds']:.1f} s"
-        epochs = self.training.last_epoch - self.epoch
-        if epochs:
-            # The latest ten epochs, as the first one compiles.
-            seconds = statistics.fmean(past["seconds"] for past in self.history[-10:])
-            line += f", about {rough_time(epochs * seconds)} left"
+        left = self._seconds_left(row)
+        if left:
+            # Patience may end the run earlier.
+            about = "about" if self.training.patience is None else "at most"
+            line += f", {about} {rough_time(left)} left"
         return line
+
+    def _seconds_left(self, row: Row) -> float:
+        """Estimate the seconds of the remaining epochs; ``row`` is the last one, with an evaluation."""
+        epochs = self.training.last_epoch - self.epoch
+        # Use the latest ten epochs, as the first one compiles.
+        recent = [past["seconds_train"] for past in self.history[-10:]]
+        evaluation = row["seconds"] - row["seconds_train"]
+        return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
     def evaluate(self) -> Row:
         """Measure the network, or its averaged weights, and copy the best weights."""

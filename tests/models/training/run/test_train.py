@@ -8,6 +8,7 @@ import math
 import re
 import statistics
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +33,7 @@ from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
-from kmip_data.models.training.run.checkpoint import BEST, DIGESTS, LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import BEST, DIGESTS, LAST, PREVIOUS, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import find_run, new_run
 from kmip_data.models.training.run.module import Meter, TrainingModule
@@ -155,7 +156,7 @@ def test_what_a_run_leaves(done, build, home):
     run = done.runs[0]
     assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
-    checkpoints = {LAST, DIGESTS, BEST}
+    checkpoints = {LAST, PREVIOUS, DIGESTS, BEST}
     assert names == {"config.toml", "metrics.csv", "result.json", WEIGHTS, MARKER} | checkpoints
     assert load_file(run / WEIGHTS).keys() == load_file(run / BEST).keys()
     config = read_config(run / "config.toml")
@@ -354,6 +355,15 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
             assert alone[part][name] == result.metrics[part][name] == values["metrics"][part][name]
 
 
+def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
+    """A run of at least ``LONG`` (half an hour) gets a forecast at its third batch."""
+    for long in (1e9, 1e-9):
+        monkeypatch.setattr(loop_file, "LONG", long)
+        train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path / str(long)))
+        forecast = "for 2 epochs of 2 batches, by the third batch" in capfd.readouterr().err
+        assert forecast is (long < 1)
+
+
 def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
     build, tmp_path, monkeypatch, capsys
 ):
@@ -384,7 +394,7 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
         text = str(caught.value)
         for word in (
             *(f"while {where} ", f"on {graphs} graphs, ", "nodes", "edges"),
-            *("--set training.batch_size=", "--set training.accumulate="),
+            "--set training.batch_size=2 --set training.accumulate=4",
             *("--set model.checkpoint_layers=true", "--set training.precision=bf16-mixed"),
         ):
             assert word in text, (error, word)
@@ -521,21 +531,23 @@ def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
 
 @pytest.mark.parametrize("best", [3, 2])
 def test_the_best_epoch_is_marked_in_its_line(best):
-    training = SimpleNamespace(epochs=9, last_epoch=4)
+    training = SimpleNamespace(epochs=9)
     loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
+    loop._seconds_left = lambda row: 0
     row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0}
     assert loop_file.Loop._line_of(loop, row).endswith("(best)  1.0 s") is (best == 3)
 
 
-def test_each_line_has_the_time_left():
-    """Mean seconds of the latest ten epochs, for each remaining epoch."""
+@pytest.mark.parametrize(("patience", "about"), [(None, "about"), (5, "at most")])
+def test_each_line_has_the_time_left(patience, about):
+    """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
     loop = SimpleNamespace(metric="accuracy", epoch=12, best_epoch=None)
-    loop.training = SimpleNamespace(epochs=1500, last_epoch=1500)
-    # The first two epochs compile, and two of the others are evaluated.
-    seconds = [90.0, 90.0, *[2.0] * 4, 7.0, *[2.0] * 4, 7.0]
-    loop.history = [{"seconds": value} for value in seconds]
-    row = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0}
-    assert loop_file.Loop._line_of(loop, row).endswith("7.0 s, about 1 h 14 min left")
+    loop.training = SimpleNamespace(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
+    loop._seconds_left = partial(loop_file.Loop._seconds_left, loop)
+    # The first two epochs compile.
+    loop.history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 10
+    row = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0, "seconds_train": 2.0}
+    assert loop_file.Loop._line_of(loop, row).endswith(f"7.0 s, {about} 1 h 14 min left")
     loop.epoch = 1500
     assert loop_file.Loop._line_of(loop, row).endswith("7.0 s")
 
