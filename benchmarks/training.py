@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GCNConv, GPSConv, ResGatedGraphConv
+from torch_geometric.utils import to_dense_batch
 
 from benchmarks.table import Row
 from kmip_data.models.attention.kmip import KMIPAttention
@@ -30,7 +31,7 @@ from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method, pad
+from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method
 from kmip_data.models.profiling.turns import machine_line, seconds
 
 
@@ -81,11 +82,21 @@ class UpstreamAttention(nn.Module):
 
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Nodes (N, dim) to the same."""
-        work = pad(Workload(*self.ours.project(x), ptr=tuple(graphs.ptr.tolist()), k=self.ours.k))
+        chunk = CHUNK[x.device.type]
+        padded, is_node = to_dense_batch(x, graphs.graph)  # (G, n, dim)
+        flat = self.ours.project(padded.flatten(0, 1))
+        # (H · G, n, d): a graph of a head is a head of the search.
+        queries, keys, values = (rows.unflatten(1, is_node.shape).flatten(0, 1) for rows in flat)
+        k = min(self.ours.k, int(is_node.sum(1).min()))
+
+        # One more channel keeps padding from being chosen.
+        masked = torch.where(is_node, 0.0, -1e30).repeat(self.ours.heads, 1)
+        searched_keys = torch.cat([keys, masked[..., None]], -1)
+        searched_queries = nn.functional.pad(queries, (0, 1), value=1.0)
         assert self.method.search is not None
-        indices = self.method.search(work, CHUNK[x.device.type])
-        rows = attend_gathered(work, indices, CHUNK[x.device.type]).transpose(1, 2)  # (G, n, H, v)
-        rows = rows.flatten(0, 1) if work.real is None else rows[work.real]
+        indices = self.method.search(Workload(searched_queries, searched_keys, values, k), chunk)
+        attended = attend_gathered(Workload(queries, keys, values, k), indices, chunk)
+        rows = attended.unflatten(0, (-1, len(is_node))).permute(1, 2, 0, 3)[is_node]  # (N, H, v)
         return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
 
 

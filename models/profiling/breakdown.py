@@ -6,11 +6,9 @@ the backward pass. A fused softmax and weighted sum is one stage.
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from kmip_data.drawing.style import NOTE, Axes, contrast, look, new_figure, readable, save, styled
-from kmip_data.models.profiling.methods import Method, Workload, get_method
+from kmip_data.drawing.style import NOTE, Axes, look, new_figure, save, styled
 
 if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Measurement
@@ -73,56 +70,18 @@ class StageClock:
         return total
 
 
-def projections(heads: int, width: int) -> tuple[Tensor, ...]:
-    """Return three orthogonal (heads, width, width) matrices.
+def projections(inputs: Tensor) -> list[Tensor]:
+    """Return three orthogonal matrices (H, d, d) for inputs (H, N, d), with gradients where these have.
 
     They preserve standard normal inputs and lengths, so queries, keys and values have the
     distribution of the efficiency experiment.
     """
     # The factor Q of a Gaussian matrix is a random rotation (or reflection): it keeps lengths.
+    heads, _, width = inputs.shape
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(3, heads, width, width, generator=generator)
-    return tuple(torch.linalg.qr(drawn).Q)
-
-
-def stages_of(
-    method: Method,
-    work: Workload,
-    chunk: int,
-    *,
-    training: bool,
-) -> dict[str, float]:
-    """Return the seconds of each stage of one step of ``method``; ``backward`` in training alone.
-
-    The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and
-    values are projected.
-    """
-    # 1. Inputs and projection weights.
-    inputs = work.queries.detach().requires_grad_(training)
-    matrices = projections(inputs.shape[-3], inputs.shape[-1])
-    weights = [matrix.to(inputs).requires_grad_(training) for matrix in matrices]
-    ones = torch.ones_like(work.values)
-    clock = StageClock(inputs.device)
-    if inputs.device.type == "cuda":
-        torch.cuda.synchronize()  # of the copies of the inputs
-
-    # 2. One step, with a mark at the end of each stage.
-    gc.disable()  # collect garbage first, so that no stage pays for it
-    try:
-        with torch.set_grad_enabled(training):
-            clock("start")
-            queries, keys, values = (inputs @ matrix for matrix in weights)
-            clock("projections")
-            projected = replace(work, queries=queries, keys=keys, values=values)
-            out = method.attend(projected, chunk, clock)
-            if clock.latest != "weighted sum":
-                clock(FUSED)
-        if training:
-            torch.autograd.backward(out, ones)
-            clock("backward")
-        return clock.seconds()
-    finally:
-        gc.enable()
+    matrices = torch.linalg.qr(drawn).Q.to(inputs)
+    return [matrix.clone().requires_grad_(inputs.requires_grad) for matrix in matrices]
 
 
 def median_stages(cell: Measurement) -> dict[str, float]:
@@ -156,10 +115,7 @@ def draw_breakdown(
     if published:
         panels.append((f"the paper's, {paper and paper['machine']}", published))
 
-    widths = []
-    for _, bars in panels:
-        room = 1.0 if len(bars) == 1 else 0.4
-        widths.append(len(bars) + room)
+    widths = [len(bars) + 0.4 for _, bars in panels]
     heading, _, footer = title.rpartition("\n")
     figure = new_figure(5.5 + 1.3 * sum(widths), 5.6, title=heading, footer=footer)
     handles = dict[str, object]()
@@ -185,59 +141,39 @@ def paper_passes(paper: Mapping[str, Any] | None) -> dict[str, dict[str, float]]
 
 
 def _stack(axes: Axes, bars: Bars) -> dict[str, object]:
-    """Draw stacked bars with the time of each part and the total; return a handle a stage."""
+    """Draw stacked bars with the time of each large part and the total; return a handle a stage."""
     from matplotlib.ticker import EngFormatter
 
     duration = EngFormatter("s", places=1)
     colors = dict(zip(STAGES, look().palette[: len(STAGES)], strict=True))
     colors[FORWARD] = look().quiet
     highest = max(sum(parts.values()) for parts in bars.values())
-    alone = len(bars) == 1
     handles = {}
     for position, parts in enumerate(bars.values()):
         bottom = 0.0
-        text_height = 0.5 * ROOM * highest  # lowest of the next line of text to the right
         for stage, height in parts.items():
-            color = colors[stage]
-            handles[stage] = axes.bar(
+            bar = axes.bar(
                 position,
                 height,
                 bottom=bottom,
-                color=color,
+                color=colors[stage],
                 edgecolor=look().ground,
                 linewidth=0.5,
                 width=WIDTH,
             )
-            middle = bottom + height / 2
-            line = {"va": "center", "fontsize": NOTE}
-            if alone:
-                # A single bar has its labels to the right, stacked upwards.
-                text_height = max(text_height, middle)
-                share = height / sum(parts.values())
-                text = f"{duration(height)}, {share:.1%}"
-                axes.text(position + 0.55 * WIDTH, text_height, text, color=readable(color), **line)
-                text_height += ROOM * highest
-            elif height > ROOM * highest:
-                # Label a segment that is high enough inside, in a contrasting colour.
-                shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
-                axes.text(
-                    position,
-                    middle,
-                    duration(height),
-                    color=shade,
-                    ha="center",
-                    **line,
-                )
+            if height > ROOM * highest:
+                label = {"color": look().ground, "fontsize": NOTE}
+                axes.bar_label(bar, [duration(height)], label_type="center", **label)
+            handles[stage] = bar
             bottom += height
 
         above = {"ha": "center", "va": "bottom", "fontweight": "bold"}
         axes.text(position, bottom + 0.01 * highest, duration(bottom), **above)
 
-    names = [f"{name}\n{'k-MIP' if get_method(name).search else 'attention'}" for name in bars]
-    axes.set_xticks(range(len(bars)), names, fontsize="medium")
-    axes.set(xlim=(-0.55, len(bars) - 0.45 + 0.6 * alone), ylim=(0, 1.1 * highest))
+    axes.set_xticks(range(len(bars)), list(bars), fontsize="medium")
+    axes.set(xlim=(-0.55, len(bars) - 0.45), ylim=(0, 1.1 * highest))
     axes.set_ylabel("time of one step")
     axes.yaxis.set_major_formatter(EngFormatter("s"))
-    axes.grid(visible=not alone, axis="y")
+    axes.grid(axis="y")
     axes.set_axisbelow(True)
     return handles

@@ -15,7 +15,6 @@ import multiprocessing
 import os
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from itertools import product
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -32,8 +31,8 @@ from torch import Tensor
 
 from kmip_data.drawing.style import look, new_figure, save, styled
 from kmip_data.errors import KmipDataError
-from kmip_data.models.profiling.breakdown import stages_of
-from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method, pad
+from kmip_data.models.profiling.breakdown import FUSED, StageClock, projections
+from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method
 from kmip_data.runtime.memory import bound_memory, is_out_of_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
 
@@ -185,7 +184,6 @@ def draw_sweep(
     save(figure, path)
 
 
-T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
 #: Seconds from which memory is measured in a counted run instead of an extra one.
 LONG = 5.0
@@ -254,7 +252,6 @@ class Measurer:
     ) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
         work = draw(self.shape, n, seed=number, device=self.protocol.device)
-        work = pad(work) if method.padded else work
         queries, keys, values = (
             tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors
         )
@@ -271,37 +268,33 @@ class Measurer:
     ) -> dict[str, float]:
         """Return the seconds of the passes, of which inference has one, or of each stage."""
         chunk = CHUNK[self.device.type]
-        if self.protocol.stages:
-            work = self.inputs(method, n, number, training=False)
-            return stages_of(method, work, chunk, training=training)
-
         work = self.inputs(method, n, number, training=training)
-        seconds = {}
+        weights = projections(work.queries) if self.protocol.stages else ()
+        ones = torch.ones_like(work.values)
         if watch is not None:
             watch.start(work.tensors)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # of the copies of the inputs
+        clock = StageClock(self.device)
+        clock("start")
         with torch.set_grad_enabled(training):
-            seconds["forward"], out = self.timed(lambda: method.attend(work, chunk))
+            if weights:
+                # Queries are taken as the inputs of the nodes.
+                queries, keys, values = (work.queries @ weight for weight in weights)
+                clock("projections")
+                out = method.attend(Workload(queries, keys, values, work.k), chunk, clock)
+                if clock.latest != "weighted sum":
+                    clock(FUSED)
+            else:
+                out = method.attend(work, chunk)
+                clock("forward")
         if training:
-            ones = torch.ones_like(out)
-            seconds["backward"], _ = self.timed(lambda: torch.autograd.backward(out, ones))
+            torch.autograd.backward(out, ones)
+            clock("backward")
+        seconds = clock.seconds()
         if watch is not None:
             watch.stop()
         return seconds
-
-    def timed(self, function: Callable[[], T]) -> tuple[float, T]:
-        """Return the seconds until the device has finished ``function``, and its result."""
-        wait: Callable[[], None] = (
-            torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
-        )
-        wait()
-        gc.disable()  # collect garbage first, so that no run pays for it
-        try:
-            start = time.perf_counter()
-            result = function()
-            wait()
-            return time.perf_counter() - start, result
-        finally:
-            gc.enable()
 
 
 class Peak:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch_geometric.utils import to_dense_batch
 
 from kmip_data.errors import unknown_name
 from kmip_data.models.attention.operators import attend
-from kmip_data.models.search import topk
-from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
+from kmip_data.models.search.topk import backend_names, get_backend, search_op
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,49 +26,21 @@ class Shape:
     k: int = 10  #: keys that a query attends to
     #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
     data: str = "gaussian"
-    #: sizes of the graphs of a ragged batch; None: one graph
-    graph_sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One set of float32 inputs.
-
-    Queries, keys and values are (H, N, d), the nodes of all graphs in a row; after :func:`pad` they
-    are (G, H, n, d).
-    """
+    """Inputs of one graph, (H, n, d) each."""
 
     queries: Tensor
     keys: Tensor
     values: Tensor
-    ptr: tuple[int, ...]  #: first row of each graph, and N
     k: int  #: keys that a query attends to
-    #: (G, n), True where padded inputs have nodes, False at padding, which is zero; None: no
-    #: padding
-    real: Tensor | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys, values."""
         return self.queries, self.keys, self.values
-
-
-def pad(work: Workload) -> Workload:
-    """Pad graphs to the largest.
-
-    ``k`` is at most the size of the smallest, so that no slot stays empty.
-    """
-    sizes = torch.tensor(work.ptr).diff()
-    graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
-
-    padded = []
-    for rows in work.tensors:
-        # PyG's function has nodes first, our tensors heads.
-        dense, real = to_dense_batch(rows.transpose(0, 1), graph)
-        padded.append(dense.transpose(1, 2).contiguous())
-    queries, keys, values = padded
-    k = min(work.k, int(sizes.min()))
-    return Workload(queries, keys, values, work.ptr, k, None if real.all() else real)
 
 
 def draw(
@@ -81,15 +50,14 @@ def draw(
     seed: int = 0,
     device: str = "cpu",
 ) -> Workload:
-    """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
+    """Return float32 inputs of n nodes on a device."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.heads, n, shape.d)
     queries, keys, values = (torch.randn(size, generator=generator) for _ in range(3))
     if shape.data == "sphere":
         queries = functional.normalize(queries, dim=-1)
         keys = functional.normalize(keys, dim=-1)
-    ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
-    return Workload(queries.to(device), keys.to(device), values.to(device), ptr, shape.k)
+    return Workload(queries.to(device), keys.to(device), values.to(device), shape.k)
 
 
 def sizes_up_to(largest: float) -> list[int]:
@@ -121,7 +89,6 @@ class Method:
     #: ``fused(work, chunk, ended)`` returns the output, and calls ``ended`` after each stage that
     #: ends before it does. None: the paper's gather, softmax and multiply after search
     fused: Callable[[Workload, int, Ended], Tensor] | None = None
-    padded: bool = True  #: True if it takes padded graphs
     dtype: torch.dtype = torch.float32  #: of its inputs
     #: ``unusable(device_type)`` returns why it cannot run there, or None
     unusable: Callable[[str], str | None] = lambda _: None
@@ -163,34 +130,26 @@ def _ours(backend: str) -> Method:
 
     def fused(work: Workload, _chunk: int, ended: Ended) -> Tensor:
         queries, keys, values = work.tensors
-        ptr = torch.tensor(work.ptr)
-        best = topk.search_op(queries.detach(), keys.detach(), work.k, ptr, ptr, backend)
+        best = search_op(queries.detach(), keys.detach(), work.k, None, None, backend)
         ended("search")
         scale = 1 / math.sqrt(queries.shape[2])
         out, _ = attend(queries, keys, values, *best, scale, None, 1.0)
         return out  # type: ignore[no-any-return]
 
-    def search(work: Workload, _chunk: int) -> Tensor:
-        queries, keys, _ = work.tensors
-        _, indices = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)
-        return indices
+    def unusable(device: str) -> str | None:
+        reason: str | None = None if backend == "auto" else get_backend(backend).unusable(device)
+        return reason
 
-    method = Method(name=backend, search=search, fused=fused, padded=False)
-    if backend == "auto":
-        return method
-    return replace(method, unusable=get_backend(backend).unusable)
+    return Method(name=backend, fused=fused, unusable=unusable)
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
-    """Yield inner products with all keys, −inf at padding, for as many queries as ``chunk`` allows."""
-    scores_a_query = math.prod(work.queries.shape[:-2]) * work.keys.shape[-2]
-    bytes_a_query = scores_a_query * work.queries.element_size() * copies
-    step = max(1, chunk // max(1, bytes_a_query))
+    """Yield inner products with all keys, for as many queries as ``chunk`` allows."""
+    heads, keys, _ = work.keys.shape
+    bytes_a_query = heads * keys * work.queries.element_size() * copies
+    step = max(1, chunk // bytes_a_query)
     for queries in torch.split(work.queries, step, -2):
-        scores = queries @ work.keys.mT
-        if work.real is not None:
-            scores.masked_fill_(~work.real[:, None, None], -torch.inf)
-        yield scores
+        yield queries @ work.keys.mT
 
 
 def _full(work: Workload, chunk: int, ended: Ended) -> Tensor:
@@ -219,15 +178,15 @@ def _naive_search(work: Workload, chunk: int) -> Tensor:
 
 @torch.no_grad()
 def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
-    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code, padding included."""
+    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code."""
     from kmip_data.models.search.backends.keops import lazy_tensor
 
     with contextlib.redirect_stdout(sys.stderr):
         lazy = lazy_tensor()
-        queries = lazy(work.queries[..., :, None, :])
-        keys = lazy(work.keys[..., None, :, :])
+        queries = lazy(work.queries[:, :, None, :])
+        keys = lazy(work.keys[:, None, :, :])
         scores = (queries * keys).sum(-1)
-        indices: Tensor = (-scores).argKmin(work.k, dim=3)
+        indices: Tensor = (-scores).argKmin(work.k, dim=2)
     return indices
 
 
@@ -236,10 +195,9 @@ def attend_gathered(
 ) -> Tensor:
     """Return the paper's gather, softmax and multiply; in parts if no gradient is needed."""
     queries, keys, values = work.tensors
-    step = queries.shape[-2]
+    heads, step, k = indices.shape
     if not torch.is_grad_enabled():
-        pairs_a_row = math.prod(indices.shape[:-2]) * indices.shape[-1]
-        bytes_a_row = 4 * pairs_a_row * 2 * values.shape[-1]
+        bytes_a_row = 4 * heads * k * 2 * values.shape[-1]
         step = max(1, chunk // bytes_a_row)
     root = math.sqrt(queries.shape[-1])
 
@@ -269,15 +227,16 @@ def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
 
 
 def _sdpa(work: Workload, _chunk: int, _ended: Ended) -> Tensor:
-    mask = None if work.real is None else work.real[:, None, None]
-    return functional.scaled_dot_product_attention(*work.tensors, attn_mask=mask)
+    # The fused kernels take (batch, heads, n, d) alone.
+    queries, keys, values = (rows[None] for rows in work.tensors)
+    return functional.scaled_dot_product_attention(queries, keys, values)[0]
 
 
-def _flash(work: Workload, _chunk: int, _ended: Ended) -> Tensor:
+def _flash(work: Workload, chunk: int, ended: Ended) -> Tensor:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return functional.scaled_dot_product_attention(*work.tensors)
+        return _sdpa(work, chunk, ended)
 
 
 def _cuda_only(device: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.attention import both_passes
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method, pad
+from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training.capture.graphs import CudaGraphs
@@ -79,9 +80,10 @@ def warm(number: int) -> None:
 
 def searching(case: Case, device: torch.device) -> Search:
     """Return a search, ready to run."""
-    shape = Shape(heads=case.heads, d=case.d, k=case.k, graph_sizes=case.graphs)
+    shape = Shape(heads=case.heads, d=case.d, k=case.k)
     work = draw(shape, sum(case.graphs), device=str(device))
-    return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=work.ptr)
+    ptr = (0, *itertools.accumulate(case.graphs))
+    return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=ptr)
 
 
 def _measure(record: Recorder, what: str, search: Search, target: float) -> None:
@@ -121,9 +123,8 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
     method, device = get_method(name), record.device
     if method.unusable(device.type) is not None:
         return None
-    given = pad(work) if method.padded else work
-    queries, keys, values = (tensor.to(method.dtype) for tensor in given.tensors)
-    given = replace(given, queries=queries, keys=keys, values=values)
+    queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
+    given = replace(work, queries=queries, keys=keys, values=values)
     chunk = CHUNK[device.type]
     step = (
         both_passes(method.attend, given, chunk)

@@ -9,9 +9,9 @@ import torch
 from kmip_data.cli import bench
 from kmip_data.drawing.style import chosen
 from kmip_data.models.profiling import breakdown
-from kmip_data.models.profiling.breakdown import StageClock, draw_breakdown, projections, stages_of
+from kmip_data.models.profiling.breakdown import StageClock, draw_breakdown, projections
 from kmip_data.models.profiling.measuring import Measurement, Measurer, Protocol
-from kmip_data.models.profiling.methods import Shape, draw, get_method, pad
+from kmip_data.models.profiling.methods import Shape, draw, get_method
 from kmip_data.shipped import read_shipped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,24 +42,23 @@ def test_each_method_has_its_stages_and_the_forward_pass_is_their_sum():
 
 
 def test_a_clock_changes_no_output():
-    work = draw(Shape(k=3, heads=2, graph_sizes=(20, 30)), 50)
+    work = draw(Shape(k=3, heads=2), 50)
     for name in STAGES:
         method = get_method(name)
-        given = pad(work) if method.padded else work
         ended = []
         for chunk in (2**20, 2**10):  # at once, and a few queries at a time
             with torch.no_grad():
-                out = method.attend(given, chunk, ended.append)
-                torch.testing.assert_close(out, method.attend(given, chunk), rtol=0, atol=0)
+                out = method.attend(work, chunk, ended.append)
+                torch.testing.assert_close(out, method.attend(work, chunk), rtol=0, atol=0)
         assert set(ended) <= set(breakdown.STAGES)
 
 
 def test_projected_inputs_keep_their_distribution():
-    for matrix in projections(2, 7):
+    for matrix in projections(torch.ones(2, 5, 7)):
         assert matrix.shape == (2, 7, 7)
         unit = torch.eye(7).expand(2, 7, 7)
         torch.testing.assert_close(matrix @ matrix.mT, unit, atol=1e-5, rtol=0)
-    queries, keys, _ = projections(1, 5)
+    queries, keys, _ = projections(torch.ones(1, 3, 5))
     assert not torch.allclose(queries, keys)
 
 
@@ -91,15 +90,6 @@ def test_a_gpu_is_timed_by_events_and_awaited_once(monkeypatch):
     seconds = clock.seconds()
     assert seconds == pytest.approx({"scores": 0.001 + 0.004, "softmax": 0.002, "backward": 0.008})
     assert waited == [16]
-
-
-def test_the_garbage_collector_runs_again_after_a_failure(monkeypatch):
-    import gc
-
-    method = SimpleNamespace(attend=lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        stages_of(method, draw(Shape(k=3), 9), 2**20, training=True)
-    assert gc.isenabled()
 
 
 def measured(method, **stages):
@@ -151,6 +141,6 @@ def test_the_picture_has_every_stage_and_is_drawn_without_any(tmp_path):
         draw_breakdown(CELLS, tmp_path / "a.svg", title="A step\nof a machine", paper=paper)
     draw_breakdown(CELLS[2:], tmp_path / "b.png", title="A step\nof a machine", paper=None)
     svg = (tmp_path / "a.svg").read_text("utf-8")
-    for text in ("4.0 s", "80.0 ms, 40.0%", "forward pass (the paper's)", "auto alone", "71.5 ms"):
+    for text in ("4.0 s", "80.0 ms", "forward pass (the paper's)", "auto alone", "71.5 ms"):
         assert f"<!-- {text} -->" in svg, text
     assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
