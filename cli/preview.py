@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +26,7 @@ if TYPE_CHECKING:
 
 USUAL_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
-#: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
-#: and 10⁷.
-NODE_BYTES = 500
-DRAWN_BYTES = 1_500
+NODE_BYTES = 2_000  #: memory of each intersection of a city, measured on 10⁶ and 10⁷
 
 
 @click.command(cls=DatasetCommand)
@@ -78,30 +73,30 @@ def command(
         check_kind(output)
         check_output(output, force=force)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
+    picture = output or default_output(build.path / "preview.png", force=force)
     with chosen(style):
-        draw, facts = view_of(build, records=records, part=part, home=home)
-        picture = output or default_output(build.path / "preview.png", force=force)
-        draw(picture)
+        facts = draw(build, picture, home, records=records, part=part)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
 
 
-def view_of(
+def draw(
     build: Build,
+    path: Path,
+    home: Home,
     *,
     records: str | None = None,
     part: str | None = None,
-    home: Home | None = None,
-) -> tuple[Callable[[Path], None], Json]:
-    """Return a function that draws to a path, and the JSON description of the picture.
+) -> Json:
+    """Draw a picture of a build, and return its JSON description.
 
-    The picture is the map of a city, or chosen records of any other build: ``records`` are
+    It is the map of a city, or chosen records of any other build: ``records`` are
     positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by
     default three, evenly spread. The pictures that superpixels were made from, if they are in
     ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
     for this build, or names no records.
     """
-    from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
@@ -116,12 +111,15 @@ def view_of(
                 next="leave out --records and --split",
             )
         nodes = card.counts["nodes"]
-        need = nodes * NODE_BYTES + min(nodes, MAX_POINTS) * DRAWN_BYTES
-        require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
+        require_memory(
+            nodes * NODE_BYTES,
+            f"A map of {nodes:,} intersections",
+            "a build of a part: --set bbox=",
+        )
         city = read_city_map(build)
         layers = city_layers(city)
-        about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
-        return partial(draw_map, city, layers), about
+        draw_map(city, layers, path)
+        return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
     dataset = drawable(ShardedDataset(build, part), part)
     where = "the build" if part is None else f"the {part} part"
@@ -129,26 +127,23 @@ def view_of(
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     chosen = positions(records, len(dataset), where)
 
-    def draw(path: Path) -> None:
-        drawings = [drawing_of(dataset, position) for position in chosen]
-        if home is not None:
-            below = pictures_of(build, home, [drawing.key for drawing in drawings])
-            for number, drawing in enumerate(drawings):
-                if drawing.key in below:
-                    drawings[number] = replace(drawing, picture=below[drawing.key])
-        draw_png(
-            drawings,
-            path,
-            title=card.heading,
-            footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
-            class_names=dataset.card.class_names,
-            up=up_axis(card),
-        )
-
-    records_of_part = dataset.records
-    keys = dataset.keys
-    shown = [{"position": int(records_of_part[i]), "key": keys[i]} for i in chosen]
-    return draw, {"records": shown}
+    drawings = [drawing_of(dataset, position) for position in chosen]
+    below = pictures_of(build, home, [drawing.key for drawing in drawings])
+    for number, drawing in enumerate(drawings):
+        if drawing.key in below:
+            drawings[number] = replace(drawing, picture=below[drawing.key])
+    draw_png(
+        drawings,
+        path,
+        title=card.heading,
+        footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
+        class_names=dataset.card.class_names,
+        up=up_axis(card),
+    )
+    shown = []
+    for position, drawing in zip(chosen, drawings, strict=True):
+        shown.append({"position": int(dataset.records[position]), "key": drawing.key})
+    return {"records": shown}
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:

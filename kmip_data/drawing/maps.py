@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +37,8 @@ from kmip_data.wording import as_values
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.splits`
-BUFFER = "dropped by the buffer"  #: name of "no part" for a spatial split
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
-MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
 MAX_ROWS = 24  #: most legend entries; of more, every second, third … is shown
 
 
@@ -111,7 +108,12 @@ def read_city_map(build: Build) -> CityMap:
     # Keep every street once, as edges are stored in both directions.
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
-    names = column_names(schema.column("node/x").fields, vocabulary(card))
+    # One-hot columns are named by their categories: ``highway footway`` for ``highway_0``.
+    categories = {}
+    for key, values in (vocabulary(card) or {}).items():
+        for number, value in enumerate(values):
+            categories[f"{key}_{number}"] = f"{key} {value}"
+    names = [categories.get(field, field) for field in schema.column("node/x").fields]
     columns = dict(zip(names, features.T, strict=False))
     shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
@@ -149,38 +151,6 @@ def project(lon_lat: Array) -> F64:
     east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
     north = np.radians(lat - middle_lat)
     return EARTH_RADIUS * np.stack([east, north], axis=1)
-
-
-def column_names(
-    fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
-) -> list[str]:
-    """Name one-hot columns by their categories, if the card has them.
-
-    A value may be a list, for a street merged from several.
-
-    >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
-    ['length [m]', 'highway footway']
-    >>> column_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
-    ['lanes 2 and 3', 'reversed no and yes']
-    >>> column_names(("lanes_0", "lanes_1"), {"lanes": ["nan"]})
-    ['lanes not stated', 'lanes unused (1)']
-    """
-    words = {"False": "no", "True": "yes", "nan": "not stated"}
-    names = []
-    for field in fields:
-        name = field
-        match = re.fullmatch(r"([a-z]+)_(\d+)", field)
-        if match and categories and match[1] in categories:
-            values = categories[match[1]]
-            position = int(match[2])
-            value = values[position] if position < len(values) else f"unused ({position})"
-            name = f"{match[1]} {value}"
-        key, _, value = name.partition(" ")
-        if re.fullmatch(r"True|False|nan|\[.*[,'].*\]", value):
-            single = re.findall(r"[^\[\]', ][^\[\]',]*", value)
-            name = f"{key} {' and '.join(words.get(each, each) for each in single)}"
-        names.append(name)
-    return names
 
 
 def _codes(store: ShardStore, entry: SplitEntry) -> U8:
@@ -247,7 +217,8 @@ def city_layers(city: CityMap) -> list[Layer]:
 
 def part_layer(title: str, split: str, codes: U8) -> Categories:
     """Return the map of a split, by positions (N,) in :data:`PART_NAMES`."""
-    names = _parts(split, codes)
+    # "no part" only where an intersection is in none.
+    names = PART_NAMES[: max(len(NODE_PARTS), int(codes.max(initial=0)) + 1)]
     return Categories(
         title,
         codes,
@@ -279,7 +250,7 @@ def prediction_layers(
         code[parts < NODE_PARTS["test"]] += 2
         if (parts == none).any():
             code[parts == none] = len(labels)
-            labels = (*labels, _parts(split, parts)[none])
+            labels = (*labels, PART_NAMES[none])
 
         shares = []
         for number, part in enumerate(PART_NAMES[:none]):
@@ -335,15 +306,6 @@ def _part_colors(count: int) -> list[str]:
     return [hues[1], hues[0], readable("#b4b4b4"), hues[3]][:count]
 
 
-def _parts(split: str, codes: U8) -> tuple[str, ...]:
-    """Return the names of the parts, with "no part", or its reason, if any intersection is in none."""
-    count = max(3, int(codes.max(initial=0)) + 1)
-    names: tuple[str, ...] = PART_NAMES
-    if split.startswith("spatial-"):
-        names = (*PART_NAMES[:-1], BUFFER)
-    return names[:count]
-
-
 @styled()
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     """Draw streets as lines and intersections as points, once for each of ``layers``.
@@ -358,24 +320,20 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = -(-len(layers) // rows)
     wide = columns * (width + legend)
     high_in_all = rows * (height + 0.7) + 1.0
-    step = -(-len(city.position) // MAX_POINTS)
-    footer = f"{city.options}\n{ATTRIBUTION}"
-    if step > 1:
-        footer += f"; one of {step} intersections and streets is drawn"
     figure = new_figure(
         wide,
         high_in_all,
         title=city.title,
-        footer=footer,
+        footer=f"{city.options}\n{ATTRIBUTION}",
         layout="compressed",
     )
     shrunk = figure.get_figwidth() / wide
 
     # 2. Points that nearly touch in a city of even density.
-    position = city.position[::step]
-    points = 72.0**2 * width * height / max(1, len(position))
+    position = city.position
+    points = 72.0**2 * width * height / len(position)
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
-    lines = broken_line(city.position, city.streets[:, ::step])
+    lines = broken_line(position, city.streets)
     thin = min(0.7, 0.35 * math.sqrt(area))
 
     # 3. One panel for each layer: streets below, points above, legend beside them.
@@ -389,7 +347,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
         axes.plot(*lines, color=look().faint, linewidth=thin, zorder=1)
-        _draw_points(axes, position, layer, step, area)
+        _draw_points(axes, position, layer, area)
         _scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
@@ -399,10 +357,9 @@ def _draw_points(
     axes: Axes,
     position: F64,
     layer: Layer,
-    step: int,
     area: float,
 ) -> None:
-    """Draw a subset of the intersections in the colours of a layer, with legend or colour bar."""
+    """Draw the intersections in the colours of a layer, with legend or colour bar."""
     from matplotlib.colors import ListedColormap
 
     x, y = position.T
@@ -412,7 +369,7 @@ def _draw_points(
         points = axes.scatter(
             x,
             y,
-            c=layer.values[::step],
+            c=layer.values,
             cmap=colors,
             **marks,
         )
@@ -428,7 +385,7 @@ def _draw_points(
     axes.scatter(
         x,
         y,
-        c=layer.codes[::step],
+        c=layer.codes,
         cmap=ListedColormap(layer.colors),
         vmin=-0.5,
         vmax=len(layer.labels) - 0.5,

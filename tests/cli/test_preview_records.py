@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
-from kmip_data.cli.preview import positions, view_of
+from kmip_data.builds.home import Home
+from kmip_data.cli.preview import draw, positions
 from kmip_data.errors import UsageError
 
 
@@ -17,10 +18,10 @@ def build(tmp_path):
 
 
 def test_three_records_of_a_part_by_their_place_in_the_build(build, tmp_path):
-    draw, facts = view_of(build)
-    assert [record["position"] for record in facts["records"]] == [1, 4, 7]
-    assert [record["position"] for record in view_of(build, part="test")[1]["records"]] == [7, 8]
-    draw(tmp_path / "p")
+    home = Home(tmp_path / "home")
+    for part, records in (("test", [7, 8]), (None, [1, 4, 7])):
+        facts = draw(build, tmp_path / "p", home, part=part)
+        assert [record["position"] for record in facts["records"]] == records
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
 
 
