@@ -201,6 +201,8 @@ def _record(
     predicted = None
     if answer is not None:
         predicted = answer.values if answer.classes is None else answer.classes
-    pictures = pictures_of(build, home, dataset.keys[position : position + 1])
-    picture = next(iter(pictures.values()), None)
+    picture = None
+    if position < len(dataset):  # else refused below
+        key = dataset.keys[position]
+        picture = pictures_of(build, home, [key]).get(key)
     return record_graph(dataset, position, predicted, answer.run if answer else "", picture)

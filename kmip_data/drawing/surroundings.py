@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast, overload
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class Surroundings:
         return data
 
 
-class _Keys(Sequence[str]):
+class _Keys:
     """Names of the items, made on request."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
@@ -86,13 +86,5 @@ class _Keys(Sequence[str]):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, position: int | slice) -> str | Sequence[str]:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
+    def __getitem__(self, position: int) -> str:
         return f"sample around node {self._nodes[position]}"
