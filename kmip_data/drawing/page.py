@@ -210,8 +210,7 @@ def _keys(answer: Answer, count: int, packer: Packer) -> Json:
     """Pack chosen keys, (S, H, k) of each layer, so that those of a node are contiguous.
 
     Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in
-    65,535ths with nine significant bits: exact within 0.2 %, and compressed to three fifths of the
-    size with all sixteen.
+    65,535ths.
     """
     narrow = np.uint16 if count < 2**16 else np.uint32
     layers = []
@@ -220,10 +219,7 @@ def _keys(answer: Answer, count: int, packer: Packer) -> Json:
         indices = layer.indices.transpose(1, 0, 2)
         keys = packer.add(np.where(indices < 0, count, indices).astype(narrow))
 
-        parts = np.rint(layer.weights.transpose(1, 0, 2).astype(np.float64) * 65_535)
-        highest_bit = np.floor(np.log2(np.maximum(parts, 1)))
-        steps = 2.0 ** (highest_bit - 8).clip(0)
-        shares = (np.rint(parts / steps) * steps).clip(0, 65_535)
+        shares = np.rint(layer.weights.transpose(1, 0, 2) * 65_535)
         weights = packer.add(shares.astype(np.uint16))
         layers.append(
             {
