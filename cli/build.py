@@ -181,11 +181,10 @@ def _build_class(
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
     name = given(SOURCES).get("name")
-    if address is None or name is None or len(texts) + 1 != len(settings) or "root" in texts:
+    if address is None or name is None or len(texts) + 1 != len(settings):
         raise UsageError(
             f"{PYG!r} builds a dataset from a class, and needs its address and a name.",
-            expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument"
-            " but root, and --name NAME",
+            expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument, and --name NAME",
             found=" ".join(settings) or "no --set",
             next=f"kmip-data build {PYG} --set class=torch_geometric.datasets:WebKB"
             " --set name=cornell --name my-cornell",
@@ -198,7 +197,9 @@ def _build_class(
     folder = output or home.built / name
     check_target(folder, name)
     if not quiet:
-        click.echo(f"{address} runs: its own code downloads and processes in {root}.", err=True)
+        click.echo(
+            f"{address} runs: its own code downloads and processes, by default in {root}.", err=True
+        )
     arguments = {key: toml_value(text) for key, text in texts.items()}
     return save_class(address, arguments, root, folder, name=name)
 

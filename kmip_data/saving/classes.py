@@ -42,9 +42,9 @@ def save_class(
     address
         ``MODULE:CLASS``, a subclass of ``torch.utils.data.Dataset``.
     arguments
-        Of its constructor, by name, without ``root``.
+        Of its constructor, by name.
     root
-        Folder where the class downloads and processes.
+        Folder where the class downloads and processes, unless the arguments have another.
     folder, name
         Those of the build, as for :func:`kmip_data.save`.
 
@@ -112,19 +112,9 @@ def _load(address: str) -> Any:
 
 
 def _made(loaded: Any, root: Path, arguments: Mapping[str, object]) -> Any:
-    """Return the dataset, with ``root`` where its class or ``**kwargs`` take it; FakeDataset's are shapes."""
-    known = inspect.signature(loaded).parameters
-    if "root" in known:
-        return loaded(root=str(root), **arguments)
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        try:
-            return loaded(root=str(root), **arguments)
-        except TypeError as error:
-            with_root = error
-        try:
-            return loaded(**arguments)
-        except Exception as error:  # noqa: BLE001 -- which is meant, only its author knows
-            raise TypeError(f"{with_root}; without root: {error}") from with_root
+    """Return the dataset, with ``root`` where its class names that argument."""
+    if "root" in inspect.signature(loaded).parameters:
+        arguments = {"root": str(root), **arguments}
     return loaded(**arguments)
 
 
@@ -149,7 +139,7 @@ def _running(address: str) -> Iterator[None]:
             ) from error
         raise UsageError(
             f"{address} failed: {type(error).__name__}: {error}",
-            next="the arguments that it wants, as --set KEY=VALUE (root is set already)",
+            next="the arguments that it wants, as --set KEY=VALUE (root has a default where it is named)",
         ) from error
 
 

@@ -249,9 +249,12 @@ def test_splits_of_classes_of_the_user(home, mine):
 
 
 def test_root_is_given_to_classes_that_take_it(home, mine):
-    passed = build(f"{mine}:Passes", name="passes")
+    named = build(f"{mine}:Rings", name="named")
+    assert named["counts"]["graphs"] == 20
+    assert (home / "raw" / "named" / "processed" / "rings.pt").is_file()
+    passed = build(f"{mine}:Passes", "--set", f"root={home / 'mine'}", name="passes")
     assert passed["counts"]["graphs"] == 20
-    assert (home / "raw" / "passes" / "processed" / "rings.pt").is_file()
+    assert (home / "mine" / "processed" / "rings.pt").is_file()
     fake = build(f"{PYG}:FakeDataset", "--set", "num_graphs=2", "--set", "label=3", name="fake")
     assert fake["counts"]["graphs"] == 2
     assert kmip_data.open(fake["path"], split=None)[0].label.shape == (3,)
@@ -280,9 +283,8 @@ def test_what_is_refused(home, mine):
             (
                 f"{mine}:Passes",
                 ("--set", "size=3"),
-                "unexpected keyword argument 'size'; without root: ",
+                "unexpected keyword argument 'size'",
             ),
-            (f"{mine}:Rings", ("--set", "root=/tmp"), "but root"),
             (f"{mine}:Rings", ("--set", "count"), "builds a dataset from a class"),
             (f"{mine}:Rings", ("--sample",), "build pyg does not take --sample"),
             (f"{mine}:Rings", ("--k", "3"), "build pyg does not take --k"),
