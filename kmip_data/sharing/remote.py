@@ -191,15 +191,11 @@ class Remote:
             system.invalidate_cache()
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield name and size of each file except hidden ones at the top.
-
-        A link has the size -1.
-        """
+        """Yield name and size of each file except hidden ones at the top."""
         system, root = file_system(self._target)
         with self._as_unavailable(""):
             if self.folder is not None:
-                if os.path.lexists(self.folder):
-                    yield from _files_below(self.folder)
+                yield from _files_below(self.folder)
                 return
             system.invalidate_cache()
             prefix = system._strip_protocol(root)  # noqa: SLF001
@@ -386,15 +382,13 @@ def _is_missing(error: BaseException | None) -> bool:
     return isinstance(error, FileNotFoundError)
 
 
-def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:
-    for entry in os.scandir(folder):
-        if not inside and entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(Path(entry.path), f"{inside}{entry.name}/")
-        else:
-            regular = entry.is_file(follow_symlinks=False)
-            yield inside + entry.name, entry.stat(follow_symlinks=False).st_size if regular else -1
+def _files_below(folder: Path) -> Iterator[tuple[str, int]]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            file = path.relative_to(folder).as_posix()
+            if not file.startswith("."):
+                yield file, path.lstat().st_size
 
 
 def folder_for(file: str, root: Path) -> None:
