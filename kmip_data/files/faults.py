@@ -73,13 +73,12 @@ def disk_error(
         reason += f"; {shutil.disk_usage(path.parent).free:,} bytes free"
     if needed is not None:
         reason += f", {needed:,} bytes needed"
-    full = error.errno in FULL
     return OutOfResources(
-        f"There is no room to write {path}." if full else f"{path} could not be written.",
+        f"{path} could not be written.",
         found=reason,
         left=left,
-        next=f"{'free some space' if full else 'check the disk'} (or raise the quota or the limit on file "
-        "sizes), or choose another disk with --home DIR (or KMIP_DATA_HOME); then run the same command again",
+        next="check free space, quota and the limit on file sizes of this disk, or choose another one with "
+        "--home DIR (or KMIP_DATA_HOME); then run the same command again",
     )
 
 
