@@ -245,13 +245,10 @@ def load_manifest(name: str) -> Manifest:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values
         return Manifest.model_validate(values | {"file": name})
-    except tomllib.TOMLDecodeError as error:
-        raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(
             f"The manifest of {name!r} is not valid.",
-            found="; ".join(faults),
+            found=str(error),
             next=f"correct manifests/datasets/{name}/dataset.toml",
         ) from error
 
