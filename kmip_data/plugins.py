@@ -208,8 +208,7 @@ def _from_package(name: str) -> tuple[Plugin, list[Added]]:
         for folder in map(Path, module.__path__):
             for path in folder.rglob("*.py"):
                 digests[f"{top}/{path.relative_to(folder).as_posix()}"], _ = sha256_file(path)
-    sha256 = json_digest(digests) if len(digests) > 1 else next(iter(digests.values()))
-    return Plugin(source=name, sha256=sha256), objects
+    return Plugin(source=name, sha256=json_digest(digests)), objects
 
 
 def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
