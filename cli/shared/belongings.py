@@ -11,13 +11,12 @@ from typing import Literal
 
 from kmip_data.builds.columns import files_of_build
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.format.card import CARD_NAME
 from kmip_data.models.training.run.folder import files_of_run
 from kmip_data.pipelines.raw.copies import files_of_raw
-from kmip_data.wording import nearest
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
 MAX_SHOWN = 5  #: names that a message lists
@@ -87,23 +86,11 @@ def find(target: str, home: Home) -> Belonging:
         raise UsageError(
             f"{len(matches)} folders are called {target!r}.", found=names, next="one of them"
         )
-    if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
-        raise UsageError(
-            f"{full} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
-            next="kmip-data list lists the folders; delete this one yourself",
-        )
-
     # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
-    suggested = [
+    known_names = [
         item.name for item in known if item.kind != "raw files" or target.startswith("raw")
     ]
-    close = nearest(target, suggested)
-    step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
-    raise UsageError(
-        f"Nothing in the home is called {target!r}.",
-        expected="a folder of a build or run, or raw/NAME",
-        next=step,
-    )
+    raise unknown_name("build, run or raw/NAME in the home", target, known_names)
 
 
 def bytes_below(folder: Path) -> int:
