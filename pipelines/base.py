@@ -1,7 +1,9 @@
 """Interface of a dataset's pipeline, from raw files to records.
 
-A build calls ``resolve``, ``prepare``, ``units`` and ``records``, then ``split``. A subclass needs
-``schema``, ``units`` and ``records``; the others have a default.
+A build calls ``resolve`` (parameters), ``prepare`` (raw files to what workers read), ``units``
+(one a shard), ``records`` (of each unit, in workers), ``about`` (for the card) and ``split``. A
+subclass must have ``schema``, ``units`` and ``records``. The other steps have a default, as have
+the methods that only choose names, defaults and hints.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.registry import ADDED
 from kmip_data.shipped import Strict
-from kmip_data.wording import nearest
+from kmip_data.wording import counted, nearest
 
 
 class Params(Strict):
@@ -34,8 +36,6 @@ class Params(Strict):
     All of them are in the build key: a new parameter, even at its default, changes the key of every
     build of the dataset, so previous builds are no longer found.
     """
-
-    of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters of samples alone
 
     limit: int | None = Field(
         default=None,
@@ -185,6 +185,7 @@ class RawNeededError(UsageError):
     """A split rule needs the raw files, which are missing; ``build`` fetches them."""
 
 
+_FAMILIES = "kmip_data.pipelines.datasets"
 #: largest raw files of a plugin, in bytes, that are built without worker processes
 PLUGIN_BYTES = 2**18
 P = TypeVar("P", bound=Params)
@@ -220,32 +221,11 @@ class Pipeline(ABC, Generic[P, S]):
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
 
+    # What a subclass must have.
+
     @abstractmethod
     def schema(self, params: P) -> Schema:
         """Return columns and edge layout, as a function of parameters and manifest alone."""
-
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write a miniature of the raw data in the exact upstream layout into ``folder``.
-
-        The module ``sample`` in the family's folder does it, by ``write_sample``.
-        """
-        if self.manifest.file in ADDED["datasets"]:
-            raise UsageError(
-                f"{self.manifest.name} has no sample: its class has no method `sample`."
-            )
-        generator = importlib.import_module(f"{_module(self.manifest)}.sample")
-        generator.write_sample(folder, self.manifest, limit, seed)
-
-    def resolve(self, params: P, raw: RawFolder) -> P:
-        """Return the parameters completed from the files, if a recipe reads some."""
-        return params
-
-    def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Cut a monolithic source into seekable pieces, once, in a worker.
-
-        Does nothing by default.
-        """
-        return Prepared(raw.path)
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
@@ -264,6 +244,19 @@ class Pipeline(ABC, Generic[P, S]):
         the card.
         """
 
+    # Other steps of a build.
+
+    def resolve(self, params: P, raw: RawFolder) -> P:
+        """Return the parameters completed from the files, if a recipe reads some."""
+        return params
+
+    def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
+        """Cut a monolithic source into seekable pieces, once, in a worker.
+
+        Does nothing by default.
+        """
+        return Prepared(raw.path)
+
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply a split rule to the records of a build; by default, keys begin with their part.
 
@@ -275,27 +268,41 @@ class Pipeline(ABC, Generic[P, S]):
             parts[key.partition("/")[0]].append(position)
         return Split("upstream", "upstream", {}, parts, self.manifest.layout.split_note)
 
-    def advice(self) -> str | None:
-        """Return the next step for damaged raw files, for errors without one."""
-        return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
-
     def about(self, prepared: Prepared, params: P) -> About:
         """Return additions to the card; empty by default."""
         return About()
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write a miniature of the raw data in the exact upstream layout into ``folder``.
+
+        The module ``sample`` in the family's folder does it, by ``write_sample``.
+        """
+        if self.manifest.file in ADDED["datasets"]:
+            raise UsageError(
+                f"{self.manifest.name} has no sample: its class has no method `sample`."
+            )
+        generator = importlib.import_module(f"{_FAMILIES}.{self.manifest.pipeline}.sample")
+        generator.write_sample(folder, self.manifest, limit, seed)
+
+    # Names, defaults and hints.
+
+    def name_parts(self, params: P) -> list[str]:
+        """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
+        unusual = params.model_dump(exclude_defaults=True)
+        return [part.format(unusual[name]) for name, part in self.named if name in unusual]
+
+    def class_names(self, params: P) -> Sequence[str]:
+        """Return the class names by label: the manifest's, unless a parameter changes their order."""
+        return self.manifest.class_names
 
     def default_splits(self) -> list[S]:
         """Splits that every build has; the first is the build's default."""
         chosen = self.manifest.layout.default_splits or ({},)
         return [cast("S", self.SplitParams(**values)) for values in chosen]
 
-    def class_names(self, params: P) -> Sequence[str]:
-        """Return the class names by label: the manifest's, unless a parameter changes their order."""
-        return self.manifest.class_names
-
-    def name_parts(self, params: P) -> list[str]:
-        """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
-        unusual = params.model_dump(exclude_defaults=True)
-        return [part.format(unusual[name]) for name, part in self.named if name in unusual]
+    def advice(self) -> str | None:
+        """Return the next step for damaged raw files, for errors without one."""
+        return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 
 
 AnyPipeline = Pipeline[Any, Any]  #: parameters of any pipeline
@@ -328,22 +335,12 @@ def raw_lists(manifest: Manifest, raw: Path | None, rule: str = "") -> Path:
     return raw
 
 
-_RENAMED = {"cifar10": "benchmark_gnns"}  #: families with another name on cards
-
-
-def _module(manifest: Manifest) -> str:
-    """Return the package of the family: cards keep the value ``cities.graphland`` of an older layout."""
-    family = manifest.pipeline.rpartition(".")[2]
-    family = _RENAMED.get(family, family)
-    return f"kmip_data.pipelines.datasets.{family}"
-
-
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or that of a loaded plugin."""
     if manifest.file in ADDED["datasets"]:
         added: AnyPipeline = type(ADDED["datasets"][manifest.file][0])(manifest)
         return added
-    module = importlib.import_module(_module(manifest))
+    module = importlib.import_module(f"{_FAMILIES}.{manifest.pipeline}")
     pipeline: AnyPipeline = module.PIPELINE(manifest)
     return pipeline
 
@@ -368,27 +365,15 @@ M = TypeVar("M", bound=BaseModel)
 
 def check_fold(dataset: str, fold: int, folds: int) -> None:
     """Refuse a fold that is none of the published splits."""
-    if fold and folds == 1:
-        raise no_folds(dataset)
     if fold >= folds:
         raise UsageError(
-            f"{dataset} has {folds} folds: there is no fold {fold}.",
+            f"{dataset} has {counted(folds, 'fold')}: there is no fold {fold}.",
             next=f"--set fold=0 to {folds - 1}",
         )
 
 
-def no_folds(dataset: str) -> UsageError:
-    """Return the error for a fold of a split without folds."""
-    return UsageError(
-        f"{dataset} has no folds, published splits such as masks with several columns.",
-        next="leave the fold out; train --seeds 0..9 repeats a training on the same split",
-    )
-
-
 def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> M:
     """Validate ``values`` with the model; raise ``UsageError`` with all faults and the nearest names."""
-    if "fold" in values and "fold" not in model.model_fields:
-        raise no_folds(dataset)
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -421,16 +406,3 @@ def recorded_split(pipeline: AnyPipeline, recorded: Mapping[str, object], name: 
     fields = pipeline.SplitParams.model_fields
     parameters = {key: value for key, value in recorded.items() if key in fields}
     return check_params(pipeline.SplitParams, parameters, name)
-
-
-def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
-    """Refuse parameters of samples for other builds: they would change the name and nothing else."""
-    if sample:
-        return
-    for name in params.of_samples:
-        value = getattr(params, name)
-        if value is not None:
-            raise UsageError(
-                f"{dataset} is built whole: --{name} {value} is the size of a sample.",
-                next=f"--sample with it, or without --{name}",
-            )

@@ -22,7 +22,6 @@ from kmip_data.pipelines.base import (
     RawNeededError,
     SplitParams,
     check_params,
-    check_sample,
     load_pipeline,
 )
 from kmip_data.pipelines.engine import unfinished
@@ -64,7 +63,8 @@ def build_dataset(
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
-    check_sample(params, name, sample=sample)
+    if not sample:
+        _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if sample and chosen.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
@@ -244,7 +244,7 @@ def build_own(
     _check_name(name, recipe)
     pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
-    check_sample(params, recipe, sample=False)
+    _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
@@ -275,6 +275,15 @@ def build_own(
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build
+
+
+def _check_limit(pipeline: AnyPipeline, params: Params) -> None:
+    """Refuse a limit of a single graph that is no sample: it would change the name and nothing else."""
+    if pipeline.one_unit and params.limit is not None:
+        raise UsageError(
+            f"{pipeline.manifest.name} is built whole: --limit {params.limit} is the size of a sample.",
+            next="--sample with it, or without --limit",
+        )
 
 
 def _discard_build(plan: BuildPlan) -> str:

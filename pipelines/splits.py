@@ -15,7 +15,6 @@ from kmip_data.pipelines.base import (
     AnyPipeline,
     SplitParams,
     check_params,
-    no_folds,
     pipeline_of,
     recorded_split,
 )
@@ -62,10 +61,6 @@ def ensure_split(
     if pipeline is None:
         if name := _find_split(card, given):
             return name
-        if "fold" in given and not any(
-            "fold" in entry.parameters for entry in card.splits.values()
-        ):
-            raise no_folds(card.dataset)
         saved = ", ".join(card.splits)
         raise UsageError(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
@@ -49,8 +49,9 @@ class CityParams(OneGraphParams):
 
     hops: int = Field(
         default=16,
+        ge=1,
         le=1_000,
-        description="radius in hops of the eccentricity, from 1",
+        description="radius in hops of the eccentricity",
     )
     classes: int = Field(
         default=10,
@@ -69,15 +70,6 @@ class CityParams(OneGraphParams):
         le=24,
         description="frequencies per coordinate of the encoding",
     )
-
-    @field_validator("hops")
-    @classmethod
-    def _some_hop(cls, value: int) -> int:
-        if value < 1:
-            raise ValueError(
-                "without a hop every eccentricity is 0: labels would follow the file's order"
-            )
-        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +266,12 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
     small_bytes = 128 * 2**20
     Params = CityParams
     SplitParams = CitySplitParams
+    named = (
+        ("hops", "hops{}"),
+        ("classes", "classes{}"),
+        ("weight", "travel-time"),
+        ("bands", "bands{}"),
+    )
     #: True if OpenStreetMap's numbers of the intersections are stored, too.
     node_ids: ClassVar[bool] = False
 
@@ -372,16 +370,6 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
         """Split intersections at random, as published, or by blocks of the map."""
         return city_split(records, params)
-
-    def name_parts(self, params: P) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
-        parts = {
-            f"hops{params.hops}": params.hops != 16,
-            f"classes{params.classes}": params.classes != 10,
-            "travel-time": params.weight != "length",
-            f"bands{params.bands}": params.bands != 8,
-        }
-        return [part for part, deviates in parts.items() if deviates]
 
 
 def store_city(tensors: CityTensors, workdir: Path) -> Prepared:

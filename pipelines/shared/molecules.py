@@ -204,6 +204,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     version = 1
     extra = "chem"
+    named = (("on_error", "{}"),)
     Params = MoleculeParams
     records_per_unit: ClassVar[int]
     lists: ClassVar[dict[str, str]]  #: split rule -> member with its row numbers
@@ -270,10 +271,6 @@ class MoleculePipeline(Pipeline[P, S]):
         else:
             lists = read_pickle(path.read_bytes(), NUMPY, name=path.name)
         return check_partition(lists, rows, name=path.name)
-
-    def name_parts(self, params: P) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
-        return ["skip"] if params.on_error == "skip" else []
 
 
 def check_partition(

@@ -78,6 +78,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     """A dataset of a user's own files, under a name of their choice."""
 
     SplitParams = OwnSplitParams
+    named = (("on_error", "{}"),)
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
     memory: int | None = None  #: bytes that reading the files may take; ``None``: no limit
 
@@ -156,10 +157,6 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         for row in train:
             parts["val" if self.file_of(keys[row]) in drawn else "train"].append(row)
         return parts
-
-    def name_parts(self, params: P) -> list[str]:
-        """Parts of the folder's name for values other than the defaults."""
-        return ["skip"] if params.on_error == "skip" else []
 
     def advice(self) -> None:
         """Return None: there is no other copy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -70,8 +70,6 @@ def class_column(key: str, classes: int, doc: str) -> Column:
 
 class OneGraphParams(Params):
     """Parameters that change the record; a single graph has no limit except as a sample."""
-
-    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
 
     limit: int | None = Field(
         default=None,

@@ -46,8 +46,9 @@ def test_numbers_are_in_their_range():
         wrong += [] if name in ZERO else [0]
         wrong += [] if name in {"limit", "block", "block_size", "block_seed"} else [10**30]
         for value in wrong:
-            with pytest.raises(UsageError, match="not valid"):
+            with pytest.raises(UsageError, match=dataset) as caught:
                 check_params(model, {name: value}, dataset)
+            assert f"{name} = {value!r}" in caught.value.parts["found"]
 
     check_each(check, numbers())
 
@@ -63,9 +64,9 @@ def test_what_says_nothing_is_refused():
             check_params(load_pipeline(load_manifest(dataset)).Params, values, dataset)
 
 
-def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
+def test_no_hops_are_refused(tmp_path) -> None:
     message = refused("build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path)
-    assert "found: hops = '0': without a hop every eccentricity is 0" in message
+    assert "found: hops = '0'" in message
     assert not any(tmp_path.iterdir())
 
 
@@ -75,5 +76,5 @@ def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
         ["--name", "x", "--set", f"osm_file={tmp_path / 'no such file'}"] if name == "city" else []
     )
     line = ("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
-    assert "is the size of a sample" in refused(*line)
+    assert "--limit 100" in refused(*line)
     assert not any(tmp_path.iterdir())

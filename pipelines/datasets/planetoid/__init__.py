@@ -17,7 +17,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NO_PART
-from kmip_data.pipelines.base import Records, Split, no_folds
+from kmip_data.pipelines.base import Records, Split, check_fold
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.shared.fitted import Raw
@@ -50,8 +50,7 @@ class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
         """Return the public split, or nodes drawn by class."""
         if params.split != "per-class":
             return super().split(records, params, raw)
-        if params.fold:
-            raise no_folds(self.manifest.name)
+        check_fold(self.manifest.name, params.fold, 1)
         assert records.node_labels is not None
         return Split(
             f"per-class-seed{params.split_seed}",
