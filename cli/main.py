@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -154,7 +155,7 @@ def _run(args: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
-        explained = explain(error)
+        explained = explain(error, args)
         known = explained or _unknown(error)
         code = errors.UNKNOWN_ERROR
         if explained is not None:
@@ -174,7 +175,7 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception) -> errors.KmipDataError | None:
+def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | None:
     """Return ``error`` as one of the classes shown to users, or ``None`` if it is a bug."""
     if isinstance(error, errors.KmipDataError):
         return error
@@ -184,7 +185,13 @@ def explain(error: Exception) -> errors.KmipDataError | None:
         # Many options of other programs are keys here, such as --lr.
         takes_keys = any(param.name == "overrides" for param in context.command.params)
         if isinstance(error, click.NoSuchOption) and takes_keys:
-            step += ", or --set KEY=VALUE with a key that docs/keys.md lists"
+            if key := _key_of(error.option_name):
+                typed = re.search(rf"(?m)^{re.escape(error.option_name)}[=\n](.+)", "\n".join(args))
+                return errors.UsageError(
+                    f"{error.option_name} is not an option but a key.",
+                    next=f"--set {key}={typed[1] if typed else 'VALUE'}",
+                )
+            step += ", or --set KEY=VALUE"
         usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
@@ -208,6 +215,25 @@ def explain(error: Exception) -> errors.KmipDataError | None:
             next="use another path, --home or --output",
         )
     return None
+
+
+def _key_of(option: str) -> str:
+    """Return the configuration key that an option names, empty if none.
+
+    ``--lr`` and ``--batchsize`` name the last part of a key, ``--optimizer`` the choice of one.
+    """
+    from kmip_data.models.training.config.overrides import documented_keys
+
+    name = option.partition("=")[0].replace("-", "").replace("_", "")
+    keys = []
+    for key in documented_keys():
+        section, _, last = key.name.rpartition(".")
+        if last in {"name", "kind"}:
+            last = section.rpartition(".")[2]
+        if last.replace("_", "") == name and section and key.type != "table":  # that --set can take
+            keys.append(key.name)
+    # That of a section before those of its parts: model.dropout, not model.attention.dropout.
+    return min(keys, key=lambda key: key.count("."), default="")
 
 
 def _unknown(error: Exception) -> errors.KmipDataError:

@@ -306,6 +306,18 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
     assert configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset == ""
 
 
+def test_options_that_are_keys_name_the_key(home):
+    for option, key in {
+        "--lr": "optimizer.lr",
+        "--batch-size": "training.batch_size",
+        "--seed": "training.seed",
+        "--dropout": "model.dropout",
+    }.items():
+        for command in ("train", "sweep"):
+            assert f"next: --set {key}=1\n" in refused(command, "helsinki", option, "1")
+    assert "No such option '--nonsense'" in refused("train", "helsinki", "--nonsense")
+
+
 def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
     small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
