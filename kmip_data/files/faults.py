@@ -26,7 +26,6 @@ _WRONG_PLACE = {
     errno.EMLINK,
     errno.ENOENT,
     errno.ENOTDIR,
-    errno.ENOTEMPTY,
     errno.EEXIST,
     errno.EISDIR,
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.faults import writing
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
@@ -155,6 +155,12 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
         # All members are on disk: write the receipt, then rename.
         files.write_json(staged.path / RECEIPT_NAME, receipt)
         remove_copy(copy)  # a damaged one
+        others = [path.name for path in target.rglob("*") if path.is_file()]
+        if others:
+            raise UsageError(
+                f"{target} holds more than its members: {', '.join(others[:5])}.",
+                next=f"move what is yours out of {target}, then run the same command again",
+            )
         files.move(staged.path, target)
         files.fsync_path(folder)
     return copy

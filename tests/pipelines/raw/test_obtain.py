@@ -286,8 +286,9 @@ def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
     raw = obtain(toy(), home, archives=[archive])
     (raw.path / "index.txt").write_bytes(b"other")
     (raw.path / "parts/notes").write_text("mine")
-    with pytest.raises(UsageError, match=raw.path.name):
+    with pytest.raises(UsageError, match=raw.path.name) as caught:
         obtain(toy(), home, archives=[archive])
+    assert "notes" in str(caught.value)
     assert [path.name for path in raw.path.rglob("*") if path.is_file()] == ["notes"]
     (raw.path / "parts/notes").unlink()
     assert obtain(toy(), home, archives=[archive]) == raw
