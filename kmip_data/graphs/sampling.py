@@ -11,8 +11,6 @@ from kmip_data.arrays import I64, Integers
 from kmip_data.runtime.paging import is_cold, request
 from kmip_data.runtime.threads import njit_nogil
 
-#: Edges of a node that are drawn one by one; to draw more, all of its edges are passed through.
-SMALL = 32
 _STEP = np.uint64(0x9E3779B97F4A7C15)  #: of splitmix64
 
 
@@ -209,7 +207,7 @@ def _draw(
             for j in range(begin, end):
                 state += _STEP
                 drawn[j] = first + _below(state, degree)
-        elif fanout <= SMALL:
+        else:
             # Floyd: a number that was drawn before gives way to the last one, which cannot have
             # been. A hub of 10⁵ edges takes no longer than a node of 20.
             for j in range(begin, end):
@@ -221,13 +219,6 @@ def _draw(
                         choice = first + last
                         break
                 drawn[j] = choice
-        else:
-            # Edge by edge, each with the odds of those that are still to be drawn among the rest.
-            for j in range(degree):
-                state += _STEP
-                if _below(state, degree - j) < end - begin:
-                    drawn[begin] = first + j
-                    begin += 1
     return drawn, owner
 
 

@@ -48,7 +48,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         given.
     **options
         Of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``drop_last``,
-        ``num_workers``, ``generator`` …
+        ``num_workers``, ``generator`` …; ``persistent_workers`` changes nothing.
 
     Raises
     ------
@@ -88,13 +88,14 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
             if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**64:
                 raise UsageError(f"seed must be an integer of 64 bits, not {seed!r}.")
             options["generator"] = torch.Generator().manual_seed(int(seed))
+        # Workers get the number of an epoch when they start.
+        options.pop("persistent_workers", None)
         sampler = _Sampler(
             data,
             [int(fanout) for fanout in num_neighbors],
             replace,
             name,
         )
-        sampler.persistent = bool(options.get("persistent_workers"))
         super().__init__(
             data,
             sampler,
@@ -127,17 +128,12 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         self._replace = replace
         self._name = name
         self.epoch = 0  #: number drawn at the start of the epoch
-        #: True if workers outlive the epoch and never hear of the next one's number
-        self.persistent = False
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **_: object) -> SamplerOutput:
         """Return the sampled graph around the nodes of a batch."""
         seeds = inputs.node.cpu().numpy()
         # Seeded by epoch and nodes: any worker draws the same for the same batch.
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
-        # Workers that outlive an epoch never hear its number: torch's own draw differs.
-        if self.persistent:
-            key.append(int(torch.randint(2**62, ())))
         sampled = self._graph.around(
             seeds,
             self._fanouts,
