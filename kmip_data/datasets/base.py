@@ -240,8 +240,5 @@ class BuiltDataset(ShardedDataset):
 
 def names_of(dataset_class: type[BuiltDataset]) -> list[str]:
     """Return the names of the datasets of a class, sorted."""
-    return [
-        name
-        for name in dataset_names()
-        if load_manifest(name).dataset_class == dataset_class.__name__
-    ]
+    title = load_manifest(dataset_class.dataset_name).dataset_class
+    return [name for name in dataset_names() if load_manifest(name).dataset_class == title]

@@ -9,7 +9,31 @@ from kmip_data.datasets.pyg_calls import pyg_order
 from kmip_data.errors import unknown_name
 
 
-class GeomGCN(BuiltDataset):
+class _PublishedFolds(BuiltDataset):
+    has_parts = False
+
+    @pyg_order("root", "name", "transform", "pre_transform", "force_reload")
+    def __init__(
+        self,
+        name: str,
+        *pyg: object,
+        root: Folder | None = None,
+        split_rule: Literal["upstream", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
+    ) -> None:
+        self._open(
+            root,
+            arguments,
+            name=_known(name, type(self)),
+            split_rule=split_rule,
+            split_seed=split_seed,
+            fold=fold,
+        )
+
+
+class GeomGCN(_PublishedFolds):
     """Six graphs of Geom-GCN, each of pages or actors that link to each other, with a class for each node.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
@@ -36,30 +60,9 @@ class GeomGCN(BuiltDataset):
     """
 
     dataset_name = "actor"
-    has_parts = False
-
-    @pyg_order("root", "name", "transform", "pre_transform", "force_reload")
-    def __init__(
-        self,
-        name: str,
-        *pyg: object,
-        root: Folder | None = None,
-        split_rule: Literal["upstream", "stratified"] = "upstream",
-        split_seed: int = 0,
-        fold: int = 0,
-        **arguments: Unpack[Arguments],
-    ) -> None:
-        self._open(
-            root,
-            arguments,
-            name=_known(name, GeomGCN),
-            split_rule=split_rule,
-            split_seed=split_seed,
-            fold=fold,
-        )
 
 
-class HeterophilousGraphDataset(BuiltDataset):
+class HeterophilousGraphDataset(_PublishedFolds):
     """Node benchmarks of Platonov et al., each one graph with a class for each node.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
@@ -86,27 +89,6 @@ class HeterophilousGraphDataset(BuiltDataset):
     """
 
     dataset_name = "minesweeper"
-    has_parts = False
-
-    @pyg_order("root", "name", "transform", "pre_transform", "force_reload")
-    def __init__(
-        self,
-        name: str,
-        *pyg: object,
-        root: Folder | None = None,
-        split_rule: Literal["upstream", "stratified"] = "upstream",
-        split_seed: int = 0,
-        fold: int = 0,
-        **arguments: Unpack[Arguments],
-    ) -> None:
-        self._open(
-            root,
-            arguments,
-            name=_known(name, HeterophilousGraphDataset),
-            split_rule=split_rule,
-            split_seed=split_seed,
-            fold=fold,
-        )
 
 
 class Planetoid(BuiltDataset):
@@ -154,14 +136,25 @@ class Planetoid(BuiltDataset):
         self._open(
             root,
             arguments,
-            name=_known(name, Planetoid),
+            name=_known(name, type(self)),
             split_rule=split_rule,
             split_seed=split_seed,
             fold=fold,
         )
 
 
-class OGBNArxiv(BuiltDataset):
+class _Citations(BuiltDataset):
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, edges=edges)
+
+
+class OGBNArxiv(_Citations):
     """ogbn-arxiv (OGB), citations of papers.
 
     169,343 papers of computer science on arXiv and their citations; the subject of each, 40
@@ -180,17 +173,8 @@ class OGBNArxiv(BuiltDataset):
 
     dataset_name = "ogbn-arxiv"
 
-    def __init__(
-        self,
-        root: Folder | None = None,
-        *,
-        edges: Literal["published", "undirected"] = "published",
-        **arguments: Unpack[RuleArguments],
-    ) -> None:
-        self._open(root, arguments, edges=edges)
 
-
-class OGBNProducts(BuiltDataset):
+class OGBNProducts(_Citations):
     """ogbn-products (OGB), products bought together.
 
     2,449,029 products of Amazon, linked where they were bought together; the category of each,
@@ -208,15 +192,6 @@ class OGBNProducts(BuiltDataset):
     """
 
     dataset_name = "ogbn-products"
-
-    def __init__(
-        self,
-        root: Folder | None = None,
-        *,
-        edges: Literal["published", "undirected"] = "published",
-        **arguments: Unpack[RuleArguments],
-    ) -> None:
-        self._open(root, arguments, edges=edges)
 
 
 class OGBNPapers100M(BuiltDataset):

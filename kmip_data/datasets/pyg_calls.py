@@ -40,29 +40,30 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
     def decorate(init: Init) -> Init:
         parameters = inspect.signature(init).parameters.values()
         _, *own = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
-        title = init.__qualname__.partition(".")[0]
-
-        def put(call: dict[str, object], name: str, value: object) -> None:
-            if name in call:
-                raise UsageError(
-                    f"{title} is given {name} twice, by position or in PyTorch Geometric's words.",
-                    next=f"give {name} once: help(kmip_data.{title})",
-                )
-            call[name] = value
 
         @functools.wraps(init)
         def translated(self: object, *positional: object, **call: object) -> None:
+            title = type(self).__name__
+
+            def put(name: str, value: object) -> None:
+                if name in call:
+                    raise UsageError(
+                        f"{title} is given {name} twice, by position or in PyTorch Geometric's words.",
+                        next=f"give {name} once: help(kmip_data.{title})",
+                    )
+                call[name] = value
+
             names = order if len(positional) > 1 or own[0] in call else own
             if len(positional) > len(names):
                 raise TypeError(
                     f"{title} takes at most {len(names)} positional arguments: {', '.join(names)}"
                 )
             for name, value in zip(names, positional, strict=False):
-                put(call, name, value)
+                put(name, value)
             for name, meaning in meanings.items():
                 if name in call:
                     for ours, value in meaning(name, call.pop(name)).items():
-                        put(call, ours, value)
+                        put(ours, value)
             init(self, **call)
 
         return cast("Init", translated)

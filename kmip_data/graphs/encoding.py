@@ -127,16 +127,9 @@ def parse_encoding(name: str) -> Encoding:
     for kind in encodings():
         if (encoding := kind.parse(name)) is not None:
             return encoding
-    number = name[len(name.rstrip("0123456789")) :]
-    # A number out of range would be suggested again.
-    if not 0 < int(number or 0) <= MAX_NUMBER:
-        number = ""
     known = []
     for kind in encodings():
-        parameters = kind.choices or ("",)
-        if kind.metavar:
-            parameters = (number or kind.metavar,)
-        known += [kind.stem + parameter for parameter in parameters]
+        known += [kind.stem + parameter for parameter in kind.choices or (kind.metavar,)]
     raise unknown_name(
         "encoding",
         name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import sys
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -28,7 +27,6 @@ from kmip_data.runtime.threads import ahead, closed_at_exit
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
-_NOT_SHOWN = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
 _WHILE_WAITING = 4  #: batches made at a time if each waits for the network
 
 
@@ -227,18 +225,8 @@ class GraphLoader(DataLoader[Data]):
         """Do nothing: PyTorch would warn of more processes than cores, and there are none."""
 
     def __repr__(self) -> str:
-        """Return the dataset and the arguments that differ from their defaults."""
-        arguments = {**asdict(self.rule), **vars(self)}
-        shown = [repr(self.dataset)]
-        for name, parameter in inspect.signature(GraphLoader).parameters.items():
-            value = arguments[name]
-            usual = value in (None, (), parameter.default)
-            if not usual and name not in _NOT_SHOWN:
-                shown.append(f"{name}={value!r}")
-        if self._sampled:
-            sampler = self.batch_sampler if self.batch_size is None else self.sampler
-            shown.append(f"sampler={type(sampler).__name__}")
-        return f"GraphLoader({', '.join(shown)})"
+        """Return the dataset and the rule of its batches."""
+        return f"GraphLoader({self.dataset!r}, {self.rule})"
 
     def _fast_path(self) -> Assembler | None:
         """Return the assembler of whole batches.

@@ -15,12 +15,10 @@ import re
 import resource
 import sys
 import tempfile
-import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -161,7 +159,7 @@ KEEP = 1 << 28
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
 # in any thread, needs no lock (and can never wait for one that its own thread holds).
 _free: defaultdict[int, deque[U8]] = defaultdict(deque)
-_requested: dict[int, float] = {}  #: time of the last request of each size; the oldest goes first
+_requested: dict[int, None] = {}  #: sizes, the one requested last at the end; the first goes first
 _used: dict[int, tuple[weakref.ref[Array], U8]] = {}
 _most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
@@ -178,7 +176,8 @@ def empty(shape: Sequence[int], dtype: DType) -> Array:
     # Rounded up to a multiple of an eighth of the power of two below: at most 12.5 % is wasted.
     step = 1 << max(12, nbytes.bit_length() - 4)
     size = -(-nbytes // step) * step
-    _requested[size] = time.monotonic()
+    _requested.pop(size, None)
+    _requested[size] = None
     try:
         buffer = _free[size].pop()
     except IndexError:
@@ -241,27 +240,17 @@ class HeapBound:
 
 
 def private_memory() -> int:
-    """Return the resident bytes of this process without mapped files.
+    """Return the resident bytes of this process without mapped files."""
+    import psutil
 
-    Returns 0 where Linux does not report them.
-    """
-    resident, shared = _resident()
-    return resident - shared
+    return int(psutil.Process().memory_info().rss) - mapped_memory()
 
 
 def mapped_memory() -> int:
-    """Return the resident bytes of mapped files; 0 where Linux does not report them."""
-    return _resident()[1]
+    """Return the resident bytes of mapped files; 0 where the system does not report them."""
+    import psutil
 
-
-def _resident() -> tuple[int, int]:
-    """Resident bytes of this process, and those of mapped files among them."""
-    try:
-        fields = Path("/proc/self/statm").read_text("ascii").split()
-    except OSError:
-        return 0, 0
-    page = os.sysconf("SC_PAGE_SIZE")
-    return int(fields[1]) * page, int(fields[2]) * page
+    return int(getattr(psutil.Process().memory_info(), "shared", 0))
 
 
 def release() -> None:
@@ -293,7 +282,7 @@ def _trim(more: int = 0) -> None:
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
     if excess <= 0:
         return
-    for size, _ in sorted(_requested.items(), key=itemgetter(1)):
+    for size in list(_requested):
         with suppress(IndexError):
             while excess > 0:
                 _free[size].popleft()

@@ -34,7 +34,7 @@ CASES = {
     "build s3dis --place here": "s3dis takes no --name, --place, --images or --masks",
     "build helsinki --k 3": "'k' is unknown",
     "build shapenet-part --sample --set category=Chiar": "'Chair'",
-    "encode helsinki rwsee20": "Did you mean 'rwse20'",
+    "encode helsinki rwsee20": "Did you mean 'rwseT'",
     "encode helsinki rwse2000": "rwseT\n  next: kmip-data encode --help; numbers go up to 1,024",
     "verify s3dis": "kmip-data build s3dis",
     "info shapenet": "Did you mean 'shapenet-part'",
