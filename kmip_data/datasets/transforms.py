@@ -31,28 +31,14 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 
 
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Transform that standardises ``x`` and ``edge_attr`` by constants.
+    """Transform that standardises ``x`` and ``edge_attr`` by the constants on the card of a build."""
 
-    ``None`` leaves one unchanged.
-    """
-
-    def __init__(
-        self, x: Standardisation | None = None, edge_attr: Standardisation | None = None
-    ) -> None:
+    def __init__(self, card: Card) -> None:
         self._constants = {}
-        for name, constants in (("x", x), ("edge_attr", edge_attr)):
-            if constants is not None:
-                mean = torch.tensor(constants.mean)
-                self._constants[name] = mean, torch.tensor(constants.std)
-
-    @classmethod
-    def of(cls, card: Card) -> Standardise:
-        """Return the transform with the constants on the card of a build."""
-        constants = {
-            key: Standardisation.model_validate(value)
-            for key, value in card.statistics["standardisation"].items()
-        }
-        return cls(constants.get("node/x"), constants.get("edge/attr"))
+        for name, key in (("x", "node/x"), ("edge_attr", "edge/attr")):
+            constants = Standardisation.model_validate(card.statistics["standardisation"][key])
+            mean = torch.tensor(constants.mean)
+            self._constants[name] = mean, torch.tensor(constants.std)
 
     def forward(self, data: Data) -> Data:
         """Return ``data`` with the attributes standardised, float32."""

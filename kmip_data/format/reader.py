@@ -7,24 +7,25 @@ import ctypes
 import functools
 import io
 import itertools
-import json
 import math
 import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field, Json, NonNegativeInt
 
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import UsageError
-from kmip_data.files.faults import check_version, refuse
+from kmip_data.files.faults import refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
 from kmip_data.format import schema as names
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ExpectedDataset, parse_schema
+from kmip_data.shipped import Strict
 
 if TYPE_CHECKING:
     import h5py
@@ -32,11 +33,25 @@ if TYPE_CHECKING:
     from kmip_data.format.card import FileEntry
     from kmip_data.format.safety import StoredDataset
 
-T = TypeVar("T", int, str)
 #: Contiguous data cannot exceed the file; this bounds the rows of datasets without any.
 MAX_DECLARED_BYTES = 2**36
 _MAP_FIXED = 0x10  #: of Linux and macOS; the mmap module lacks it
 LARGE = 2**30  #: bytes of a map whose pages are worth giving back
+
+
+class _Counts(Strict):
+    graphs: NonNegativeInt
+    nodes: NonNegativeInt
+    edges: NonNegativeInt
+
+
+class _Attributes(Strict):
+    """Attributes of a shard, besides its format."""
+
+    dataset: str
+    build_key: str
+    layout: str = Field(alias="schema")
+    counts: Json[_Counts]
 
 
 class Shard:
@@ -100,28 +115,19 @@ class Shard:
         self._views: dict[str, Array] = {}
 
     def _read_attributes(self, file: h5py.File) -> None:
-        format_name = _attribute(self.path, file, "format", str)
-        if format_name != names.FORMAT:
-            refuse(self.path, "is HDF5, but not a shard", f"format {format_name!r}"[:40])
-        version = _attribute(self.path, file, "format_version", int)
-        check_version(self.path, version, names.FORMAT_VERSION)
+        from kmip_data.format.safety import read_attributes
 
-        self.dataset = _attribute(self.path, file, "dataset", str)
-        self.build_key = _attribute(self.path, file, "build_key", str)
+        version = names.FORMAT_VERSION
+        attributes = read_attributes(self.path, file, _Attributes, names.FORMAT, version)
+        self.dataset = attributes.dataset
+        self.build_key = attributes.build_key
         try:
-            self.schema, self.layout = parse_schema(_attribute(self.path, file, "schema", str))
+            self.schema, self.layout = parse_schema(attributes.layout)
         except ValueError as error:
             refuse(self.path, "has a schema that is not valid", error)
-
-        text = _attribute(self.path, file, "counts", str)
-        try:
-            counts = json.loads(text)
-            values: list[int] = [counts[name] for name in ("graphs", "nodes", "edges")]
-        except (TypeError, KeyError, ValueError, RecursionError):
-            values = []
-        if not values or any(type(value) is not int or value < 0 for value in values):
-            refuse(self.path, "has counts that are not valid", repr(text[:80]))
-        self.graphs, self.nodes, self.edges = values
+        self.graphs = attributes.counts.graphs
+        self.nodes = attributes.counts.nodes
+        self.edges = attributes.counts.edges
 
     def _read_structure(
         self,
@@ -214,8 +220,7 @@ class Shard:
         Copy it before any change: it cannot be made writable.
         """
         if key not in self._views:
-            entry = self._entry(key)
-            self._views[key] = self._view(entry, self._map(), self._offsets[key] or 0)
+            self._views[key] = self._view(key, self._map())
         return self._views[key]
 
     def private(self, key: str) -> Array:
@@ -223,12 +228,12 @@ class Shard:
 
         Writes stay in this process; nothing is copied in advance.
         """
-        offset = self._offsets[key] or 0
-        return self._view(self._entry(key), self._new_map(private=True), offset)
+        return self._view(key, self._new_map(private=True))
 
-    def _view(self, entry: ExpectedDataset, buffer: memoryview, offset: int) -> Array:
+    def _view(self, key: str, buffer: memoryview) -> Array:
+        entry = self._entry(key)
         shape = entry.shape(self.graphs, self.nodes, self.edges)
-        values = np.frombuffer(buffer, entry.dtype, math.prod(shape), offset)
+        values = np.frombuffer(buffer, entry.dtype, math.prod(shape), self._offsets[key] or 0)
         view: Array = values.reshape(shape)
         return view
 
@@ -306,21 +311,6 @@ class Shard:
         """Return the members as one file, which HDF5 reads from the map."""
         data = np.frombuffer(self._map(), np.uint8).data
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
-
-
-def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
-    from kmip_data.format.safety import read_scalar
-
-    what = f"has an attribute {name!r} that is not valid"
-    try:
-        value = read_scalar(file, name)
-    except ValueError as error:
-        refuse(path, what, error)
-    if value is None:
-        refuse(path, "is HDF5, but not a shard", f"no attribute {name!r}")
-    if not isinstance(value, kind):
-        refuse(path, what, repr(value)[:80])
-    return value
 
 
 def _members(path: Path) -> list[Path]:

@@ -20,16 +20,19 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
+from pydantic import BaseModel, ValidationError
 
 from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
-from kmip_data.files.faults import refuse
-from kmip_data.files.reading import open_regular
+from kmip_data.files.faults import check_version, refuse
+from kmip_data.files.reading import first_fault, open_regular
 
+M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000
 MAX_DEPTH = 16
 MAX_ATTRIBUTES = 64  #: of one object
@@ -225,6 +228,7 @@ class _Inspection:
         _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, problem, sizes)
 
 
+_NOT_VALID = "has attributes that are not valid"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _NEXT = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
 # Exceptions of h5py while it reads data of a damaged file.
@@ -291,6 +295,31 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
     attribute.read(value)
     scalar = value.item()
     return scalar.decode("ascii") if isinstance(scalar, bytes) else int(scalar)
+
+
+def read_attributes(
+    path: Path,
+    file: h5py.File,
+    model: type[M],
+    format_name: str,
+    version: int,
+) -> M:
+    """Return the attributes of the root of one of our files, which a stranger may have written."""
+    values = {}
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    for name in ("format", "format_version", *names):
+        try:
+            values[name] = read_scalar(file, name)
+        except ValueError as error:
+            refuse(path, _NOT_VALID, f"{name}: {error}")
+    found = values.pop("format")
+    if found != format_name:
+        refuse(path, f"is HDF5, but not a file of {format_name}", f"format {found!r}"[:80])
+    check_version(path, values.pop("format_version"), version)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        refuse(path, _NOT_VALID, first_fault(error))
 
 
 def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:

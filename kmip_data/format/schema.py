@@ -155,12 +155,6 @@ class Schema:
                 return column
         return None
 
-    @property
-    def family(self) -> Literal["city"] | None:
-        """Family of datasets with special pictures, counts and model inputs, if the dataset is in one."""
-        keys = {column.key for column in self.columns}
-        return "city" if {COORDINATES, "node/x"} <= keys else None
-
     def to_json(self) -> str:
         """Return canonical JSON, with sorted keys and no spaces: equal schemas give equal bytes."""
         return canonical_json(asdict(self))

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import Json
 
 from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput
-from kmip_data.files.faults import check_version, refuse
+from kmip_data.files.faults import refuse
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
-
-if TYPE_CHECKING:
-    import h5py
+from kmip_data.shipped import Strict
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
@@ -52,6 +49,14 @@ _MAX_BYTES = 2**26  #: 64 MiB, the largest split file besides :data:`_BYTES_EACH
 _BYTES_EACH = 16
 
 _PART = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+
+class _Attributes(Strict):
+    """Attributes of a split file, besides its format."""
+
+    rule: str
+    parameters: Json[dict[str, object]]
+    digests: Json[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,7 @@ def read_split(
     version of this package; with ``sha256``, also if it has another digest. ``then`` is the next
     step of that error.
     """
-    from kmip_data.format.safety import open_untrusted
+    from kmip_data.format.safety import open_untrusted, read_attributes
 
     path = Path(path)
     most = _MAX_BYTES + _BYTES_EACH * records
@@ -198,7 +203,7 @@ def read_split(
         source=io.BytesIO(data),
     )
     with inspected as (file, stored):
-        rule, parameters, digests = _read_attributes(path, file)
+        attributes = read_attributes(path, file, _Attributes, SPLIT_FORMAT, SPLIT_VERSION)
         # One dataset of codes, or one of positions for each part; nothing else.
         dtype = np.dtype("u1" if set(stored) == {NODE_CODE} else "<i8")
         for key, dataset in stored.items():
@@ -221,42 +226,14 @@ def read_split(
 
     # A part without a digest could be exchanged unnoticed.
     expected_names = set(NODE_PARTS if parts is None else parts)
-    if set(digests) != expected_names:
-        fault = f"digests of {sorted(digests)}, not of its parts"
+    if set(attributes.digests) != expected_names:
+        fault = f"digests of {sorted(attributes.digests)}, not of its parts"
         refuse(path, "does not follow the format", fault)
     return SplitFile(
-        rule=rule,
-        parameters=parameters,
+        **dict(attributes),
         parts=parts,
         node_code=code,
-        digests=digests,
     )
-
-
-def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, object], dict[str, str]]:
-    from kmip_data.format.safety import read_scalar
-
-    format_name = read_scalar(file, "format")
-    if format_name != SPLIT_FORMAT:
-        refuse(path, "is HDF5, but not a split file", f"format {format_name!r}"[:80])
-    check_version(path, read_scalar(file, "format_version"), SPLIT_VERSION)
-
-    # Attributes are text that anyone can have written: parsed, and typed by hand.
-    rule = read_scalar(file, "rule")
-    texts = [read_scalar(file, "parameters"), read_scalar(file, "digests")]
-    try:
-        parameters, digests = (json.loads(str(text)) for text in texts)
-    except (ValueError, RecursionError):
-        parameters = None
-        digests = None
-    typed = isinstance(parameters, dict) and isinstance(digests, dict)
-    if not (
-        typed
-        and isinstance(rule, str)
-        and all(isinstance(digest, str) for digest in digests.values())
-    ):
-        refuse(path, "has attributes that are not valid", f"{rule} {texts}"[:80])
-    return rule, parameters, digests
 
 
 def _encode(

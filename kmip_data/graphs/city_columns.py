@@ -67,7 +67,7 @@ Coordinates = Literal["replace", "append", "none"]
 
 def is_city(card: Card) -> bool:
     """True if a build is of a city."""
-    return card.schema_.family == "city"
+    return {COORDINATES, "node/x"} <= {column.key for column in card.schema_.columns}
 
 
 def family(dataset: str, card: Card | None = None) -> str:

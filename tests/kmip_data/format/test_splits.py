@@ -71,11 +71,11 @@ ATTRIBUTES = [
     ("format_version", 2, "written by a newer kmip-data"),
     ("format_version", 0, "no valid format version"),
     ("format_version", np.bytes_(b"x"), "no valid"),
-    ("format", np.bytes_(b"kmip-data"), "not a split file"),
-    ("format", None, "not a split file"),
-    ("rule", None, "attributes that are not valid"),
-    ("parameters", np.bytes_(b"{"), "not valid"),
-    ("digests", np.bytes_(b"[]"), "not valid"),
+    ("format", np.bytes_(b"kmip-data"), "format 'kmip-data'"),
+    ("format", None, "format None"),
+    ("rule", None, "rule: "),
+    ("parameters", np.bytes_(b"{"), "parameters: "),
+    ("digests", np.bytes_(b"[]"), "digests: "),
     ("digests", np.bytes_(b"{}"), "not of its parts"),
 ]
 DATASETS = [
