@@ -13,8 +13,8 @@ import pytest
 import torch
 from ogb.io.read_graph_raw import read_binary_graph_raw
 from support.attacks.crash_points import Fault, environment
-from support.builds.papers import ROOT, write_zip
-from support.builds.raw_graphs import records_of_folder, refused_folder
+from support.builds.papers import ROOT, Papers, write_zip
+from support.builds.raw_graphs import records_of_folder, refused_folder, write_sample
 from support.cases import check_each
 from torch_geometric.utils import to_undirected
 
@@ -27,7 +27,6 @@ from kmip_data.drawing.surroundings import UNKNOWN, drawable
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.datasets.ogb.sample import Papers, write_folder
 from kmip_data.pipelines.shared import edge_runs
 from kmip_data.pipelines.shared.sample_files import gzipped
 from kmip_data.saving.export import write_parquet
@@ -49,7 +48,7 @@ def _small_blocks(monkeypatch):
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
     folder = tmp_path_factory.mktemp("papers")
-    write_folder(Papers(700, 172), folder)
+    write_sample(NAME, folder, limit=700)
     return folder
 
 
@@ -155,7 +154,7 @@ def test_sorted_runs_by_a_slow_sort(tmp_path):
 def test_bad_files(raw, tmp_path):
     """Each file that is cut, or has another shape, dtype or value, ends in one error."""
     folder = tmp_path
-    write_folder(Papers(700, 172), folder)
+    write_sample(NAME, folder, limit=700)
     arrays = arrays_of(folder)
     labels = np.load(folder / "raw/node-label.npz")["node_label"]
     data = folder / "raw" / "data.npz"

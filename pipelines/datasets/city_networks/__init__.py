@@ -60,8 +60,8 @@ def read_city_archive(folder: Path) -> CityTensors:
 
     A directed graph is made undirected by the authors' rule. Existing eccentricities and labels are
     used; masks are not read, since the default split is the authors' rule. Its ``facts`` are
-    ``layout`` (``undirected``, or ``directed`` as found), ``edges_found`` and ``self_loops``.
-    Raises ``DamagedInput`` where a file is missing, cannot be read, or does not fit the others.
+    ``layout``: ``undirected``, or ``directed`` as found. Raises ``DamagedInput`` where a file is
+    missing, cannot be read, or does not fit the others.
     """
     for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
         if not (folder / name).is_file():
@@ -83,11 +83,7 @@ def read_city_archive(folder: Path) -> CityTensors:
         edge_speed=street[:, 1],
         eccentricity=eccentricity,
         labels=labels,
-        facts={
-            "layout": "undirected" if undirected else "directed",
-            "edges_found": int(index.shape[1]),
-            "self_loops": int((index[0] == index[1]).sum()),
-        },
+        facts={"layout": "undirected" if undirected else "directed"},
         warnings=() if undirected else (DIRECTED_WARNING,),
     )
     check_tensors(tensors, folder.name)

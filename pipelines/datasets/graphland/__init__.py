@@ -119,10 +119,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         features = read_features(raw.path)
         y = _column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
         edges = read_edges(raw.path / "edgelist.csv", len(features.x))
-        facts: dict[str, object] = {
-            "edges_found": edges.shape[1],
-            "unknown_targets": int(np.isnan(y).sum()),
-        }
+        facts = {}
         if len(y) != len(features.x):
             raise DamagedInput(
                 f"targets.csv has {len(y):,} rows, features.csv {len(features.x):,}."
@@ -167,7 +164,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         )
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
-        """Return counts, and the mean and deviation that convert predictions to the table's unit."""
+        """Return the mean and deviation that convert predictions to the table's unit."""
         return About({"roads": dict(prepared.plan)})
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
