@@ -316,10 +316,7 @@ def expressivity(full: bool, quiet: bool) -> None:
         steps = 1000
 
     pairs = checks.known_pairs()
-    separated = {}
-    for name, pair in pairs.items():
-        tests = checks.all_tests(pair)
-        separated[name] = {test: colours.separated for test, colours in tests.items()}
+    separated = {name: checks.all_tests(pair) for name, pair in pairs.items()}
     networks = []
     fits: dict[int, list[float]] = {k: [] for k in ks}
     count = len(checks.ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)

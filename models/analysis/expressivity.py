@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,92 +71,65 @@ def known_pairs() -> dict[str, Pair]:
     return matrices
 
 
-class Refinement(NamedTuple):
-    """Colours of the nodes of each graph by iteration, until the classes are stable."""
+def refine(start: I64, relations: I64) -> int | None:
+    """Return the first iteration in which the colour multisets of two graphs differ, or None.
 
-    colours: list[list[I64]]
-
-    @property
-    def separated(self) -> int | None:
-        """First iteration in which the colour multisets of the first two graphs differ, or None."""
-        for iteration, (first, second, *_) in enumerate(self.colours):
-            if not np.array_equal(np.sort(first), np.sort(second)):
-                return iteration
-        return None
-
-
-def refine(start: I64, relations: Sequence[I64]) -> Refinement:
-    """Refine colours: a node's next one encodes the multiset {{(colour of r, relation to r)}} over all r.
-
-    ``start`` (ΣN,) are the initial colours of all nodes, graph after graph; ``relations`` has for
-    each graph f_R of the row's node to the column's, (N, N), from 0.
+    A node's next colour encodes the multiset {{(colour of r, relation to r)}} over all nodes r.
+    ``start`` (2, N) are the initial colours, ``relations`` (2, N, N) is f_R of the row's node to the
+    column's, from 0.
     """
-    ptr = np.cumsum([0, *map(len, relations)])
-    kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
-    largest = int(np.diff(ptr).max())
-
-    # Refine all graphs together, so that a colour means the same in each. Each iteration but the
-    # last splits a class: more than ΣN cannot follow.
-    colour = _numbered(start[:, None])
-    iterations = []
-    for _ in range(ptr[-1] + 1):
-        iterations.append([colour[low:high] for low, high in pairwise(ptr)])
-
-        # A node's multiset as a sorted row, filled up with −1; equal rows have the same next
-        # colour.
-        multisets = np.full((ptr[-1], largest), -1)
-        for (low, high), relation in zip(pairwise(ptr), relations, strict=True):
-            # One number for each pair of a colour and a relation.
-            pairs = colour[low:high] * kinds + relation
-            size = high - low
-            multisets[low:high, :size] = np.sort(pairs, axis=1)
+    kinds = 1 + int(relations.max())
+    colour = start
+    iteration = 0
+    while np.array_equal(*np.sort(colour, axis=1)):
+        # A node's multiset as a sorted row, with one number for each pair of a colour and a relation.
+        multisets = np.sort(colour[:, None] * kinds + relations, axis=2)
         new = _numbered(multisets)
 
-        # Stable: as many classes as before, and as many pairs (old, new).
-        both = _numbered(np.stack([colour, new], 1))
+        # Stable: as many classes as before, and as many pairs (old, new). Each iteration before
+        # splits a class.
+        both = _numbered(np.stack([colour, new], axis=2))
         if both.max() == colour.max() == new.max():
-            break
+            return None
         colour = new
-    return Refinement(iterations)
+        iteration += 1
+    return iteration
 
 
-def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
-    """1-WL, S-SEG-WL, and S-SEG-WL with each encoding of :data:`REFINED_WITH`, on adjacency matrices."""
-    nodes = sum(map(len, matrices))
-    equal = np.zeros(nodes, np.int64)
+def all_tests(pair: Pair) -> dict[str, int | None]:
+    """1-WL, S-SEG-WL, and S-SEG-WL with each encoding of :data:`REFINED_WITH`, as :func:`refine`."""
+    matrices = np.stack(pair)
     tests = {
-        "1-WL": refine(equal, matrices),
-        "S-SEG-WL": seg_wl(matrices),
+        "1-WL": refine(np.zeros(matrices.shape[:2], np.int64), matrices),
+        "S-SEG-WL": seg_wl(pair),
     }
     for name in REFINED_WITH:
-        tests[f"+ {name}"] = seg_wl(matrices, parse_encoding(name))
+        tests[f"+ {name}"] = seg_wl(pair, parse_encoding(name))
     return tests
 
 
-def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinement:
+def seg_wl(pair: Pair, encoding: Encoding | None = None) -> int | None:
     """S-SEG-WL with the S of Theorem 1, for nodes without other features than an encoding.
 
     f_R separates neighbours, the node itself and the rest. LapPE contributes its eigenvalues alone:
     entries of eigenvectors depend on the order of the nodes, and would separate a graph from
     itself.
     """
-    graphs = as_graphs(matrices)
-    columns = {} if encoding is None else encoded(graphs, encoding)
+    matrices = np.stack(pair)
+    count = matrices.shape[1]
+    columns = {} if encoding is None else encoded(as_graphs(pair), encoding)
     columns.pop("node/lappe_vectors", None)
-    sizes = np.diff(graphs.node_ptr)
-    features: list[Array] = [np.zeros((graphs.node_ptr[-1], 1))]
+    features: list[Array] = [np.zeros((2 * count, 1))]
     for key, values in columns.items():
         if key.startswith("graph/"):
-            values = np.repeat(values, sizes, 0)  # noqa: PLW2901 -- a graph's value at each node
+            values = np.repeat(values, count, 0)  # noqa: PLW2901 -- a graph's value at each node
         features.append(values)
 
     # Missing eigenvalues of a small graph are NaN, which equals nothing: −1 is not an eigenvalue.
     rows = np.nan_to_num(np.concatenate(features, axis=1), nan=-1)
-    relations = []
-    for matrix in matrices:
-        itself = np.eye(len(matrix), dtype=np.int64)
-        relations.append(2 * matrix + itself)
-    return refine(_numbered(rows), relations)
+    return refine(
+        _numbered(rows.reshape(2, count, -1)), 2 * matrices + np.eye(count, dtype=np.int64)
+    )
 
 
 def as_graphs(matrices: Sequence[I64]) -> Graphs:
@@ -183,9 +155,9 @@ def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, Array]:
 
 
 def _numbered(rows: Array) -> I64:
-    """Number the distinct rows from 0."""
-    _, numbers = np.unique(rows, axis=0, return_inverse=True)
-    return numbers.reshape(-1)
+    """Number the distinct rows (…, width) from 0: (…)."""
+    _, numbers = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
+    return numbers.reshape(rows.shape[:-1])
 
 
 EQUAL = 1e-9  #: largest difference of two outputs that count as equal
@@ -243,11 +215,11 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4) -> Iterator[Che
             joined[key] = column.double() if column.is_floating_point() else column
         return joined
 
-    plain = [name for name, pair in pairs.items() if seg_wl(pair).separated is None]
+    plain = [name for name, pair in pairs.items() if seg_wl(pair) is None]
     for positional in ENCODINGS:
         # 2. Pairs that the test does not separate with this encoding: no network may separate them.
         encoding = POSITIONAL[positional].encoding
-        equal = [name for name in plain if seg_wl(pairs[name], encoding).separated is None]
+        equal = [name for name in plain if seg_wl(pairs[name], encoding) is None]
         for kind in ATTENTION:
             attention: dict[str, object] = {"kind": kind}
             if kind == "k-mip":
