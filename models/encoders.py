@@ -53,15 +53,10 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
     for column, (least, most, size) in enumerate(bounds):
         if least < 0 or most >= size:
             faults.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
-    if not faults:
-        return
-
-    step = integers.instead
-    smiles = torch.tensor(integers.from_smiles)
-    if integers.from_smiles and bool((low >= 0).all()) and bool((high < smiles).all()):
-        faults.append("PyTorch Geometric's from_smiles numbers them so")
-        step += ", or OGB's numbers (ogb.utils.smiles2graph) instead of from_smiles'"
-    raise DamagedInput(f"The {features} are not {owner}.", found="; ".join(faults), next=step)
+    if faults:
+        raise DamagedInput(
+            f"The {features} are not {owner}.", found="; ".join(faults), next=integers.instead
+        )
 
 
 def _in_columns(rows: Tensor) -> Tensor:

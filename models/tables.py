@@ -110,24 +110,20 @@ class Integers:
     features: str  #: in errors
     instead: str  #: option for other numbers
     sizes: tuple[int, ...]  #: values of each column, plus one for all others
-    #: The same by ``torch_geometric.utils.from_smiles`` (2.8), which numbers chirality, hydrogens,
-    #: hybridisation and types of bonds otherwise.
-    from_smiles: tuple[int, ...] = ()
     owner: str = "OGB's"  #: in errors
     xavier: bool = True  #: embeddings are drawn by Xavier's uniform rule, not from a normal one
 
 
+_OGB = ", or OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
 ATOM = Integers(
     features="node features",
-    instead="--set model.node_encoder=linear",
+    instead="--set model.node_encoder=linear" + _OGB,
     sizes=(119, 5, 12, 12, 10, 6, 6, 2, 2),
-    from_smiles=(119, 9, 11, 12, 9, 5, 8, 2, 2),
 )
 BOND = Integers(
     features="edge features",
-    instead="--set model.edge_encoder=linear",
+    instead="--set model.edge_encoder=linear" + _OGB,
     sizes=(5, 6, 2),
-    from_smiles=(22, 6, 2),
 )
 
 

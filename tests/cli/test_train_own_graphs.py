@@ -99,8 +99,8 @@ def test_features_without_an_embedding_leave_no_run(home, tmp_path):
     kmip_data.save(molecules, tmp_path / "molecules", split=split)
     words = ["train", tmp_path / "molecules", *QUICK, *SMALL, "--name", "mine"]
     message = refused(*words, "--set", "model.edge_encoder=bond", code=4)
-    assert "found: column 0 is 0 to 12, OGB's 0 to 4; PyTorch Geometric's from_smiles" in message
-    assert "next: --set model.edge_encoder=linear, or OGB's numbers" in message
+    assert "found: column 0 is 0 to 12, OGB's 0 to 4" in message
+    assert "--set model.edge_encoder=linear" in message
 
     kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
     plain = ["train", tmp_path / "plain", *QUICK, *SMALL, "--name", "mine"]

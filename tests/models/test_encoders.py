@@ -136,13 +136,6 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
         ModelConfig(hidden_dim=16, positional=name)
 
 
-def test_sizes_of_from_smiles_are_those_of_pyg():
-    from torch_geometric.utils.smiles import e_map, x_map
-
-    assert ATOM.from_smiles == tuple(map(len, x_map.values()))
-    assert BOND.from_smiles == tuple(map(len, e_map.values()))
-
-
 def test_types_are_one_embedding() -> None:
     nodes, edges = node_encoders()["types28"].build(1, 6), edge_encoders()["types4"].build(1, 6)
     x, attr = torch.tensor([[3], [27], [0]]), torch.tensor([1, 3, 0])
