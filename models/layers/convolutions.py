@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +22,6 @@ NORMED: dict[str, type[nn.Module]] = {
     "gnn-plus": BatchNorm,
     "layer-norm": nn.LayerNorm,
 }
-
-
-class Options(TypedDict, total=False):
-    """Options of every convolution."""
-
-    dropout: float
-    stack: Stack
-    activation: Activation
-    inputs: int | None
-    linear_residual: bool
 
 
 class Convolution(nn.Module):
@@ -108,7 +98,7 @@ class Convolution(nn.Module):
 class MLP(Convolution):
     """W x + b, without neighbours."""
 
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=self.biased)
 
@@ -126,7 +116,7 @@ class GCN(Convolution):
 
     narrows = True
 
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
@@ -156,7 +146,7 @@ class SAGE(Convolution):
 
     narrows = True
 
-    def __init__(self, dim: int, *, self_loops: bool = False, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, *, self_loops: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)
         self.self_loops = self_loops
         self.lin = Linear(self.inputs, dim, bias=False)
@@ -185,7 +175,7 @@ class GAT(Convolution):
     softmax over j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
     """
 
-    def __init__(self, dim: int, *, bias: bool = True, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
@@ -241,7 +231,7 @@ class GCNE(Convolution):
     and without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
     """
 
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
         if self.biased:
@@ -262,7 +252,7 @@ class GINE(Convolution):
     :class:`~kmip_data.models.layers.gated_gcn.GatedGCN` are.
     """
 
-    def __init__(self, dim: int, *, by_distance: bool = False, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, *, by_distance: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin_in = Linear(dim, dim)
         self.lin_out = Linear(dim, dim)
