@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,12 +109,7 @@ def read_city_map(build: Build) -> CityMap:
     # Keep every street once, as edges are stored in both directions.
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
-    # One-hot columns are named by their categories: ``highway footway`` for ``highway_0``.
-    categories = {}
-    for key, values in (vocabulary(card) or {}).items():
-        for number, value in enumerate(values):
-            categories[f"{key}_{number}"] = f"{key} {value}"
-    names = [categories.get(field, field) for field in schema.column("node/x").fields]
+    names = column_names(schema.column("node/x").fields, vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
     shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
@@ -151,6 +147,38 @@ def project(lon_lat: Array) -> F64:
     east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
     north = np.radians(lat - middle_lat)
     return EARTH_RADIUS * np.stack([east, north], axis=1)
+
+
+def column_names(
+    fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
+) -> list[str]:
+    """Name one-hot columns by their categories, if the card has them.
+
+    A value may be a list, for a street merged from several.
+
+    >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
+    ['length [m]', 'highway footway']
+    >>> column_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
+    ['lanes 2 and 3', 'reversed no and yes']
+    >>> column_names(("lanes_0", "lanes_1"), {"lanes": ["nan"]})
+    ['lanes not stated', 'lanes unused (1)']
+    """
+    words = {"False": "no", "True": "yes", "nan": "not stated"}
+    names = []
+    for field in fields:
+        name = field
+        match = re.fullmatch(r"([a-z]+)_(\d+)", field)
+        if match and categories and match[1] in categories:
+            values = categories[match[1]]
+            position = int(match[2])
+            value = values[position] if position < len(values) else f"unused ({position})"
+            name = f"{match[1]} {value}"
+        key, _, value = name.partition(" ")
+        if re.fullmatch(r"True|False|nan|\[.*[,'].*\]", value):
+            single = re.findall(r"[^\[\]', ][^\[\]',]*", value)
+            name = f"{key} {' and '.join(words.get(each, each) for each in single)}"
+        names.append(name)
+    return names
 
 
 def _codes(store: ShardStore, entry: SplitEntry) -> U8:

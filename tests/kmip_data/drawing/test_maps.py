@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from kmip_data.drawing.maps import (
     Categories,
     Scale,
     city_layers,
+    column_names,
     draw_map,
     nice_length,
     prediction_layers,
@@ -67,7 +69,9 @@ def test_distances_on_the_map_are_those_on_the_ground(center):
 def test_one_hot_columns_say_what_they_stand_for_and_other_builds_are_refused(city, tmp_path):
     assert "highway footway" in city.columns
     assert "lanes 2" in city.columns
-    assert {"lanes ['2', '3']", "length [m]"} < city.columns.keys()
+    assert not [name for name in city.columns if re.search(r"\[.*[,']|True|False", name)]
+    assert {"lanes 2 and 3", "reversed no and yes"} < city.columns.keys()
+    assert column_names(("lanes_7", "speed [km/h]"), None) == ["lanes_7", "speed [km/h]"]
     with pytest.raises(UsageError, match="not a city"):
         read_city_map(write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4)))
 
