@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from kmip_data.drawing.style import STYLES
@@ -13,29 +15,12 @@ from kmip_data.files.templates import asset, template
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, short_name
 from kmip_data.models.reports.tables import Row, Table
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's
 EDITED = "(edited)"  #: marks a mean that includes an edited result
-#: Descriptions of the columns, for the page.
-COLUMNS = {
-    "test": "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
-    "deviation over the seeds; the best is bold, the second underlined",
-    "n": "number of runs, one per seed; “2 of 4”: the published mean is over four",
-    "paper": "the paper's result for this model on this data",
-    "leaderboard": "the entry of the same network on a leaderboard, or the best one",
-    "ours": "the result that comes with kmip-data, for the same configuration",
-    "Δ paper": "test minus paper, only for the same configuration",
-    "time": "time of a complete training, mean over the runs",
-    "paper's": "the paper's time of a training, and its hardware",
-    "device": "GPU or processor that the runs were trained on",
-    "memory": "peak memory of a run, on the device or else in the process",
-    "parameters": "number of learned parameters",
-    "version": "version of kmip-data",
-    "changes": "settings that differ from the preset, with its value in brackets",
-}
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -56,11 +41,16 @@ class Sheet:
     """A formatted table."""
 
     title: str
-    header: list[str]
+    docs: dict[str, str]  #: meaning of each column, by its name
     cells: list[list[str]]
     ranks: list[int | None]  #: rank of each row: 1 for the best, 2 for the second
-    shared: str = ""  #: properties shared by all rows
-    notes: str = ""
+    shared: str  #: properties shared by all rows
+    notes: str
+
+    @property
+    def header(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.docs)
 
     @property
     def numbers(self) -> list[bool]:
@@ -130,6 +120,110 @@ _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str
 }
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column for people: its meaning, for the page, and its cell, empty without a value."""
+
+    doc: str
+    cell: Callable[[Row], str]
+
+
+def _mean(name: str, row: Row) -> str:
+    """Format a mean, with its deviation if any."""
+    if row[name] is None:
+        return ""
+    return value_text(row["metric"], row[name], row[f"{name}_std"])
+
+
+def _difference(name: str, row: Row) -> str:
+    """Format a difference, in percentage points if the metric is in percent."""
+    if row[name] is None:
+        return ""
+    sign = "−" if row[name] < 0 else "+"
+    return sign + value_text(row["metric"], abs(row[name]), None)
+
+
+def _model(row: Row) -> str:
+    if row["variant"] == "code":
+        return str(row["model"])
+    return f"{row['model']} ({row['variant']})"
+
+
+def _has_few(row: Row) -> bool:
+    return int(row["runs"]) < (row["paper_runs"] or 0)
+
+
+def _test(row: Row) -> str:
+    std = row["test_std"] if row["runs"] > 1 else None
+    text = value_text(row["metric"], row["test"], std)
+    if _has_few(row):
+        text += f" {FEW}"
+    if row["edited"]:
+        text += f" {EDITED}"
+    return text
+
+
+def _runs(row: Row) -> str:
+    return f"{row['runs']} of {row['paper_runs']}" if _has_few(row) else str(row["runs"])
+
+
+def _leaderboard(row: Row) -> str:
+    return f"{_mean('leaderboard', row)} {row['leaderboard_entry'] or ''}".strip()
+
+
+def _published_time(row: Row) -> str:
+    if not row["paper_hours"]:
+        return ""
+    return f"{rough_time(3600 * row['paper_hours'])}, {row['paper_hardware']}"
+
+
+#: Columns by name; ``reference`` in a name stands for the row or model that others are compared with.
+COLUMNS = {
+    "model": Column("model, with the variant of its preset unless that is code", _model),
+    "test": Column(
+        "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
+        "deviation over the seeds; the best is bold, the second underlined",
+        _test,
+    ),
+    "n": Column("number of runs, one per seed; “2 of 4”: the published mean is over four", _runs),
+    "paper": Column("the paper's result for this model on this data", partial(_mean, "paper")),
+    "leaderboard": Column(
+        "the entry of the same network on a leaderboard, or the best one", _leaderboard
+    ),
+    "ours": Column(
+        "the result that comes with kmip-data, for the same configuration",
+        partial(_mean, "ours"),
+    ),
+    "Δ paper": Column(
+        "test minus paper, only for the same configuration",
+        partial(_difference, "to_paper"),
+    ),
+    "Δ reference": Column(
+        "mean difference over the seeds that both rows have",
+        partial(_difference, "to_reference"),
+    ),
+    "time": Column(
+        "time of a complete training, mean over the runs",
+        lambda row: rough_time(3600 * row["hours"]),
+    ),
+    "paper's": Column("the paper's time of a training, and its hardware", _published_time),
+    "device": Column("GPU or processor that the runs were trained on", itemgetter("device")),
+    "memory": Column(
+        "peak memory of a run, on the device or else in the process",
+        lambda row: f"{row['memory'] / 1e9:.2f} GB",
+    ),
+    "parameters": Column("number of learned parameters", lambda row: f"{row['parameters']:,}"),
+    "version": Column("version of kmip-data", itemgetter("version")),
+    "changes": Column(
+        "settings that differ from the preset, with its value in brackets", itemgetter("changes")
+    ),
+}
+
+
+def _cells(row: Row) -> dict[str, str]:
+    return {name: column.cell(row) for name, column in COLUMNS.items()}
+
+
 def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     """Return a table of results for people, the best row first, without empty columns.
 
@@ -141,7 +235,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     first = table.rows[0]
     higher = all_metrics()[first["metric"]].better == "higher"
     ranked = sorted(table.rows, key=lambda row: float(row["test"]), reverse=higher)
-    rows = [_shown(row, table.reference) for row in ranked]
+    rows = list(map(_cells, ranked))
     title = first["dataset"]
     if first["share"] not in {"", "all"}:
         title += f" ({first['share']})"
@@ -154,24 +248,26 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     # Columns: those with any value, or the few that fit on paper.
     shared = ""
     if narrow:
-        against = f"Δ {table.reference}"
-        if table.reference in {"", "the best"} and any(row["Δ paper"] for row in rows):
+        against = "Δ reference"
+        if table.reference in {"", "the best"} and any(cells["Δ paper"] for cells in rows):
             against = "Δ paper"
-        names = map(short_name, ranked)
-        narrow_rows = []
-        for name, row in zip(names, rows, strict=True):
-            narrow_rows.append({"model": name, "test": row["test"], against: row[against]})
-        rows = narrow_rows
+        for row, cells in zip(ranked, rows, strict=True):
+            cells["model"] = short_name(row)
+        names = ["model", "test", against]
     else:
         shared = _take_shared(rows)
-    header = [name for name in rows[0] if any(row[name] for row in rows)]
-    cells = [[row[name] or "–" for name in header] for row in rows]
+        names = list(rows[0])
+    names = [name for name in names if any(cells[name] for cells in rows)]
+    docs = {}
+    for name in names:
+        docs[name.replace("reference", table.reference)] = COLUMNS[name].doc
+    lines = [[cells[name] or "–" for name in names] for cells in rows]
 
     # Notes: the meaning of marks, and of differences.
     notes = []
-    if any(FEW in row["test"] for row in rows):
+    if any(_has_few(row) for row in ranked):
         notes.append(f"{FEW} mean over fewer runs than the paper's.")
-    if any(row["edited"] for row in table.rows):
+    if any(row["edited"] for row in ranked):
         notes.append(f"{EDITED}: a result.json was edited after it was written.")
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard uses the complete published data; these rows do not.")
@@ -182,7 +278,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
     ranks = [row["rank"] for row in ranked]
-    return Sheet(title, header, cells, ranks, shared, " ".join(notes))
+    return Sheet(title, docs, lines, ranks, shared, " ".join(notes))
 
 
 def _take_shared(rows: list[dict[str, str]]) -> str:
@@ -209,60 +305,6 @@ def _take_shared(rows: list[dict[str, str]]) -> str:
     return f"All rows: {'; '.join(texts)}." if texts else ""
 
 
-def _shown(row: Row, reference: str) -> dict[str, str]:
-    """Format the columns of a row; empty without a value."""
-    model = row["model"]
-    if row["variant"] != "code":
-        model += f" ({row['variant']})"
-    published_runs = row["paper_runs"] or 0
-    test = _mean(row, "test", row["runs"])
-    runs = str(row["runs"])
-    if row["runs"] < published_runs:
-        test += f" {FEW}"
-        runs += f" of {published_runs}"
-    if row["edited"]:
-        test += f" {EDITED}"
-    published_time = ""
-    if row["paper_hours"]:
-        published_time = f"{rough_time(3600 * row['paper_hours'])}, {row['paper_hardware']}"
-    entry = f"{_mean(row, 'leaderboard', 2)} {row['leaderboard_entry'] or ''}"
-    return {
-        "model": model,
-        "test": test,
-        "n": runs,
-        "paper": _mean(row, "paper", published_runs),
-        "leaderboard": entry.strip(),
-        "ours": _mean(row, "ours", row["ours_runs"] or 0),
-        "Δ paper": _difference(row, "to_paper"),
-        f"Δ {reference}": _difference(row, "to_reference"),
-        "time": rough_time(3600 * row["hours"]),
-        "paper's": published_time,
-        "device": row["device"],
-        "memory": f"{row['memory'] / 1e9:.2f} GB",
-        "parameters": f"{row['parameters']:,}",
-        "version": row["version"],
-        "changes": row["changes"],
-    }
-
-
-def _mean(row: Row, name: str, runs: int) -> str:
-    """Format a mean, with its deviation over several runs."""
-    if row[name] is None:
-        return ""
-    std = row[f"{name}_std"] if runs > 1 else None
-    return value_text(row["metric"], row[name], std)
-
-
-def _difference(row: Row, name: str) -> str:
-    """Format a difference, in percentage points if the metric is in percent."""
-    if row[name] is None:
-        return ""
-    text = f"{row[name]:+.4f}"
-    if is_share(row["metric"]):
-        text = f"{100 * row[name]:+.2f}"
-    return text.replace("-", "−")
-
-
 def page_of(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
     """Return the page: the sheet of each table, followed by its plots."""
     # The script is embedded: the page works as a single file, offline.
@@ -270,7 +312,6 @@ def page_of(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
         sections=[(sheet_of(table), pictures_of(table)) for table in tables],
-        columns=COLUMNS,
         notices=notices,
         script=asset("kmip_data.drawing", "report.js"),
         **STYLES,
