@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import unknown_name
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
@@ -101,16 +101,7 @@ def network_of(name: str) -> Builder | None:
 
 @functools.cache
 def _shipped_models() -> dict[str, dict[str, Any]]:
-    keys = {}
-    for name in shipped_names("models"):
-        keys[name] = read_shipped("models", name)
-        for section in SECTIONS:
-            if "kind" not in keys[name].get(section, {}):
-                raise UsageError(
-                    f"manifests/models/{name}.toml has no key kind in [{section}].",
-                    next=f"one of {', '.join(kinds_of(section))}",
-                )
-    return keys
+    return {name: read_shipped("models", name) for name in shipped_names("models")}
 
 
 if TYPE_CHECKING:
