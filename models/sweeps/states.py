@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError
+from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.changes import FolderInUse, build_lock, lock_path
-from kmip_data.files.reading import MAX_BYTES, open_regular, read_json, read_small
+from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
 from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.folder import (
     CONFIG_NAME,
@@ -23,20 +23,10 @@ from kmip_data.models.training.run.folder import (
     home_option,
     metrics_columns,
 )
-from kmip_data.models.training.run.result import is_edited
+from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.wording import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
-#: Errors on untrusted files read without pydantic models, which would load PyTorch.
-_WRONG = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    OverflowError,
-)
 
 
 class State(NamedTuple):
@@ -53,7 +43,10 @@ def state_of(run: Path, home: Home) -> State:
     """Return the state of the run in a folder of ``home``, which a waiting run does not have yet."""
     epochs = None
     left = ""
-    with contextlib.suppress(*_WRONG):
+    # Not validated, as it may name plugins that are not loaded.
+    with contextlib.suppress(
+        OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
+    ):
         epochs = int(tomllib.loads(read_small(run / CONFIG_NAME).decode())["training"]["epochs"])
     seconds = [value for _, value in metrics_columns(run).get("seconds", [])]
     done = len(seconds)
@@ -153,11 +146,11 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     resume = None
     if state.kind == "done":
         try:
-            result: Any = read_json(folder / RESULT_NAME)
-            test = float(result["metrics"]["test"][result["metric"]])
+            result = read_result(folder)
+            metric = result.metric
+            test = result.metrics.get("test", {}).get(metric)
             edited = is_edited(folder)
-            metric = str(result["metric"])
-        except _WRONG:
+        except DamagedInput:
             reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
             state = state._replace(kind="stopped", reason=reason)
     if state.kind in {"stopped", "failed"} and (folder / CONFIG_NAME).is_file():

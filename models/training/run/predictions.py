@@ -25,11 +25,10 @@ from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import USUAL_LOSSES, RunData, sent_ahead
+from kmip_data.models.training.data.run_data import RunData, sent_ahead
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
-from kmip_data.models.training.run.result import metrics_table
 from kmip_data.models.training.tasks import KIND_OF_TASK, NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
@@ -200,21 +199,6 @@ class PredictionMetrics:
     part: str
     metrics: dict[str, float]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; ``metrics`` by part, as of a run."""
-        return {
-            **self.build.card.identity,
-            "build": str(self.build.path),
-            "split": self.split,
-            "metrics": {self.part: self.metrics},
-        }
-
-    def table(self) -> str:
-        """Table of the metrics, with the data."""
-        card = self.build.card
-        table = metrics_table([{self.part: self.metrics}])
-        return f"{table}\n{card.dataset}{card.remark}, split {self.split}"
-
 
 def evaluate_predictions(
     predictions: str | os.PathLike[str] | Mapping[str, Any] | Predictions,
@@ -259,15 +243,10 @@ def evaluate_predictions(
     if about is not None:
         # The file states the kind of the targets; batches decide the order of sums.
         task = next((name for name, kind in KIND_OF_TASK.items() if kind == about.kind), None)
-        loss = USUAL_LOSSES[about.kind]
-        known = all_metrics().get(about.metric or "")
-        metric = None
-        if known is not None:
-            of_classes = known.of_two_classes and about.kind == "single-label"
-            if known.kind == about.kind or of_classes:
-                metric = about.metric
+        # A plugin's metric is unknown without the plugin.
+        metric = about.metric if about.metric in all_metrics() else None
         config = config.updated(
-            "training", batch_size=about.batch_size, task=task, loss=loss, metric=metric
+            "training", batch_size=about.batch_size, task=task, loss=None, metric=metric
         )
 
     # 2. The part, and matching values.
@@ -303,20 +282,17 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     rows = len(key) if ptr is None else int(ptr[-1])
     columns = task.outputs
     kinds = "fiu"
-    array = predictions.logits
-    classes = array is None and task.kind == "single-label"
-    if classes:
-        columns = 1
-        kinds = "iu"
+    array: Any = predictions.logits
     if array is None and task.kind in {"single-label", "regression"}:
         array = predictions.pred
-    if array is None:
-        array = np.zeros(0)
+        if task.kind == "single-label":
+            columns = 1
+            kinds = "iu"
 
     # 2. Its shape, kind and range, and the keys of the part.
-    fits = array.shape[:1] == (rows,) and array.size == rows * columns
-    fits = fits and array.dtype.kind in kinds and not np.isnan(array).any()
-    if fits and classes:
+    fits = array is not None and array.size == rows * columns and array.dtype.kind in kinds
+    fits = fits and array.shape[:1] == (rows,) and not np.isnan(array).any()
+    if fits and kinds == "iu":
         fits = array.min() >= 0 and array.max() < task.outputs
     for name, expected in (("key", key), ("ptr", ptr)):
         if fits and name in predictions.arrays:
@@ -335,6 +311,6 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
             next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
         )
 
-    dtype = np.float32 if array.dtype == np.float32 else np.float64
-    values = torch.from_numpy(array.astype(dtype)).view(rows, columns)
-    return one_hot(values[:, 0].long(), task.outputs) if classes else values
+    values = torch.from_numpy(array.astype(np.result_type(array, np.float32)))
+    values = values.view(rows, columns)
+    return one_hot(values[:, 0].long(), task.outputs) if kinds == "iu" else values
