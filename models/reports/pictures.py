@@ -28,19 +28,26 @@ from kmip_data.drawing.style import (
     styled,
 )
 from kmip_data.manifest import dataset_names
-from kmip_data.models.reports.tables import MAX_METRIC, Row, Run, Table, rows_over_k
-from kmip_data.models.training.config.presets import PaperResult, presets_of, read_preset
+from kmip_data.models.reports.tables import Row, Run, Table, rows_over_k
+from kmip_data.models.training.config.presets import (
+    PaperResult,
+    influence_of_k,
+    presets_of,
+    read_preset,
+)
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import title_of
-from kmip_data.shipped import read_shipped
 
 MAX_CHANGES = 2  #: changes named in a legend entry
 POINTS = 5.0  #: between a point and its label, across and up
-#: Unit -> its length in hours, and the count from which the next unit is used.
-UNITS = {"ms": (1 / 3_600_000, 1000), "s": (1 / 3600, 60), "min": (1 / 60, 60), "h": (1.0, 10_000)}
-DECADES = (1, 10, 100, 1000)  #: ticks of an axis, in a unit
-STEPS = (1, 2, 5, 10, 20, 30, 50, 100, 200, 500)  #: ticks if few decades are in view
+BARS = {
+    "linestyle": "none",
+    "capsize": 2,
+    "elinewidth": 0.8,
+    "markersize": 5,
+    "zorder": 3,
+}  #: style of points with their deviation
 Draw = Callable[[Figure, Table], None]  #: draws a table on an empty figure
 
 
@@ -115,8 +122,7 @@ def over_seeds(
     values: dict[int, list[float]] = {}
     for run in runs:
         for epoch, value in metrics_columns(run.folder).get(column, []):
-            if abs(value) < MAX_METRIC:
-                values.setdefault(epoch, []).append(scale * value)
+            values.setdefault(epoch, []).append(scale * value)
 
     epochs = sorted(values)
     means = [statistics.fmean(values[epoch]) for epoch in epochs]
@@ -141,13 +147,6 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     colors = dict(zip(names, class_colors(len(names)), strict=True))
 
     axes = figure.subplots()
-    bars = {
-        "capsize": 2,
-        "elinewidth": 0.8,
-        "linestyle": "none",
-        "markersize": 6,
-        "zorder": 3,
-    }
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
         hours, values = hours_curve(runs, f"val_{metric}")
@@ -161,13 +160,13 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         )
         mean = scale * row["test"]
         std = scale * row["test_std"]
-        axes.errorbar(row["hours"], mean, std, color=color, marker="o", **bars)
+        axes.errorbar(row["hours"], mean, std, color=color, marker="o", **BARS)
     for model, published in paper.items():
         std = published.std or 0.0
         style = {"marker": "D", "markerfacecolor": look().ground, "color": colors[model]}
-        axes.errorbar(published.hours, published.mean, std, **style, **bars)
-    axes.set(xscale="log", xlabel="training time", ylabel=title_of(metric))
-    _time_ticks(axes.xaxis)
+        axes.errorbar(published.hours, published.mean, std, **style, **BARS)
+    axes.set(xscale="log", xlabel="training time [h]", ylabel=title_of(metric))
+    plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
     axes.grid()
     marks = {"val, by epoch": "-", "test": "o"}
@@ -193,21 +192,16 @@ def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[flo
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
     """Return hours until the end of each epoch, and its value; empty if seconds are missing."""
     columns = metrics_columns(run.folder)
-    seconds = columns.get("seconds", [])
-    hours = []
+    hours = {}
     total = 0.0
-    for number, (epoch, value) in enumerate(seconds, start=1):
+    for number, (epoch, seconds) in enumerate(columns.get("seconds", []), start=1):
         # After a gap the time of every later epoch is unknown.
-        if epoch != number or not 0 < value < MAX_METRIC:
+        if epoch != number or seconds <= 0:
             return {}
-        total += value
-        hours.append(total / 3600)
-
-    by_epoch = {}
-    for epoch, value in columns.get(column, []):
-        if epoch <= len(hours) and abs(value) < MAX_METRIC:
-            by_epoch[epoch] = (hours[epoch - 1], value)
-    return by_epoch
+        total += seconds / 3600
+        hours[epoch] = total
+    values = columns.get(column, [])
+    return {epoch: (hours[epoch], value) for epoch, value in values if epoch in hours}
 
 
 def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
@@ -242,7 +236,7 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     if paper:
         hollow = {"marker": "D", "color": look().quiet, "markerfacecolor": look().ground}
         _draw_over_seconds(axes, paper, metric, hollow)
-        marks[f"the paper's, {read_shipped('results', 'influence-of-k')['hardware']}"] = "D"
+        marks[f"the paper's, {influence_of_k()['hardware']}"] = "D"
     axes.set(
         xscale="log", xlabel="seconds of a training epoch", ylabel=f"{title_of(metric)} on test"
     )
@@ -272,14 +266,7 @@ def _draw_over_seconds(
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
     stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
     axes.step(seconds[best], test[best], where="post", **stairs)
-    bars = {
-        "linestyle": "none",
-        "capsize": 2,
-        "elinewidth": 0.8,
-        "markersize": 5,
-        "zorder": 3,
-    }
-    axes.errorbar(seconds, test, spread, **style, **bars)
+    axes.errorbar(seconds, test, spread, **style, **BARS)
 
     # No point is both faster and better than one of the frontier, so there is room for its k; for
     # other points it goes on the opposite side.
@@ -308,25 +295,6 @@ def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]
             best = loss
             chosen.append(number)
     return chosen
-
-
-def _time_ticks(axis: Axes) -> None:
-    """Label a logarithmic axis of hours with durations: decades, or also steps if few are in view."""
-    from matplotlib.ticker import NullLocator
-
-    low, high = axis.get_view_interval()
-    for counts in (DECADES, STEPS):
-        seen = {}
-        for unit, (hours, limit) in UNITS.items():
-            for count in counts:
-                if count < limit and low <= count * hours <= high:
-                    seen[f"{count} {unit}"] = count * hours
-        if len(seen) > 2:
-            break
-    if len(seen) < 2:  # no step in view: two values of the range
-        seen = {f"{3600 * hours:.3g} s": hours for hours in np.geomspace(low, high, 4)[1:3]}
-    axis.set_ticks(list(seen.values()), labels=list(seen))
-    axis.set_minor_locator(NullLocator())
 
 
 def _scale(metric: str) -> float:

@@ -24,18 +24,21 @@ from kmip_data.models.reports.ours import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
-from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
+from kmip_data.models.training.config.presets import (
+    PaperResult,
+    influence_of_k,
+    load_preset,
+    read_preset,
+)
 from kmip_data.models.training.metrics import all_metrics, is_share
-from kmip_data.models.training.run.folder import RESULT_NAME
+from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.pipelines.find import record_parameters
-from kmip_data.shipped import read_shipped
 from kmip_data.wording import natural
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
 
-MAX_METRIC = 1e100  #: largest metric; sums of larger ones could overflow
 #: Keys that do not affect what is learned, or that have their own columns.
 _APART = re.compile(
     r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
@@ -84,7 +87,7 @@ def _read(folder: Path) -> Run:
     # 1. A metric that can be summed over seeds.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
-    if value is None or abs(value) > MAX_METRIC or abs(result.seconds.total) > MAX_METRIC:
+    if value is None or abs(value) > MAX_VALUE or abs(result.seconds.total) > MAX_VALUE:
         raise DamagedInput(f"It has no {result.metric} on test.")
 
     # 2. Base of the changes: the preset of the run, or else the defaults.
@@ -377,21 +380,12 @@ def _digest(run: Run) -> str:
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
-    paper = read_shipped("results", "influence-of-k")
+    paper = influence_of_k()
     rows = []
-    for curve in paper["dataset"]:
-        if (curve["name"], curve["metric"]) != (dataset, metric):
-            continue
-        for number, k in enumerate(paper["k"]):
-            row = {
-                "k": k,
-                "test": curve["mean"][number] / 100,  # all are shares
-                "test_std": curve["std"][number] / 100,
-                "seconds": curve["seconds"][number],
-                "seconds_std": curve["seconds_std"][number],
-                "runs": paper["runs"],
-            }
-            rows.append(row)
+    for row in paper["row"]:
+        if (row["dataset"], row["metric"]) == (dataset, metric):
+            shares = {name: row[name] / 100 for name in ("test", "test_std")}  # all are shares
+            rows.append({**row, **shares, "runs": paper["runs"]})
     return rows
 
 

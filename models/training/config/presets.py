@@ -32,8 +32,6 @@ _PARTS = ("name", "attention", "local")
 ONE_GRAPH = "one-graph"
 _NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
 EMPTY = ("OOM", "–")  #: cells without a figure: out of memory, not run
-#: Keys that replace each other.
-_WIDTH = {"hidden_dim": "parameter_budget", "parameter_budget": "hidden_dim"}
 _PRESET_K = 10  #: k of the presets with a figure in the table on the influence of k
 
 
@@ -120,14 +118,13 @@ def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
 
     ``variant`` is the variant of the GPS + k-MIP preset used by the experiment.
     """
-    table = _over_k()
-    for curve in table["dataset"]:
-        if (curve["name"], curve["variant"]) == (dataset, variant) and k in table["k"]:
-            row = table["k"].index(k)
+    table = influence_of_k()
+    for row in table["row"]:
+        if (row["dataset"], row["variant"], row["k"]) == (dataset, variant, k):
             return PaperResult(
-                metric=curve["metric"],
-                mean=curve["mean"][row],
-                std=curve["std"][row],
+                metric=row["metric"],
+                mean=row["test"],
+                std=row["test_std"],
                 runs=table["runs"],
                 hardware=table["hardware"],
                 source=f"paper, table of the influence of k, row k = {k}",
@@ -136,7 +133,8 @@ def published_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
 
 
 @functools.cache
-def _over_k() -> dict[str, Any]:
+def influence_of_k() -> dict[str, Any]:
+    """Return the paper's experiment on the influence of k: ``runs``, ``hardware`` and ``row``, in percent."""
     return read_shipped("results", "influence-of-k")
 
 
@@ -168,6 +166,9 @@ class Preset(Strict):
     without: tuple[str, ...] = Field(
         default=(),
         description="keys of ``text``, topics of ``note`` and variants that the base alone has",
+    )
+    unset: tuple[str, ...] = Field(
+        default=(), description="keys of the base's ``code`` that this one does not have"
     )
     default: str = Field(
         default="code",
@@ -219,8 +220,8 @@ class Preset(Strict):
         """Read ``dataset/model`` merged with its base presets.
 
         Code, differences, notes and variants are merged key by key. Attention and message passing
-        are inherited from another model's base only if the kinds agree, also in variants. The
-        default variant is never inherited.
+        are inherited from another model's base only if the kinds agree. The default variant is
+        never inherited.
         """
         # 1. The file.
         dataset, model = name.split("/")
@@ -234,10 +235,16 @@ class Preset(Strict):
         # 2. Its base, for all keys that the file does not set.
         if "base" in stored:
             base = cls.read(stored["base"].replace(".", "/"))
-            code = merged(base.code_for(model, code), code)
+            inherited = base.code
+            if base.model != model:
+                inherited = merged(inherited, {"model": models()[model]})
+            for key in stored.get("unset", ()):
+                section, _, name = key.partition(".")
+                del inherited[section][name]
+            code = merged(inherited, code)
             text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
             note = {row.topic: row.text for row in base.note} | note
-            variant = base.variants_for(code) | variant
+            variant = base.variant | variant
             ours += [name for name in base.ours if name not in ours]
 
         # 3. Remove entries that do not apply here.
@@ -258,37 +265,6 @@ class Preset(Strict):
                 "paper": published(dataset, model),
             }
         )
-
-    def variants_for(self, code: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the variants for a preset with ``code``, without keys of another kind of attention."""
-        if _attention_of(self.code) == _attention_of(code):
-            return self.variant
-        variants = {}
-        for name, keys in self.variant.items():
-            others = keys.items()
-            variants[name] = {
-                key: value for key, value in others if not key.startswith("model.attention.")
-            }
-        return variants
-
-    def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this preset's code as a base of ``model``, without settings replaced by ``changes``.
-
-        Width and budget replace each other; parameters of builds and splits are not inherited.
-        """
-        network = changes.get("model", {})
-        replaced = {"data": {"parameters", "split"} & changes.get("data", {}).keys()}
-        replaced["model"] = {_WIDTH[key] for key in _WIDTH.keys() & network.keys()}
-
-        code = merged(self.code, {} if model == self.model else {"model": models()[model]})
-        for section in code.keys() & replaced.keys():
-            gone = replaced[section]
-            code[section] = {key: code[section][key] for key in code[section] if key not in gone}
-        return code
-
-
-def _attention_of(code: Mapping[str, Any]) -> object:
-    return code.get("model", {}).get("attention", {}).get("kind")
 
 
 def preset_names() -> list[str]:
@@ -336,9 +312,7 @@ def read_preset(dataset: str, model: str) -> Preset:
             )
         if model in models() and _is_preset(usual):
             return _ours(read_preset(dataset, USUAL), model)
-        known_models = set(presets_of(dataset))
-        if usual in preset_names():
-            known_models |= set(models())
+        known_models = models() if usual in preset_names() else presets_of(dataset)
         known = [f"{dataset}/{known_model}" for known_model in sorted(known_models)]
         raise unknown_name(
             "preset", name, known or preset_names(), command=f"kmip-data info {dataset}"
@@ -488,11 +462,6 @@ def preset_on(
 ) -> tuple[RunConfig, list[str]]:
     """Return the preset ``name``, ``dataset/model``, for other data; see :func:`on_data`."""
     dataset, _, model = name.partition("/")
-    if not _is_preset(name):
-        known = [preset for preset in preset_names() if preset.endswith(f"/{model}")]
-        raise unknown_name(
-            "preset", name, known or preset_names(), command="kmip-data info DATASET"
-        )
     return on_data(load_preset(dataset, model, variant), target, home=home)
 
 

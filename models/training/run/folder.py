@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
-import math
 import os
 import re
 import shlex
@@ -30,6 +29,7 @@ _OWN = re.compile(
     r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
     r"|(approximation|cumulative-weight)\.(csv|png)"
 )
+MAX_VALUE = 1e100  #: largest metric that is read; sums of larger ones could overflow
 RUN = "run"  #: marker of a run folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -156,7 +156,7 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
             for name, cell in row.items():
                 with contextlib.suppress(ValueError, TypeError):
                     value = float(cell)
-                    if math.isfinite(value):
+                    if abs(value) <= MAX_VALUE:  # never true of NaN
                         columns.setdefault(name, []).append((epoch, value))
     return columns
 

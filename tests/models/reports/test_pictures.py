@@ -94,7 +94,7 @@ def test_one_epoch_and_short_runs_have_axes_that_can_be_read(tmp_path):
         assert axis.axes.lines[0].get_marker() == "_", "a line of one point would not be seen"
         labels = [label.get_text() for label in axis.get_ticklabels()]
         assert len(labels) > 1, seconds
-        assert all(re.fullmatch(r"[\d.]+ (ms|s|min|h)", label) for label in labels)
+        assert all(float(label.replace("−", "-")) > 0 for label in labels), labels
 
 
 def test_no_curve_is_cut_off(tmp_path):

@@ -126,11 +126,12 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
         for cell in cells_of(read_plan("influence-of-k"), home)
         if cell.change == "k10"
     }
-    curves = read_shipped("results", "influence-of-k")["dataset"]
-    assert [*base] == [curve["name"] for curve in curves]
-    for curve in curves:
-        wanted = config_for(curve["name"], "gps-kmip", curve["variant"])
-        cell = base[curve["name"]]
+    rows = read_shipped("results", "influence-of-k")["row"]
+    variants = {row["dataset"]: row["variant"] for row in rows}
+    assert [*base] == [*variants]
+    for dataset, variant in variants.items():
+        wanted = config_for(dataset, "gps-kmip", variant)
+        cell = base[dataset]
         assert cell.config == wanted.with_seed(cell.seed)
 
 

@@ -11,8 +11,7 @@ from support.datasets import datasets
 from support.oracles.upstream import entries, preset_of, shape
 
 from kmip_data.errors import UsageError
-from kmip_data.models import config as model_config
-from kmip_data.models.config import models
+from kmip_data.models.config import SECTIONS, models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.positions import positional
 from kmip_data.models.training.config import presets
@@ -26,6 +25,7 @@ from kmip_data.models.training.config.presets import (
     presets_of,
     read_preset,
 )
+from kmip_data.shipped import read_shipped, shipped_names
 
 UPSTREAM = {"s3dis": "S3DIS", "shapenet-part": "ShapeNet"}
 
@@ -289,22 +289,11 @@ def test_a_dataset_without_presets_has_the_defaults_and_no_other_variant(monkeyp
         assert error.value.parts["expected"] == "code"
 
 
-def test_a_manifest_of_a_model_without_a_part_is_named(monkeypatch) -> None:
-    read = model_config.read_shipped
-
-    def without(folder: str, name: str) -> dict[str, object]:
-        values = read(folder, name)
-        if name == "gcn":
-            del values["local"]
-        return values
-
-    monkeypatch.setattr(model_config, "read_shipped", without)
-    model_config._shipped_models.cache_clear()
-    try:
-        with pytest.raises(UsageError, match=r"models/gcn\.toml has no key kind in \[local\]"):
-            config_for("helsinki", "gcn")
-    finally:
-        model_config._shipped_models.cache_clear()
+def test_every_shipped_model_names_its_parts() -> None:
+    """A section that it left out would silently be the default's."""
+    for name in shipped_names("models"):
+        keys = read_shipped("models", name)
+        assert all("kind" in keys[section] for section in SECTIONS), name
 
 
 def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
