@@ -179,7 +179,6 @@ def read_plan(name: str | None) -> Plan:
     if name is None:
         return Plan.model_construct(
             name=UNNAMED,
-            about="",
             datasets=(),
             models=("gps-kmip",),
             seeds=(0,),

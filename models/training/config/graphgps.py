@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import re
-import reprlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,6 @@ from kmip_data.models.training.metrics import METRICS
 from kmip_data.shipped import read_shipped, shipped_datasets
 from kmip_data.wording import counted
 
-#: Most keys of a file, whose number YAML aliases could multiply.
-MAX_KEYS = 10_000
-# Nested aliases of lists could expand beyond memory.
-_TEXT = reprlib.Repr()
-_TEXT.maxlevel = 2
-_TEXT.maxstring = 200
-_TEXT.maxother = 200
 #: Their names -> ours.
 _NAMES = read_shipped("tables", "graphgps")
 #: Dataset formats read by the k-MIP paper's code alone.
@@ -82,7 +74,7 @@ class _File:
         value = self.values[key]
         reason = _NAMES["reasons"].get(value) if isinstance(value, str) else None
         because = f": {reason}" if reason else ""
-        self.unmapped.append(f"{key} = {_TEXT.repr(value)}{because}")
+        self.unmapped.append(f"{key} = {value!r:.200}{because}")
 
     def pick(self, key: str, choices: Mapping[Any, Any], default: object) -> Any:
         """Map the key's value to our name; refuse a value that is not among the choices."""
@@ -488,25 +480,22 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        values = yaml.safe_load(read_small(path, 2**16))  # upstream's have 4 kB
-        keys = dict(itertools.islice(_flat(values, ""), MAX_KEYS + 1))
+        text = read_small(path, 2**16)  # upstream's have 4 kB
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY301
+        return dict(_flat(yaml.safe_load(text), ""))
     except Exception as error:  # tags and digits cause errors of many classes in PyYAML
         fault = first_fault(error)
         if isinstance(error, AttributeError):
             fault = "its top level is not a mapping"
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
-    if len(keys) > MAX_KEYS:
-        raise DamagedInput(f"{path} has more than {MAX_KEYS:,} keys, which no configuration has.")
-    return {key: value for key, value in keys.items() if not isinstance(value, dict)}
 
 
 def _flat(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values, sections too; numbers such as 1e-5, text in YAML, as numbers."""
+    """Dotted keys and values; numbers such as 1e-5, text in YAML, as numbers."""
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
-            # Sections count: aliases of empty ones have no end, and no other key.
-            yield name, value
             yield from _flat(value, f"{name}.")
         elif isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
             yield name, float(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -303,12 +302,7 @@ def resume(
         # Update the number of epochs before a finished run continues.
         before = result.config["training"].get("stop_after")
         if training.stop_after == before or result.epochs >= training.last_epoch:
-            extent = ""
-            # Without patience, it ended at --stop-after.
-            if training.patience is None and result.epochs < training.epochs:
-                extent = f" after {result.epochs} of {training.epochs} epochs"
-                extent += f"; --stop-after with more than {result.epochs} continues it"
-            log(f"{folder} is finished already{extent}.")
+            log(f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs.")
             return Summary([folder], [result])
     refuse_links(folder)
     as_text = to_toml(config).encode()
@@ -475,7 +469,6 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     )
     if folder is not None and is_main_process():
         checkpoint.write_weights(folder / WEIGHTS, best)
-        json.dumps(result.metrics, allow_nan=False)  # raises for a NaN, which JSON lacks
         names = [name for name in run_folder.files_of_run(folder) if name != RESULT_NAME]
         digests = {name: sha256_file(folder / name)[0] for name in names}
         result = result.model_copy(update={"files": digests})

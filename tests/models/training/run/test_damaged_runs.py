@@ -205,7 +205,7 @@ def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
     assert "The run has 2 epochs already, and ends without another one." in outcome.err
     assert read_result(run).epochs == 2
     said = done("train", "--resume", run, "--stop-after", 1, "--home", home.root).err
-    assert "finished already after 2 of 3 epochs; --stop-after with more than 2 continues" in said
+    assert "finished already, after 2 of 3 epochs" in said
 
 
 def test_the_configuration_has_the_number_of_epochs_that_a_run_continues_to(home, monkeypatch):
