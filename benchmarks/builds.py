@@ -185,13 +185,14 @@ def write_pickles(raw: Path, graphs: int) -> None:
 
     from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
     from kmip_data.pipelines.datasets.superpixel_graphs.sample import make_picture
-    from kmip_data.pipelines.shared.sample_files import write_pickled_list
+    from kmip_data.pipelines.shared.sample_files import Tensor, write_pickle
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
     made = [make_picture(n, len(ids), random, side=(21, 23)) for n in range(min(PICTURES, graphs))]
     for part, share in SHARES.items():
         pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
-        write_pickled_list(raw / f"{part}.pickle", ((*tensors, ids[y]) for *tensors, y in pictures))
+        rows = [(*map(Tensor, arrays), ids[y]) for *arrays, y in pictures]
+        write_pickle(raw / f"{part}.pickle", rows)
 
 
 class Published(NamedTuple):

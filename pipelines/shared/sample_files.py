@@ -128,30 +128,8 @@ def _opcodes(value: object, storages: list[Array]) -> bytes:
     )
 
 
-def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
-    """Write tuples of arrays, the last as numpy's, the others as tensors.
-
-    The same arrays, the same bytes.
-    """
-    items = []
-    for *arrays, last in graphs:
-        items.append((*map(_Tensor, arrays), last))
-    _write_pickle(path, items)
-
-
-def write_pickled_dictionaries(path: Path, graphs: Iterable[Mapping[str, object]]) -> None:
-    """Write dictionaries with arrays as tensors; the same arrays, the same bytes."""
-    items = []
-    for graph in graphs:
-        item = dict(graph)
-        for name, value in graph.items():
-            if isinstance(value, np.ndarray):
-                item[name] = _Tensor(value)
-        items.append(item)
-    _write_pickle(path, items)
-
-
-def _write_pickle(path: Path, items: Sequence[object]) -> None:
+def write_pickle(path: Path, items: Sequence[object]) -> None:
+    """Write containers with arrays, as numpy's or as :class:`Tensor`; the same values, the same bytes."""
     with path.open("wb") as file:
         pickler = _Pickler(file, protocol=4)
         pickler.framer.start_framing = lambda: None
@@ -207,8 +185,8 @@ class _Reduced:
         self.arguments = arguments
 
 
-class _Tensor:
-    """An array pickled as torch reduces a tensor."""
+class Tensor:
+    """An array that is pickled as torch reduces a tensor."""
 
     def __init__(self, array: Array) -> None:
         self.array = np.ascontiguousarray(array)
@@ -228,7 +206,7 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
             return obj.name
         if isinstance(obj, _Reduced):
             return obj.made_by, obj.arguments
-        if isinstance(obj, _Tensor):
+        if isinstance(obj, Tensor):
             array = obj.array
             strides = tuple(step // array.itemsize for step in array.strides)
             storage = _Reduced(_STORAGE, storage_bytes(array, str(next(self.keys))))

@@ -18,7 +18,7 @@ from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.shared.edges import both_ways
-from kmip_data.pipelines.shared.sample_files import write_pickled_list
+from kmip_data.pipelines.shared.sample_files import Tensor, write_pickle
 
 DEFAULT_PICTURES = 90
 SIZES = (500, 375)  #: columns and rows of a picture in pixels
@@ -62,8 +62,11 @@ def write_sample(
     }
     dtype = np.uint8 if coco else np.int32
     for name, chosen in parts.items():
-        graphs = ((x, attr, edges, ids[y].astype(dtype)) for x, attr, edges, y in chosen)
-        write_pickled_list(folder / f"{name}.pickle", graphs)
+        graphs = [
+            (Tensor(x), Tensor(attr), Tensor(edges), ids[y].astype(dtype))
+            for x, attr, edges, y in chosen
+        ]
+        write_pickle(folder / f"{name}.pickle", graphs)
 
 
 def make_picture(

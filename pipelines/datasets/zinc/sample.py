@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
-from kmip_data.pipelines.shared.sample_files import part_sizes, write_pickled_dictionaries
+from kmip_data.pipelines.shared.sample_files import Tensor, part_sizes, write_pickle
 
 DEFAULT_MOLECULES = 240
 PUBLISHED = {"train": 10, "val": 1, "test": 1}
@@ -35,7 +35,7 @@ def write_sample(
     for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
         total = size + UNLISTED * subset
         molecules = [_molecule(rng) for _ in range(total)]
-        write_pickled_dictionaries(folder / f"{part}.pickle", molecules)
+        write_pickle(folder / f"{part}.pickle", molecules)
         if subset:
             listed = ",".join(map(str, rng.permutation(total)[:size]))
             (folder / f"{part}.index").write_bytes(f"{listed}\r\n".encode())
@@ -59,7 +59,7 @@ def _molecule(rng: Generator) -> dict[str, Any]:
     target = _VALUES[atoms].sum() - 0.1 * double - 0.5 * rings
     return {
         "num_atom": count,
-        ATOMS: atoms.astype(np.int8),
-        BONDS: bonds,
-        TARGET: np.array([target], np.float32),
+        ATOMS: Tensor(atoms.astype(np.int8)),
+        BONDS: Tensor(bonds),
+        TARGET: Tensor(np.array([target], np.float32)),
     }
