@@ -176,8 +176,8 @@ def _find(
             )
     if build is None or _is_superseded(build.card, pipeline, home):
         return None
-    made = build.card.pipeline, build.card.pipeline_version, build.card.format_version
-    if made != (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION):
+    made = build.card.pipeline_version, build.card.format_version, build.card.schema_
+    if made != (pipeline.version, FORMAT_VERSION, pipeline.schema(params)):
         return None
     _check_files(build)
     if (build.path / unfinished.WORK).exists():  # after a crash once the card was written

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from kmip_data.builds.options import BuildOptions
-from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.faults import writing
 from kmip_data.files.reading import sha256_file
@@ -90,6 +90,11 @@ def run_build(
     folder = plan.folder
     files.refuse_links(folder)
     if not rebuild and (finished := finished_card(folder)) is not None:
+        if finished.schema_ != plan.pipeline.schema(plan.params):
+            raise UsageError(
+                f"{folder} has other columns than its pipeline gives now, and the same build key.",
+                next=f"raise `version` of {type(plan.pipeline).__name__}, now {plan.pipeline.version}",
+            )
         remove_work(folder)
         return finished
     with _Run.opened(plan) as run:

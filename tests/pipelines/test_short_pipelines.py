@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Layout, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.finish import build_key
 from kmip_data.pipelines.shared.fitted import Raw, fitted, fitted_batches, fitted_column, schema_of
 
@@ -122,6 +123,16 @@ def test_columns_are_in_the_key_of_a_dataset_but_of_those_that_a_digest_pins() -
         pipeline.manifest = pipeline.manifest.model_copy(update={"layout": layout})
         assert (build_key(pipeline, params, raw) != before) == keyed
     assert Layout().keyed
+
+
+def test_other_columns_under_the_same_key_ask_for_a_version(tmp_path: Path, monkeypatch) -> None:
+    build = build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
+    pipeline = type(load_pipeline(load_manifest("zinc")))
+    schema = replace(build.card.schema_, max_nodes=99)
+    monkeypatch.setattr(pipeline, "schema", lambda self, params: schema)
+    with pytest.raises(UsageError, match=build.path.name) as caught:
+        build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
+    assert f"now {pipeline.version}" in caught.value.parts["next"]
 
 
 def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:
