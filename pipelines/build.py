@@ -30,7 +30,7 @@ from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.own import MAX_MEMORY
-from kmip_data.pipelines.splits import add_split, ensure_split, splits_on_disk
+from kmip_data.pipelines.splits import add_split, ensure_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
 
@@ -135,7 +135,6 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             splits = [*plan.pipeline.default_splits(), split_params]
             if plan.pipeline.manifest.recipe:
                 splits.reverse()
-            splits += splits_on_disk(folder, plan.pipeline).values()  # the card is missing
             card = run_build(plan, splits)
         except (DamagedInput, UsageError) as error:
             has_shards = any((folder / "shards").glob("*.h5"))
@@ -189,20 +188,14 @@ def _find(
 
 
 def _check_files(build: Build) -> None:
-    """Refuse a finished build with missing shards or splits, or other sizes."""
-    sizes: dict[str, int | None] = {split.file: None for split in build.card.splits.values()}
+    """Refuse a finished build with missing shards or splits."""
+    files = [split.file for split in build.card.splits.values()]
     for shard in build.card.shards:
-        sizes.update({file: member.bytes for file, member in shard.files.items()})
-    for file, size in sizes.items():
-        path = build.path / file
-        fault = ""
-        if not path.is_file():
-            fault = "gone"
-        elif size not in {None, path.stat().st_size}:
-            fault = f"{path.stat().st_size:,} bytes, not {size:,}"
-        if fault:
+        files += shard.files
+    for file in files:
+        if not (build.path / file).is_file():
             raise DamagedInput(
-                f"{build.path} is no longer complete: {file} is {fault}.",
+                f"{build.path} is no longer complete: {file} is gone.",
                 next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
             )
 

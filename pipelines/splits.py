@@ -6,38 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kmip_data.builds.home import Build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.files.changes import build_content, build_lock, refuse_links, refuse_taken
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
-from kmip_data.format.splits import read_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
     SplitParams,
     check_params,
     pipeline_of,
-    recorded_split,
 )
 from kmip_data.pipelines.engine.finish import read_records, write_split
 from kmip_data.pipelines.shared.records import apply_split
-from kmip_data.runtime.progress import say
-
-_MAX_RECORDS = 2**28  #: most records of a split file that is read without its card
-
-
-def splits_on_disk(folder: Path, pipeline: AnyPipeline) -> dict[str, SplitParams]:
-    """Return the parameters of the split files in a folder without a card, by name.
-
-    They are drawn again from these: other bytes are in the way.
-    """
-    splits = {}
-    for path in sorted((folder / "splits").glob("*.h5")):
-        try:
-            recorded = read_split(path, records=_MAX_RECORDS).parameters
-            splits[path.stem] = recorded_split(pipeline, recorded, path.name)
-        except (DamagedInput, UsageError):
-            say(f"{path} is not a split of this dataset: it stays, and is not part of the build.")
-    return splits
 
 
 def ensure_split(

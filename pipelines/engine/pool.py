@@ -123,11 +123,8 @@ class _Location:
         self.unit = unit
         self.count = 0
         self.last = ""
-        self.encoding = False
 
     def __str__(self) -> str:
-        if self.encoding:
-            return f"unit {self.unit.name!r}, encoding its {self.count} records"
         after = f" (after {self.last!r})" if self.last else ""
         return f"unit {self.unit.name!r}, record {self.count}{after}"
 
@@ -155,7 +152,6 @@ def _watched(
         statistics.add(record)
         where.count += 1
         where.last = record.key
-    where.encoding = True
 
 
 @contextlib.contextmanager
