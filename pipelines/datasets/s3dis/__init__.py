@@ -8,7 +8,6 @@ has the room of every block, one per line. Facts and deviations: ``docs/datasets
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -242,40 +241,28 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array
     HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small
     the chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). So chunks
     are inflated here, to exactly the declared size. Raises ``DamagedInput`` for a missing or
-    damaged chunk, one of another size, or filters other than gzip.
+    damaged chunk, or one of another size.
     """
     if dataset.chunks is None:
         stored: Array = dataset[list(rows)]
         return stored
-    plist = dataset.id.get_create_plist()
-    filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-    if filters not in ([], [1]):  # 1 is H5Z_FILTER_DEFLATE
-        raise DamagedInput(
-            f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}"
-        )
-
-    # Look rows up by chunk: each chunk is inflated once.
     wanted = np.asarray(rows)
-    step, *steps = dataset.chunks
-    shape = dataset.shape[1:]
-    result = np.empty((len(wanted), *shape), dataset.dtype)
-    # Chunks by the first row and the first column of each axis that they hold.
-    firsts = np.unique(wanted // step * step).tolist()
-    columns = [range(0, length, width) for length, width in zip(shape, steps, strict=True)]
-    for first, *starts in itertools.product(firsts, *columns):
-        block = _chunk(dataset, (first, *starts), bool(filters), name)
-        low, high = np.searchsorted(wanted, [first, first + step])
+    result = np.empty((len(wanted), *dataset.shape[1:]), dataset.dtype)
+    for first, *others in dataset.iter_chunks():
+        low, high = np.searchsorted(wanted, [first.start, first.stop])
+        if low == high:
+            continue
+        offset = (first.start, *(part.start for part in others))
+        block = _chunk(dataset, offset, name)
         # Chunks at the edges of the dataset reach beyond it.
-        target = [slice(start, start + size) for start, size in zip(starts, steps, strict=True)]
-        inside = [slice(length - start) for start, length in zip(starts, shape, strict=True)]
-        result[low:high, *target] = block[wanted[low:high] - first][:, *inside]
+        inside = [slice(part.stop - part.start) for part in others]
+        result[low:high, *others] = block[wanted[low:high] - first.start][:, *inside]
     return result
 
 
 def _chunk(
     dataset: h5py.Dataset,
     offset: tuple[int, ...],
-    deflated: bool,
     name: str,
 ) -> Array:
     """Return one whole chunk as an array of the chunk's shape."""
@@ -288,7 +275,7 @@ def _chunk(
         raise DamagedInput(f"{where}: no data.")
     try:
         mask, data = dataset.id.read_direct_chunk(offset)
-        if deflated and not mask:
+        if dataset.compression and not mask:
             data = inflate(data, size)
         return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
     except ValueError as error:

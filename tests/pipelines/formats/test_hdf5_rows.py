@@ -70,13 +70,6 @@ def test_chunk_that_was_never_written(tmp_path):
         file.create_dataset("data", (4, 8), "f4", chunks=(2, 8), compression="gzip")
     with (
         h5py.File(tmp_path / "a.h5") as file,
-        pytest.raises(DamagedInput, match="damaged: no data"),
+        pytest.raises(DamagedInput, match=r"chunk at \[0, 0\]"),
     ):
         read_rows(file["data"], range(4), name="data")
-
-
-def test_other_filters_are_refused(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("data", data=np.ones((4, 8)), shuffle=True, compression="gzip")
-        with pytest.raises(DamagedInput, match="unknown filters"):
-            read_rows(file["data"], range(4), name="data")
