@@ -149,7 +149,7 @@ def _zip_members(path: Path) -> Iterator[Entry]:
             regular = stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
             yield Entry(
                 archive=path,
-                name=_relative(info.filename),
+                name=info.filename.removeprefix("./"),
                 size=info.file_size,
                 open=partial(archive.open, info),
                 fault="" if regular else _SPECIAL,
@@ -166,7 +166,7 @@ def _tar_members(path: Path, kind: str) -> Iterator[Entry]:
             if not info.isdir():
                 yield Entry(
                     archive=path,
-                    name=_relative(info.name),
+                    name=info.name.removeprefix("./"),
                     size=info.size,
                     open=partial(tar.extractfile, info),
                     fault="" if info.isreg() else _SPECIAL,
@@ -182,9 +182,3 @@ def _tar_members(path: Path, kind: str) -> Iterator[Entry]:
         # Compressed formats have their checksum at the very end.
         while file.read(PIECE):
             pass
-
-
-def _relative(name: str) -> str:
-    while name.startswith("./"):
-        name = name[2:]
-    return name

@@ -193,8 +193,6 @@ def _not_recognised(
 
     # 2. The data.
     expected = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
-    if any(member.pattern != content.anchor for member in content.members):
-        expected = f"{content.anchor} and next to it {expected}"
     return DamagedInput(problem, expected=expected, found="; ".join([*faults, shown]), next=step)
 
 

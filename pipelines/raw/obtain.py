@@ -86,7 +86,7 @@ def require_agreement(
         return
     terms = {"name": manifest.license.name, "url": manifest.license.url}
     earlier = accepted_licenses(home).get(manifest.name, {})
-    if earlier.get("name") == terms["name"] and earlier.get("url") == terms["url"]:
+    if terms.items() <= earlier.items():
         return
 
     agreed = accept

@@ -18,7 +18,7 @@ from kmip_data.pipelines.base import Records, Split, SplitParams
 from kmip_data.wording import counted
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
-#: metres: what is chosen from, and proposed
+#: metres: what is chosen from
 BLOCK_SIZES = (
     1_000,
     500,
@@ -83,12 +83,10 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     block, sizes = _blocks(lon_lat, block_size)
     share = len(lon_lat) / 10
     if sizes.max() > share:
-        smaller = (size for size in BLOCK_SIZES if size < block_size)
-        fitting = next((size for size in smaller if _blocks(lon_lat, size)[1].max() <= share), None)
         raise UsageError(
             f"The blocks of the map are too large for three parts: one of the {len(sizes)} blocks of "
             f"{block_size:g} m has {sizes.max():,} of {len(block):,} intersections, more than a tenth.",
-            next="--split-rule random" if fitting is None else f"--set block_size={fitting}",
+            next="a smaller --set block_size, or --split-rule random",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
     before = np.cumsum(sizes[order]) - sizes[order]  # intersections dealt before each block

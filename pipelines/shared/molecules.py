@@ -103,13 +103,13 @@ def read_smiles(smiles: str) -> Molecule:
             return featurise(mol)
         # Parse again without checks, to distinguish invalid text from invalid chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
-        if unchecked is None:
-            raise RefusedSmilesError("it is not a SMILES")
-        try:
-            Chem.SanitizeMol(unchecked)
-        except ValueError as error:  # RDKit's own errors derive from it
-            raise RefusedSmilesError(" ".join(str(error).split())) from error
-        raise RefusedSmilesError("it has no molecule")
+        reason = "it is not a SMILES"
+        if unchecked is not None:
+            try:
+                Chem.SanitizeMol(unchecked)
+            except ValueError as error:  # RDKit's own errors derive from it
+                reason = " ".join(str(error).split())
+        raise RefusedSmilesError(reason)
 
 
 def featurise(mol: Mol) -> Molecule:

@@ -221,8 +221,7 @@ def given_file(path: Path, option: str) -> Path:
     path = located(path, "file")
     # Not of Path: False, not an error, where a folder on the way may not be searched.
     if not os.path.isfile(path):  # noqa: PTH113
-        fault = "is not a file" if os.path.exists(path) else "does not exist"  # noqa: PTH110
-        raise UsageError(f"{path} {fault}.", next=f"check the path given to {option}")
+        raise UsageError(f"There is no file {path}.", next=f"check the path given to {option}")
     return path
 
 
@@ -243,8 +242,7 @@ def files_below(
     if os.path.isfile(folder) and folder.suffix.lower() in suffixes:  # noqa: PTH113 -- as above
         return {folder.name: folder}
     if not os.path.isdir(folder):  # noqa: PTH112
-        fault = "is not a folder of such files" if os.path.exists(folder) else "does not exist"  # noqa: PTH110
-        raise UsageError(f"{folder} {fault}.", next=hint)
+        raise UsageError(f"There is no folder {folder}.", next=hint)
 
     existing_files = {}
     for parent, inner, files in os.walk(folder):

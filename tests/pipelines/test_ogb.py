@@ -84,7 +84,7 @@ def test_each_fault_names_its_file_and_line(tmp_path):
             ("1\n\n2\n", 1, "line 2"),
             ("5\n6\n101\n", 1, "line 3"),
             ("5\n-1\n", 1, "line 2"),
-            ("1.5\n", 1, "line 1: not an integer"),
+            ("1.5\n", 1, "line 1: not 1 integer"),
             *((f"7\n{word}\n", 1, "line 2") for word in ("x", "-", "1e", ".", "1_0", "inf", "0x1")),
             *((f"7\n{word}\n", 1, "line 2") for word in ("nan", "1 ", "1;2", "1e400", '"1"', "é")),
             ("", 1, "has no lines"),
