@@ -37,7 +37,7 @@ save_option = several(
     click.option(
         "--save", metavar="PREFIX",
         help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
-        "  [default: the analysis, in the folder of RUN]",
+        "  [default: the command's name, in the folder of RUN]",
     ),
     force_option,
 )  # fmt: skip
@@ -65,7 +65,7 @@ analysis_options = several(
     ),
     click.option(
         "--nodes", callback=_pair, default="1..5000", show_default=True, metavar="A..B",
-        help="Only graphs of A to B nodes; the work grows with the square.",
+        help="Only graphs with A to B nodes; time grows quadratically with nodes.",
     ),
     number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
     click.option(

@@ -60,7 +60,7 @@ def command() -> None:
     "--max-n",
     "Largest number of nodes; sizes are 100, 316 …",
     100_000,
-    type=click.FloatRange(100, 1e9),
+    type=click.FloatRange(100, 10**9),
 )
 @number_option("--d", "Dimension of queries, keys and values.", 10, type=Integer(1, 256))
 @number_option("--k", "Keys per query.", 10)
@@ -318,14 +318,16 @@ def train(
     )
 
     first_data = data[names[0]]
-    epochs = f"{first.training.epochs:,} epochs of {first.preset or 'no preset'}"
+    epochs = f"{first.training.epochs:,} epochs"
+    if first.preset:
+        epochs += f" of {first.preset}"
     remark = first_data.build.card.remark
     if remark:
         epochs += f" on these data{remark}, whose epochs are not the published set's"
     text = [pace_table(paces)]
     text += [f"{pace.name}: {pace.note}" for pace in paces if pace.note]
     text += [
-        f"hours: for the {epochs}, without evaluations; ratio: time over that of {names[0]}",
+        f"hours: for {epochs}, without evaluations; ratio: time relative to {names[0]}",
         f"data: {first_data.description}\n{machine_line()}; device {device.name}",
     ]
     result = {

@@ -53,9 +53,9 @@ def command(
 ) -> None:
     """Add positional encodings to a build.
 
-    ENCODING is a name from the list below, such as rwse20. It becomes a column that datasets and
-    training join by name: `columns=["rwse20"]`. An encoding that was stopped is resumed; a finished
-    one is returned at once.
+    ENCODING is a name from the list below, such as rwse20. Stores a column that datasets and
+    training select by name: `columns=["rwse20"]`. Resumes an interrupted encoding and reuses a
+    finished one.
     """
     from kmip_data.builds.columns import column_facts
     from kmip_data.graphs.encoding import encodings as known_encodings

@@ -37,9 +37,9 @@ def command(
 ) -> None:
     """Write the predictions of a trained model.
 
-    Takes the best weights of RUN, a run folder or the end of its path, and writes logits and
-    classes, or values, of every record of a part of the split, with its key. In Python,
-    `kmip_data.models.evaluate_predictions` measures such a file.
+    RUN is a run folder or the end of its path. Writes logits and predicted classes or values of
+    every record in a part of the split, with its key. In Python,
+    `kmip_data.models.evaluate_predictions` computes metrics from the file.
     """
     if output.suffix != ".npz":
         raise UsageError(

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 @click.option(
     "--dataset",
     "datasets",
-    metavar="A,B",
-    help="Dataset names or build folders.  [default: the plan's]",
+    metavar="LIST",
+    help="Datasets or build folders, separated by commas.  [default: the plan's]",
 )
 @click.option(
     "--model",
     "models",
-    metavar="M,N",
-    help="Model names.  [default: the plan's; without: gps-kmip]",
+    metavar="LIST",
+    help="Models, separated by commas.  [default: the plan's, else gps-kmip]",
 )
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"

@@ -215,9 +215,9 @@ def digests_of(manifest: Manifest) -> str:
         return ""
     pinned = len(manifest.pinned_sources)
     if pinned == number:
-        return "of every raw file: a build says if it is of the published files"
-    known = f"of {pinned} of {number} raw files" if pinned else "of no raw file"
-    return f"{known}: a build is at best complete by counts, its bytes are not pinned"
+        return "every raw file is pinned by its digest"
+    known = f"{pinned} of {number} raw files are pinned" if pinned else "no raw file is pinned"
+    return f"{known}; builds are checked by structure and counts only"
 
 
 def dataset_names() -> list[str]:

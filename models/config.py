@@ -132,9 +132,13 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 class ModelConfig(Strict):
-    """Architecture of a GPS network.
+    """Architecture of a GPS network: the keys ``model.…`` of docs/keys.md.
 
     The defaults are the paper's S3DIS network, as its code ran it.
+
+    >>> from kmip_data.models import ModelConfig
+    >>> ModelConfig(layers=4, hidden_dim=64, attention={"kind": "k-mip", "k": 20}).layers
+    4
     """
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
@@ -199,9 +203,9 @@ class ModelConfig(Strict):
     edge_encoder: Annotated[str, Names("edge_encoders", "edge encoder", edge_encoders)] = Field(
         default="dummy",
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
-        " OGB's three integers; voc, coco: standardised, then linear; voc-rwse32: with chances of walks"
-        " between the ends; types4: one embedding of four types; types4+edge-rwse20: plus a linear map"
-        " of such chances; none: message passing reads none",
+        " OGB's three integers; voc, coco: standardised, then linear; voc-rwse32: with walk"
+        " probabilities along the edge; types4: one embedding of four types; types4+edge-rwse20: plus a"
+        " linear map of these probabilities; none: edge features are ignored",
     )
     positional: Annotated[
         str, PositionalNames("encodings", "positional encoding", lambda: POSITIONAL)

@@ -69,7 +69,7 @@ class SplitParams(Strict):
         default=0,
         ge=0,
         le=2**32 - 1,
-        description="seed of the rule, where it draws",
+        description="seed of a random split rule",
     )
 
     @model_validator(mode="after")

@@ -38,14 +38,14 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         ),
     },
     SPLITS: {
-        "split": (str, "Rule that draws the split."),
-        "split_seed": (int, "Seed of the split rule."),
-        "test_area": (int, "S3DIS: area whose blocks are the test set, 1 to 6."),
+        "split": (str, "Split rule, such as upstream, random or stratified."),
+        "split_seed": (int, "Seed of the split rule.  [default: 0]"),
+        "test_area": (int, "S3DIS: area used as test set, 1 to 6.  [default: 6]"),
     },
     SOURCES: {
-        "recipe_name": (str, "Name of your own dataset."),
-        "place": (str, "city: name of a place in OpenStreetMap."),
-        "images": (str, "superpixels: folder of pictures."),
+        "recipe_name": (str, "Name of the dataset built from your files."),
+        "place": (str, "city: place name in OpenStreetMap, such as 'Oslo, Norway'."),
+        "images": (str, "superpixels: folder of images."),
         "masks": (str, "superpixels: folder of masks."),
     },
 }
@@ -72,7 +72,8 @@ def _stored_option(store: str, name: str) -> click.Option:
         if value is not None:
             ctx.meta.setdefault(store, {})[parameter] = value
 
-    metavar = "N" if kind is int else parameter.upper()
+    metavars = {"split": "RULE", "images": "DIR", "masks": "DIR"}
+    metavar = "N" if kind is int else metavars.get(parameter, parameter.upper())
     return click.Option(
         [OPTIONS.get(name, f"--{parameter}"), name],
         type=kind,

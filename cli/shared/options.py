@@ -115,7 +115,7 @@ archive_options = several(
     ),
     click.option(
         "--accept-license", is_flag=True, default=None,
-        help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
+        help="Accept the owner's terms if the download requires it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )  # fmt: skip
 #: Where raw files come from.
@@ -183,7 +183,7 @@ def keys_option(text: str) -> Callable[[F], F]:
 
 jobs_option = click.option(
     "--jobs", "-j", type=Integer(min=1), metavar="N",
-    help="Worker processes of a build.  [default: the cores this process may use]",
+    help="Worker processes.  [default: the cores this process may use]",
 )  # fmt: skip
 
 

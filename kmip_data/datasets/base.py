@@ -85,13 +85,12 @@ class BuiltDataset(ShardedDataset):
     transform
         Applied to each item when it is read.
     pre_transform
-        Applied before ``transform``, on each read, too: ``kmip-data encode`` or ``kmip_data.save``
-        store.
+        Applied before ``transform``, also on each read. To store results use ``kmip-data encode``
+        or ``kmip_data.save``.
     pre_filter
-        Selects the graphs of which it is true. It is called with each graph when the dataset is
-        opened.
+        Keeps graphs for which it returns True. Called with each graph when the dataset is opened.
     force_reload
-        Must be False: ``kmip-data verify BUILD --repair`` makes damaged files again.
+        Must be False; ``kmip-data verify BUILD --repair`` rebuilds damaged files.
     columns
         Names of the attributes that items have, and of columns that ``kmip-data encode`` added
         (``["rwse20"]``): see :class:`~kmip_data.reading.dataset.ShardedDataset`.

@@ -186,7 +186,7 @@ class KMIPAttention(nn.Module):
     key_dim
         Length of a head's queries and keys, independent of ``dim``.
     k
-        Keys a query attends to.
+        Keys per query; all nodes of a graph if it has fewer.
     value_dim
         Length of a head's values; ``dim / heads`` by default.
     output_projection
@@ -196,7 +196,7 @@ class KMIPAttention(nn.Module):
         Probability with which an attention weight is dropped in training. The paper names 0.5; its
         code ignored that for k-MIP.
     backend
-        Search backend.
+        Search backend: ``"auto"``, or a name that :func:`backend_status` lists.
     legacy_padding
         Reproduce the published code: graphs are zero-padded to the largest of the batch, padding is
         attended like any node (its key and value are the biases), and if k exceeds that size the
@@ -206,8 +206,15 @@ class KMIPAttention(nn.Module):
     Attributes
     ----------
     training_k
-        Keys a query attends to in training instead of ``k``; None: ``k``. For a schedule
-        (:func:`set_training_k`).
+        Keys a query attends to in training instead of ``k``; None: ``k``. May be set each epoch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from kmip_data.models import KMIPAttention
+    >>> attention = KMIPAttention(8, heads=2, key_dim=4, k=3)
+    >>> attention(torch.randn(7, 8), [0, 3, 7]).shape  # two graphs, of three nodes and of four
+    torch.Size([7, 8])
     """
 
     def __init__(  # noqa: PLR0913 -- options, by keyword

@@ -25,11 +25,21 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     Parameters
     ----------
     embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
-        As there.
+        As in ``torch.nn.MultiheadAttention``.
     k
         Keys per query; all if there are fewer. The attribute may be changed.
     backend
-        Search backend.
+        Search backend: ``"auto"``, or a name that :func:`backend_status` lists.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from kmip_data.models import KMIPMultiheadAttention
+    >>> attention = KMIPMultiheadAttention(8, 2, k=3, batch_first=True)
+    >>> x = torch.randn(2, 5, 8)  # (batch, length, channels)
+    >>> output, weights = attention(x, x, x)
+    >>> output.shape, weights.shape
+    (torch.Size([2, 5, 8]), torch.Size([2, 5, 5]))
     """
 
     def __init__(  # noqa: PLR0913 -- options, by keyword

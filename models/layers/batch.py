@@ -154,7 +154,12 @@ class Hops(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """The graphs of a batch."""
+    """Graphs of a batch, as layers, encoders and heads read them.
+
+    Made from a PyG ``Batch`` or ``Data`` by :func:`read_batch`. ``edges.index`` is (2, E),
+    ``edges.at_source(x)`` and ``edges.at_target(x)`` gather node rows per edge; ``ptr`` (G + 1)
+    and ``graph`` (N,) assign nodes to graphs; ``num_graphs`` is G.
+    """
 
     #: (N, c) node features.
     x: Tensor

@@ -54,13 +54,13 @@ class OwnSplitParams(SplitParams):
         default=0.1,
         ge=0,
         lt=1,
-        description="share of the records that validate",
+        description="share of records in val",
     )
     test_fraction: float = Field(
         default=0.1,
         ge=0,
         lt=1,
-        description="share of the records that test",
+        description="share of records in test",
     )
 
     @model_validator(mode="after")

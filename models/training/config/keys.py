@@ -166,7 +166,7 @@ class TrainingConfig(Strict):
     )
     eval_neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
-        description="as neighbors, in evaluations; none: whole graph, if it fits into memory",
+        description="same for evaluation; empty: whole graph, if it fits into memory",
     )
     k_schedule: str = Field(
         default="",

@@ -92,7 +92,7 @@ class GraphSplitParams(OwnSplitParams):
         default=0,
         ge=0,
         le=9_999,
-        description="number of the split where masks give several, from 0",
+        description="index of the split if masks have several columns, from 0",
     )
 
 

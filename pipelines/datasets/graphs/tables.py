@@ -53,24 +53,24 @@ class GraphParams(OwnParams):
 
     label: tuple[str, ...] = Field(
         default=(),
-        description="column of the target of nodes or graphs; repeat (default: label or y)",
+        description="target column; repeat for several (default: label or y)",
     )
     task: Literal["classification", "multilabel", "regression"] | None = Field(
         default=None, description="meaning of the labels (default: as their values suggest)"
     )
     feature: tuple[str, ...] = Field(
         default=(),
-        description="column of a feature of nodes or edges; repeat, or none (default: all others)",
+        description="feature column; repeat for several; none: no features (default: all others)",
     )
-    source: str = Field(default="source", description="column of the node that an edge leaves")
-    target: str = Field(default="target", description="column of the node that an edge enters")
-    graph: str = Field(default="graph", description="column of the graph of a node or edge")
+    source: str = Field(default="source", description="column of edge sources")
+    target: str = Field(default="target", description="column of edge targets")
+    graph: str = Field(default="graph", description="column of graph ids")
     node: str = Field(
         default="node",
-        description="column of the name or number of a node; none: nodes are numbered by their rows",
+        description="column of node ids; none: nodes are numbered by row",
     )
-    smiles: str = Field(default="smiles", description="column of the SMILES of a molecule")
-    undirected: bool = Field(default=False, description="add each edge in the other direction, too")
+    smiles: str = Field(default="smiles", description="column of SMILES")
+    undirected: bool = Field(default=False, description="add the reverse of each edge")
     #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs,
     #: graphs of a shard, and what the card says of the files.
     _read: tuple[Schema, tuple[str, ...], int, int, dict[str, Any]] = PrivateAttr(

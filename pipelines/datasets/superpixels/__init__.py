@@ -65,7 +65,7 @@ class OwnSuperpixelParams(OwnParams):
         default=500,
         ge=2,
         le=60_000,
-        description="most superpixels per picture",
+        description="maximum number of superpixels per picture",
     )
     edges: graph.EdgeRule = Field(
         default="rag-boundary",
