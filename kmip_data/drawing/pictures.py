@@ -371,19 +371,7 @@ def _frame(axes: Axes, pos: Array, up: str) -> None:
     axes.set_zlim(low[2], high[2])
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
     # After setting the vertical axis, which rotates the aspect.
-    axes.set_box_aspect(extent, zoom=_zoom(extent, up))
-
-
-def _zoom(extent: Array, up: str) -> float:
-    """Return the zoom at which a box of this extent just fills its panel."""
-    across, deep, high = extent if up == "z" else extent[[2, 0, 1]]
-    turn = np.radians(AZIMUTH)
-    tilt = np.radians(ELEVATION)
-    width = across * abs(np.sin(turn)) + deep * abs(np.cos(turn))
-    depth = across * abs(np.cos(turn)) + deep * abs(np.sin(turn))
-    height = high * np.cos(tilt) + depth * np.sin(tilt)
-    # matplotlib scales the box to a diagonal of fixed length; the two limits are of the panel.
-    return float(np.linalg.norm(extent) * min(1.06 / width, 0.95 / height))
+    axes.set_box_aspect(extent, zoom=0.95)  # a tall box fills its panel
 
 
 def _draw_degrees(axes: Axes, drawing: Drawing) -> None:

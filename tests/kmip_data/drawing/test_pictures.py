@@ -91,10 +91,6 @@ def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
             assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
 
 
-def test_a_box_fills_its_panel_whichever_way_is_up():
-    assert pictures._zoom(np.array([1, 2, 3]), "y") == pictures._zoom(np.array([3, 1, 2]), "z")
-
-
 def test_more_records_make_a_taller_picture(tmp_path):
     one, two = tmp_path / "1.png", tmp_path / "2.png"
     draw_png([drawing()], one, title="t", footer="f")
