@@ -23,7 +23,6 @@ from kmip_data.drawing.style import (
     ramp,
     readable,
     save,
-    strong_and_pale,
     styled,
 )
 from kmip_data.errors import UsageError
@@ -318,15 +317,9 @@ def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
     )
 
 
-def right_wrong(count: int) -> list[str]:
-    """Colours of right and wrong.
-
-    Nodes that the run has seen are paler, and those in no part have a colour of their own.
-    """
-    if count == 2:  # no node is paler
-        return class_colors(count)
-    (right, pale_right), (wrong, pale_wrong) = map(strong_and_pale, class_colors(2))
-    return [right, wrong, pale_right, pale_wrong, class_colors(4)[3]][:count]
+def right_wrong(count: int) -> Sequence[str]:
+    """Return the colours of right and wrong, of all nodes or also of those that the run has seen."""
+    return class_colors(2) if count == 2 else look().verdicts[:count]
 
 
 def _part_colors(count: int) -> list[str]:

@@ -74,6 +74,8 @@ class Style:
     body: int = BODY
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
+    #: right, wrong, both of nodes that a run has seen, and nodes in no part
+    verdicts: tuple[str, ...] = ("#0c5680", "#8f3f0c", "#489ac8", "#d67b40", "#8f2f7a")
 
 
 STYLES = {
@@ -85,6 +87,7 @@ STYLES = {
         faint="#50545d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
+        verdicts=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#d98bb8"),
     ),
     "paper": Style(
         ink="#000000",
@@ -287,22 +290,8 @@ def mixed(color: str, other: str, share: float) -> str:
 
 def readable(color: str) -> str:
     """Return ``color`` mixed with enough text colour to be visible on the background."""
-    return next(filter(_is_visible, _shades(color, look().ink)))
-
-
-def strong_and_pale(color: str) -> tuple[str, str]:
-    """Return a shade of ``color`` closer to the text colour, and the palest visible one."""
-    visible = list(filter(_is_visible, _shades(color, look().ground)))
-    return mixed(color, look().ink, 0.35), visible[-1]
-
-
-def _shades(color: str, other: str) -> Iterator[str]:
-    """Mix ``color`` with more and more of another."""
-    return (mixed(color, other, step / STEPS) for step in range(STEPS + 1))
-
-
-def _is_visible(color: str) -> bool:
-    return contrast(color, look().ground) >= MIN_CONTRAST
+    shades = (mixed(color, look().ink, step / STEPS) for step in range(STEPS + 1))
+    return next(shade for shade in shades if contrast(shade, look().ground) >= MIN_CONTRAST)
 
 
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
