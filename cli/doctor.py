@@ -40,7 +40,7 @@ MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 def command(home: Home) -> None:
     """Check this machine: versions, devices, search backends.
 
-    Also shows why a backend can or cannot be used, the self-check of a GPU, HDF5 filters, disk,
+    Also shows why a backend can or cannot be used, the self-check of a GPU, disk,
     home and licenses. Ends with exit code 1 if a requirement is missing, or a backend or a part of
     the self-check is broken.
     """
@@ -51,7 +51,6 @@ def command(home: Home) -> None:
         "Devices": _devices(),
         "Search backends": _backends(),
         "GPU self-check": _self_check(),
-        "HDF5": _filters(),
         "Home": _home(home),
     }
     findings = []
@@ -185,13 +184,6 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
             yield part, "ok", ""
         else:
             yield part, "problem", reason
-
-
-def _filters() -> Iterator[tuple[str, str, str]]:
-    import h5py
-
-    yield "library", "ok", f"{h5py.version.hdf5_version} (h5py {h5py.__version__})"
-    yield "gzip", "ok" if h5py.h5z.filter_avail(h5py.h5z.FILTER_DEFLATE) else "problem", ""
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:

@@ -25,7 +25,6 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
         f"torch {importlib.metadata.version('torch')}," in findings["Program", "packages"]["detail"]
     )
     assert findings["Search backends", "dense (cpu)"]["status"] == "ok"
-    assert findings["HDF5", "gzip"]["status"] == "ok"
     assert str(home) in findings["Home", "folder"]["detail"]
     assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), (
         "a reason for each"
