@@ -274,13 +274,8 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         return
     target = card.schema_.labels
     if target is not None:
-        number = math.prod(target.shape)
-        kinds = {"single-label": "a class", "multilabel": f"{number} labels"}
-        description = kinds.get(kind_of(target), f"{number} numbers" if number > 1 else "a number")
-        yield (
-            "target",
-            f"{description} of each {target.level} ({shortened(target.fields or (target.doc,))})",
-        )
+        names = shortened(target.fields or (target.doc,))
+        yield "target", f"{kind_of(target)} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]
     if counts:
         shown = shortened([f"{count:,}" for count in counts])
@@ -293,12 +288,10 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
             number = math.prod(column.shape)
             names = f" ({shortened(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{names}"
-    if "directed" in files:  # graphs, not point clouds
-        yield "directed", files["directed"]
-        yield "self-loops", files["self_loops"]
-        yield "isolated", files["isolated_nodes"]
-        yield "given splits", "; ".join(files["given_splits"])[:500] or "none"
-    yield "ignored", ", ".join(files["ignored"])[:500] or "nothing"
+    for name, value in files.items():
+        if name != "warnings":  # printed above
+            text = ", ".join(value)[:500] or "none" if isinstance(value, list) else value
+            yield name.replace("_", " "), text
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

@@ -1010,11 +1010,11 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     assert done.err.count("warning: no edge of the files has its reverse") == 1
     line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
     text = kmip(*line, f"--home={tmp_path / 'a'}").out
-    target = r"target +a class of each node \(node_labels\)"
+    target = r"target +single-label of each node \(node_labels\)"
     for words in (
         target,
-        r"self-loops +1",
-        r"isolated +2",
+        r"self loops +1",
+        r"isolated nodes +2",
         r"classes +2 \(2, 3\)",
         r"ignored +notes",
     ):
