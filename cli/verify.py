@@ -106,8 +106,6 @@ def command(
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
         step = f"check the disk, then remove {path} and build it again"
-    if report.broken_shards:
-        state += f": {', '.join(report.broken_shards)}"
     problems = "".join(f"\n    {problem}" for problem in report.problems)
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
 
