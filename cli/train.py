@@ -174,7 +174,7 @@ def command(
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None
             chosen |= _settings_of(row, chosen["stop_after"])
-        _refuse_second_model(file, chosen["preset"])
+        _refuse_second_model()
         chosen |= {"home": home, "file": file, "quiet": quiet}
         if chosen["neighbors"] is not None:
             chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
@@ -259,20 +259,18 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     learned_column(build.card, build.path, features=data.features == "all")
 
 
-def _refuse_second_model(file: Path | None, preset: str | None) -> None:
+def _refuse_second_model() -> None:
     """Refuse options that name a model where a configuration or a preset does."""
-    ignored = sorted({"--model", "--variant"} & on_line())
-    if file is not None and ignored:
-        raise UsageError(
-            f"A configuration names its model itself, so {ignored[-1]} has no effect.",
-            next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
-        )
-    if preset is not None and (file is not None or "--model" in ignored):
-        other = "--model" if file is None else "--config"
-        raise UsageError(
-            f"--preset {preset} names its model itself, so {other} has no effect.",
-            next=f"leave out {other}, or --preset",
-        )
+    options = on_line()
+    for option, others in {
+        "--config": {"--model", "--preset", "--variant"},
+        "--preset": {"--model"},
+    }.items():
+        if option in options and (ignored := options & others):
+            raise UsageError(
+                f"{option} names its model itself, so {min(ignored)} has no effect.",
+                next=f"leave out {min(ignored)} or {option}",
+            )
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
