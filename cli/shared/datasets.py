@@ -159,18 +159,12 @@ def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, N
     from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
 
     card = build.card
-    pictures = {}
-    missing = []
     pipeline = pipeline_of(card)
     if not isinstance(pipeline, OwnSuperpixelPipeline):
         return {}
     recorded = pipeline.pictures(card, home.raw / card.dataset, keys)
-    for key, picture in recorded.items():
-        if picture is None:
-            missing.append(key)
-        else:
-            pictures[key] = picture
-    if missing:
-        names = ", ".join(missing)
+    pictures = {key: picture for key, picture in recorded.items() if picture is not None}
+    if missing := recorded.keys() - pictures:
+        names = ", ".join(sorted(missing))
         click.echo(f"The pictures of {names} are not here: drawn without them.", err=True)
     return pictures
