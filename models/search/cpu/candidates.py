@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined] # exported, not declared
 
 from kmip_data.arrays import F32
 from kmip_data.models.search.cpu import lanes
@@ -31,11 +30,10 @@ from kmip_data.models.search.cpu.lanes import (
 from kmip_data.models.search.cpu.sorted_keys import ByLength
 from kmip_data.runtime.threads import njit_nogil
 
+OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
 LAST = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF
 _EMPTY = np.int64(-(2**63))
-_LONG = 256  # results above which sorting beats counting ranks
-_HALVINGS = 16  # bisections of the value range, before those of the bit range, which always end
 
 
 @njit_nogil(error_model="numpy")
@@ -60,36 +58,21 @@ def kth_largest(
     stop: int,
     k: int,
     spare: int,
-) -> tuple[np.float32, np.float32, int, int]:
-    """Bracket the k-th largest of more than k float32 numbers without NaN, from ``start`` to ``stop``.
+) -> np.float32:
+    """Return a number that at least k and at most k + ``spare`` of some float32 numbers reach.
 
-    The 16 entries from ``stop`` on may be overwritten; up to k + ``spare`` numbers may reach
-    ``low``. Return ``low``, which at least k numbers reach; ``high``, which fewer do; how many
-    reach each. With ``spare = 0`` either exactly k reach ``low`` or nothing lies between the two.
+    The numbers, from ``start`` to ``stop``, are more than k, and none is NaN; the 16 entries behind
+    them may be overwritten. Where more than k + ``spare`` reach the k-th largest, it is that one.
     """
-    # 1. Minimum and maximum bracket it; NaN after the last number reaches nothing.
+    # NaN after the last number reaches nothing.
     store(values, stop, splat(np.float32(np.nan)))
-    least = splat(values[start])
-    most = least
-    for i in range(start, stop, 16):
-        least = lanes.minimum(load(values, i), least)
-        most = lanes.maximum(load(values, i), most)
-    low = ordered(lanes.smallest_lane(least))
-    high = ordered(lanes.largest_lane(most)) + 1
+    low = ordered(-OUT)
+    high = ordered(OUT) + 1
     reach_low = stop - start
-    reach_high = 0
-    halvings = 0
-    # 2. Bisect: 16 times the range of values, which is fast for spread numbers, then the range of
-    # bits, which always ends.
+    # Bisect the range of bits, which always ends.
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
-        if halvings < _HALVINGS:
-            halvings += 1
-            half = np.float32(0.5)
-            mean = ordered(half * unordered(low) + half * unordered(high))
-            if low < mean < high:
-                middle = mean
-        # 3. Count how many reach the middle: a comparison for 16 numbers, and no branch.
+        # Count how many reach the middle: a comparison for 16 numbers, and no branch.
         reach = 0
         limit = splat(unordered(middle))
         for i in range(start, stop, 16):
@@ -99,11 +82,9 @@ def kth_largest(
             reach_low = reach
         else:
             high = middle
-            reach_high = reach
-    return unordered(low), unordered(high), reach_low, reach_high
+    return unordered(low)
 
 
-OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
 ROOM = 192  #: room, besides 3 k, for candidates that the filter cannot separate from the k-th best
 
@@ -238,7 +219,7 @@ def prune(block: Block, i: int, spare: int) -> None:
 
     # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
     if n > k:
-        kth = kth_largest(block.product, base, base + n, k, spare)[0]
+        kth = kth_largest(block.product, base, base + n, k, spare)
         floor = max(floor, kth - block.slack[i])
 
     # 2. Compact the candidates in place without branches: copy each, and count it if it stays.
@@ -329,14 +310,6 @@ def write_best(
     for j in range(count):
         row = np.int64(number[block.position[base + j]])
         packed[j] = (ordered(block.product[base + j]) << 32) | (LAST - row)
-    if count > _LONG:
-        carray(packed, (count,)).sort()
-        for j in range(block.k):
-            best = packed[count - 1 - j]
-            scores[to + j] = unordered(best >> 32)
-            indices[to + j] = LAST - (best & LAST)
-        return
-
     # 2. The rank of each is the number of better ones: unlike sorting, no branches.
     store(packed, count, splat(_EMPTY))
     for j in range(count):

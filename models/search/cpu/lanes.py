@@ -148,17 +148,11 @@ def broadcast(builder: Builder, value: Value, count: int) -> Value:
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def llvm(
-    builder: Builder,
-    name: str,
-    result: Value,
-    args: Sequence[Value],
-    fastmath: Sequence[str] = (),
-) -> Value:
+def llvm(builder: Builder, name: str, result: Value, args: Sequence[Value]) -> Value:
     """Call an LLVM intrinsic by name."""
     kind = ir.FunctionType(result, [value.type for value in args])
     function = numba.core.cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
-    return builder.call(function, args, fastmath=fastmath)
+    return builder.call(function, args)
 
 
 @like_first
@@ -188,16 +182,6 @@ def _choose(compare: str, sign: str) -> Callable[..., Value]:
     return emit
 
 
-def _across(name: str) -> Callable[..., Any]:
-    @instruction(lambda a: a.element(a))
-    def reduce(builder, a):
-        function = f"vector.reduce.{name}.v{a.type.count}f32"
-        # Without "nnan" each step looks for NaN.
-        return llvm(builder, function, a.type.element, [a], fastmath=("nnan",))
-
-    return reduce
-
-
 def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
     @instruction(types.int64)
     def count(builder, mask):
@@ -215,16 +199,10 @@ at_least = _mask("fcmp_ordered", ">=")
 above = _mask("icmp_signed", ">")
 #: The larger, lane by lane; ``b`` where ``a`` is NaN.
 maximum = like_first(_choose("fcmp_ordered", ">"))
-#: The smaller, lane by lane; ``b`` where ``a`` is NaN.
-minimum = like_first(_choose("fcmp_ordered", "<"))
 #: The larger, lane by lane; integers.
 larger = like_first(_LARGER)
 #: The smaller, lane by lane; integers.
 smaller = like_first(_SMALLER)
-#: Largest lane of float32 without NaN.
-largest_lane = _across("fmax")
-#: Smallest lane of float32 without NaN.
-smallest_lane = _across("fmin")
 #: Number of the lowest bit set; not of 0.
 lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))
 #: Number of bits set.
