@@ -127,40 +127,34 @@ class SearchDevice:
         from cuda.core import ObjectCode
 
         CudaDevice(self._index).set_current()
-        # Try twice: cached machine code may be damaged.
-        for fresh in (False, True):
-            code = (
-                None if program in self._modules else compiled(program, self._target, fresh=fresh)
-            )
-            try:
-                if code is not None:
-                    self._modules[program] = ObjectCode.from_cubin(code)
-                return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
-            except Exception as error:  # noqa: BLE001 -- whatever the driver has against it
-                self._modules.pop(program, None)
-                failure = f"Search kernels for {self._target} do not load: {error}"
-        raise UsageError(
-            failure,
-            next=f"update the NVIDIA driver to CUDA {torch.version.cuda} or newer, or {_INSTEAD}",
-        )
+        code = compiled(program, self._target)
+        try:
+            module = self._modules.setdefault(program, ObjectCode.from_cubin(code))
+            return driver.CUfunction(int(module.get_kernel(name).handle))
+        except Exception as error:  # whatever the driver has against it
+            raise UsageError(
+                f"Search kernels for {self._target} from {cache_folder()} do not load: {error}",
+                next=f"delete that folder, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
+                f" or {_INSTEAD}",
+            ) from error
 
 
 device_of = functools.cache(SearchDevice)  #: the device of an index
 
 
-def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
-    """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds).
+def cache_folder() -> Path:
+    """Return the folder of compiled programs."""
+    return Path(platformdirs.user_cache_dir("kmip-data", appauthor=False), "kernels")
 
-    With ``fresh`` the file on disk is replaced.
-    """
+
+def compiled(program: Program, target: str) -> bytes:
+    """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
     key = hashlib.sha256(repr((program, target, nvrtc_version())).encode())
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
-    folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    cached = Path(folder, "kernels", f"{key.hexdigest()}.cubin")
+    cached = cache_folder() / f"{key.hexdigest()}.cubin"
     with suppress(OSError):
-        if not fresh:
-            return cached.read_bytes()
+        return cached.read_bytes()
     number = next(_count)
     level = logging.WARNING if number == 1 else logging.INFO
     once = "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)"

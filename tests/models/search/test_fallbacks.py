@@ -163,7 +163,7 @@ def test_a_device_is_lost_that_cannot_be_waited_for(monkeypatch) -> None:
 
 
 def test_kept_machine_code(fake, tmp_path, caplog) -> None:
-    """It is compiled once for each NVRTC, and once more where it is damaged."""
+    """It is compiled once for each NVRTC; where it is damaged, its folder is named."""
     fake.patch.setattr(launch, "_count", iter(range(1, 9)))
     with caplog.at_level(logging.INFO, logger=launch.__name__):
         for _ in range(2):
@@ -173,9 +173,12 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
             fake.launched = 0
         (kept,) = (tmp_path / "kernels").iterdir()
         kept.write_bytes(b"damaged")
+        with pytest.raises(UsageError, match="INVALID_IMAGE") as caught:
+            search("cuda")
+        assert str(kept.parent) in caught.value.what
+        kept.unlink()
         search("cuda")
     assert fake.compiled == 2
-    assert kept.read_bytes() == b"machine code"
     assert [each.levelname for each in caplog.records if "program" in each.getMessage()] == [
         "WARNING",
         "INFO",
