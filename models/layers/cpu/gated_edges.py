@@ -193,7 +193,17 @@ class _GatedEdges(torch.autograd.Function):
             flat(norm),
             options.dropout,
         )
-        at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
+        wants_old = ctx.needs_input_grad[3]
+        grad_old = None
+        grad_weight = None
+        old_rows = old.reshape(-1, d)
+        if weight is not None:
+            grad_weight = torch.zeros_like(weight)
+            if wants_old:
+                grad_old = _new_edges(*old_rows.shape)
+        elif wants_old and grad is not None:
+            # One row, which was only added to each of the new edges.
+            grad_old = grad.sum(0, keepdim=True)
         parts = edges.parts
         step = min(num_threads(), len(parts))
         k = edges.neighbor.shape[1]
@@ -218,12 +228,19 @@ class _GatedEdges(torch.autograd.Function):
             # In the order of the parts, so that sums do not depend on the number of threads.
             for part, rows, part_sums in jobs:
                 at_sources[:, part.low : part.high] += part_sums[..., :d]
-                at_old.add(rows, k * part.start, k * part.stop)
+                if weight is None or grad_weight is None:
+                    continue
+                of_part = slice(k * part.start, k * part.stop)
+                grad_rows = rows[: k * (part.stop - part.start)]
+                grad_weight.addmm_(grad_rows.t(), old_rows[of_part])
+                if grad_old is not None:
+                    addend = None if grad is None else grad[of_part]
+                    _add_product(addend, grad_rows, weight, grad_old[of_part])
         return (
             grad_target,
             *at_sources,
-            at_old.edges,
-            at_old.weight,
+            None if grad_old is None else grad_old.view(old.shape),
+            grad_weight,
             grad_scale,
             grad_shift,
             None,
@@ -241,42 +258,12 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     return sums.sum(1, dtype=torch.float64)
 
 
-class _OldGradients:
-    """Gradients of the old edges and of the weight that multiplies them, from that of z, part by part."""
-
-    def __init__(
-        self,
-        old: Tensor,
-        weight: Tensor | None,
-        grad_new: Tensor | None,
-        *,
-        wanted: bool,
-    ) -> None:
-        self._old = old.reshape(-1, old.shape[-1])
-        self._weight = weight
-        self._grad_new = grad_new
-        self.edges: Tensor | None = None
-        self.weight: Tensor | None = None
-        if weight is not None:
-            self.weight = torch.zeros_like(weight)
-            if wanted:
-                self.edges = _new_edges(*self._old.shape).view(old.shape)
-        elif wanted and grad_new is not None:
-            # ``old`` was only added to the new edges, where it is one row to each of them.
-            self.edges = grad_new.sum(0, keepdim=True) if len(old) == 1 else grad_new
-
-    def add(self, grad_pre: Tensor, first: int, last: int) -> None:
-        """Take the gradients of z of the edges ``first`` to ``last``, in rows from 0 of ``grad_pre``."""
-        if self._weight is None or self.weight is None:
-            return
-        rows = grad_pre[: last - first]
-        self.weight.addmm_(rows.t(), self._old[first:last])
-        if self.edges is not None:
-            edges = self.edges.view(self._old.shape)[first:last]
-            if self._grad_new is None:
-                torch.mm(rows, self._weight, out=edges)
-            else:
-                torch.addmm(self._grad_new[first:last], rows, self._weight, out=edges)
+def _add_product(addend: Tensor | None, rows: Tensor, weight: Tensor, out: Tensor) -> None:
+    """Write ``addend`` + ``rows`` · ``weight`` to ``out``; None: no addend."""
+    if addend is None:
+        torch.mm(rows, weight, out=out)
+    else:
+        torch.addmm(addend, rows, weight, out=out)
 
 
 def flat(tensor: Tensor) -> F32:
