@@ -373,12 +373,15 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
 
 
 def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
-    """Return the command that restores the raw files of a build."""
+    """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
         options = as_options(params.model_dump(exclude_defaults=True))
         command = f"kmip-data build {manifest.file} --name {manifest.name} --archive PATH {options}"
         return f"{command.rstrip()}, which brings the files; then run the same command again"
-    return f"kmip-data verify {path} --repair --archive PATH"
+    archive = f"kmip-data verify {path} --repair --archive PATH"
+    if any(source.mirrors for source in manifest.sources):
+        return f"kmip-data fetch {manifest.name}, then run the same command again; or {archive}"
+    return archive
 
 
 def _pipeline_of(card: Card, path: Path) -> AnyPipeline:

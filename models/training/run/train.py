@@ -302,7 +302,10 @@ def resume(
         # Update the number of epochs before a finished run continues.
         before = result.config["training"].get("stop_after")
         if training.stop_after == before or result.epochs >= training.last_epoch:
-            log(f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs.")
+            log(
+                f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs;"
+                " --stop-after with more of them continues it."
+            )
             return Summary([folder], [result])
     refuse_links(folder)
     as_text = to_toml(config).encode()
