@@ -902,17 +902,17 @@ def far_tensors() -> bytes:
 HUGE_FILES = {
     "many.mtx": (
         lambda: b"%%MatrixMarket matrix coordinate pattern general\n9 9 999999999\n1 1\n",
-        r"many\.mtx needs about 48\.0 GB",
+        r"many\.mtx .* 48\.0 GB",
     ),
     "far.npz": (
         lambda: npz(edge_index=np.array([[0], [2**31]])),
-        "2,147,483,649 nodes needs about",
+        "2,147,483,649 nodes",
     ),
-    "far.pt": (far_tensors, "2,147,483,649 nodes needs about"),
-    "zeros.npz": (lambda: bomb(1), r"zeros\.npz needs about 6\.0 GB"),
+    "far.pt": (far_tensors, "2,147,483,649 nodes"),
+    "zeros.npz": (lambda: bomb(1), r"zeros\.npz .* 6\.0 GB"),
     "bomb.csv.gz": (
         lambda: gzip.compress(b"source,target\n" + b"1,2\n" * 50_000_000, 1),
-        r"bomb\.csv\.gz needs more than 4\.3 GB",
+        r"bomb\.csv\.gz .* 4\.3 GB",
     ),
 }
 
@@ -945,7 +945,7 @@ def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
     path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))
     line = ("build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}")
     message = refused(*line, code=6)
-    assert re.search(r"a\.graphml needs about 2\.[0-9] MB of memory, and 1\.0 MB are", message)
+    assert re.search(r"a\.graphml .* 2\.[0-9] MB .* 1\.0 MB", message)
 
 
 def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monkeypatch):

@@ -315,7 +315,7 @@ class _Survey:
         values = sum(array.nbytes for array in graph.columns.values())
         # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
         repeated = self.size - _MAX_EXPANDED * self.bytes_of_files
-        facts.claim(repeated, "A copy of the values that the files repeat", "more than")
+        facts.claim(repeated, "A copy of the values that the files repeat")
         sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
         facts.claim(
             3 * self.bytes_of_labels + 2 * values + sizes,

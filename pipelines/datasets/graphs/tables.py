@@ -91,11 +91,11 @@ class ColumnFacts:
     ignored: dict[str, None] = field(default_factory=dict)
     memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
 
-    def claim(self, needed: int, purpose: str, about: str = "about") -> None:
+    def claim(self, needed: int, purpose: str) -> None:
         """Raise ``OutOfResources`` if reading would exceed the memory limit."""
         if self.memory is not None and needed > self.memory:
             raise OutOfResources(
-                f"{purpose} needs {about} {human_bytes(needed)} of memory,"
+                f"{purpose} needs at least {human_bytes(needed)} of memory,"
                 f" and {human_bytes(self.memory)} are allowed.",
                 next=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
             )
@@ -419,7 +419,7 @@ def is_odd(path: Path, mark: str, facts: ColumnFacts) -> bool:
         while block := file.read(_BLOCK):
             size += len(block)
             fields += block.count(mark.encode()) + block.count(b"\n")
-            facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name, "more than")
+            facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
             # Include the previous character: a piece may begin inside 100.
             odd = odd or _ODD.search(end + block, 1) is not None
             end = block[-4:]

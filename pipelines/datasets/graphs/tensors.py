@@ -107,11 +107,15 @@ def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -
     if label:
         item["y"] = item.pop(label)
     edges = item.pop("edge_index", None)
-    if not isinstance(edges, np.ndarray):
-        raise DamagedInput(f"{where}: edge_index is {type(edges).__name__}, not a tensor.")
-    if edges.dtype.kind not in "iu" or not fits(edges.shape, (2, None)):
+    kind = getattr(edges, "dtype", type(edges).__name__)
+    shape = getattr(edges, "shape", ())
+    if (
+        not isinstance(edges, np.ndarray)
+        or edges.dtype.kind not in "iu"
+        or not fits(shape, (2, None))
+    ):
         raise DamagedInput(
-            f"{where}: edge_index is {edges.dtype} {edges.shape}, not integers of shape (2, any)."
+            f"{where}: edge_index is {kind} {shape}, not integers of shape (2, any)."
         )
     nodes = item.pop("num_nodes", None)
     if not isinstance(nodes, int):

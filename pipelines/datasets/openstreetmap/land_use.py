@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ _POINTS = 2**16  #: of shapely that are made at a time: one takes 200 bytes
 _MAX_BYTES = 2**29  #: of the GeoJSON file; a city has tens of MB
 
 
-@dataclass(frozen=True, kw_only=True)
-class LandUse:
+class LandUse(NamedTuple):
     """Areas in OpenStreetMap's order: closed ways, then relations, each by number."""
 
     value: list[str]  #: of ``landuse``, for each area
@@ -36,7 +34,7 @@ class LandUse:
 
         meets = shapely.intersects(self.area, polygon)
         value = [self.value[i] for i in np.flatnonzero(meets)]
-        return replace(self, value=value, area=self.area[meets])
+        return LandUse(value, self.area[meets])
 
 
 def assemble(
@@ -79,7 +77,7 @@ def assemble(
 
     areas = np.empty(len(polygons), object)
     areas[:] = polygons
-    return LandUse(value=value, area=areas)
+    return LandUse(value, areas)
 
 
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
@@ -110,7 +108,7 @@ def read_land_use(path: Path) -> LandUse:
         area = np.empty(len(features), object)
         area[:] = [geometry(feature["geometry"]) for feature in features]
         value = [str(feature["properties"]["landuse"]) for feature in features]
-        return LandUse(value=value, area=area)
+        return LandUse(value, area)
 
 
 def geometry(part: object) -> Geometry:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from kmip_data.arrays import F32, F64, I64, Array
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
@@ -110,8 +110,6 @@ class OwnPointParams(PointParams, OwnParams):
         if len(self.position_columns) != 3 or not all(self.position_columns):
             raise ValueError("position names three columns, such as x,y,z")
         names = len(self.class_name)
-        if names == 1:
-            raise ValueError("a classification needs at least two classes")
         if not names:
             return self
         if self.classes not in {None, names}:
@@ -179,10 +177,6 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
-        if params.block is not None and params.k >= params.block_points:
-            raise UsageError(
-                f"--k {params.k} is too large for blocks of {params.block_points} points."
-            )
         clouds = sorted(raw.members)
         ignored: list[str] = []
         with contextlib.suppress(DamagedInput):  # stops or is skipped when its record is made
