@@ -67,21 +67,19 @@ def add_split(
     with build_lock(build.path, quiet=quiet):
         refuse_links(build.path)
         card = build.reread_card()
-        name = _find_split(card, wanted)
-        if name is None:
-            refuse_taken(build.path, build_content(card.key))
-            records = read_records(
-                build.path,
-                [shard.file for shard in card.shards],
-                card.schema_,
-            )
-            split = apply_split(pipeline, records, params, raw)
-            name = split.name
-            if name not in card.splits:
-                entry, classes = write_split(build.path, split, records, wanted)
-                card.splits[name] = entry
-                card.statistics.setdefault("classes", {}).setdefault("splits", {})[name] = classes
-                write_card(build.path, card)
+        refuse_taken(build.path, build_content(card.key))
+        records = read_records(
+            build.path,
+            [shard.file for shard in card.shards],
+            card.schema_,
+        )
+        split = apply_split(pipeline, records, params, raw)
+        name = split.name
+        if name not in card.splits:  # another process may have added it
+            entry, classes = write_split(build.path, split, records, wanted)
+            card.splits[name] = entry
+            card.statistics.setdefault("classes", {}).setdefault("splits", {})[name] = classes
+            write_card(build.path, card)
     build.card.splits.update(card.splits)
     build.card.statistics.update(card.statistics)
     build.card.digest = read_card(build.path).digest

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -23,7 +22,6 @@ from kmip_data.files.reading import InflateError, open_gzip
 
 MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
 _ALPHABET = b"0123456789+-.eE \t\n"  #: characters of decimal numbers
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -104,41 +102,30 @@ def parse_points(data: bytes, columns: int, *, name: str) -> F32:
     finite numbers.
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    points = _finite_rows(text, columns)
+    if points is not None:
+        return points
+    lines = text.removesuffix(b"\n").split(b"\n")
+    number = next(n for n, line in enumerate(lines) if _finite_rows(line, columns) is None)
+    raise DamagedInput(
+        f"{name}, line {number + 1}: not {columns} finite decimal numbers.",
+        found=repr(lines[number][:80].decode("latin-1")),
+    )
+
+
+def _finite_rows(text: bytes, columns: int) -> F32 | None:
+    """Return the numbers of lines that end with LF; ``None`` where one is invalid."""
     # numpy would take "nan" and "inf", too: only the characters of decimal numbers reach it.
-    if text.strip() and not text.translate(None, _ALPHABET):
-        try:
-            numbers = np.loadtxt(
-                io.BytesIO(text),
-                np.float64,
-                comments=None,
-                ndmin=2,
-            )
-        except ValueError:
-            numbers = np.empty((0, 0))
-        with np.errstate(over="ignore"):
-            points = numbers.astype(np.float32)
-        if points.shape == (lines, columns) and np.isfinite(points).all():
-            return points
-    raise _first_mistake(text, columns, name)
-
-
-def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
-    """Return the error for the first invalid line."""
-    lines = text.removesuffix(b"\n").decode("latin-1").split("\n")
+    if not text.strip() or text.translate(None, _ALPHABET):
+        return None
+    try:
+        numbers = np.loadtxt(io.BytesIO(text), np.float64, comments=None, ndmin=2)
+    except ValueError:
+        return None
     with np.errstate(over="ignore"):
-        for number, line in enumerate(lines, 1):
-            words = [word for word in re.split("[ \t]", line) if word]
-            if len(words) != columns or not all(map(_is_finite_decimal, words)):
-                return DamagedInput(
-                    f"{name}, line {number}: not {columns} finite decimal numbers.",
-                    found=repr(line[:80]),
-                )
-    raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")
-
-
-def _is_finite_decimal(word: str) -> bool:
-    return _DECIMAL.fullmatch(word) is not None and bool(np.isfinite(np.float32(float(word))))
+        points = numbers.astype(np.float32)
+    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    return points if points.shape == (lines, columns) and np.isfinite(points).all() else None
 
 
 def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.faults import located, require_room, writing
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.format.writer import Skipped
@@ -212,7 +214,6 @@ def random_name(params: OwnSplitParams) -> str:
     return name
 
 
-_CHUNK = 2**20  #: bytes copied at a time
 _THREADS = 8  #: files copied at a time; most are small and wait for the disk
 
 
@@ -273,10 +274,5 @@ def ascii_key(name: str, length: int) -> str:
 
 def _copy(path: Path, target: Path) -> tuple[str, int]:
     """Copy one file and return digest and size of what was written."""
-    digest = hashlib.sha256()
-    size = 0
-    with path.open("rb") as source, target.open("xb") as copy:
-        while piece := source.read(_CHUNK):
-            digest.update(piece)
-            size += copy.write(piece)
-    return digest.hexdigest(), size
+    shutil.copyfile(path, target)
+    return sha256_file(target)
