@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from kmip_data.builds.home import Build, Home
+    from kmip_data.format.card import Card
     from kmip_data.format.schema import Schema
     from kmip_data.manifest import Manifest
 
@@ -211,8 +212,9 @@ def _classes(names: Sequence[str]) -> str:
 
 
 def _tables(build: Build, added: Sequence[Json]) -> str:
-    """Return a build as text: facts, columns, splits and notes; its page has the rest."""
+    """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
     from kmip_data.format.build_files import PAGE_NAME
+    from kmip_data.format.page import SPREADS
 
     card = build.card
     size = human_bytes(build_facts(build)["bytes"])
@@ -225,7 +227,7 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
         ("raw files", card.origin),
         ("classes", _classes(card.class_names)),
         ("license", card.license.get("notice")),
-        ("page", f"{build.path / PAGE_NAME}: classes, sizes and degrees, sources, citation"),
+        ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
     ]
     text = [f"{card.heading}\n\n{facts(pairs)}"]
     text.append(f"\nColumns\n{_columns(card.schema_)}")
@@ -253,8 +255,35 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
     header = ["split", "part", "graphs", "nodes", "digest of keys"]
     text.append(f"\nSplits\n{table(header, rows, indent=2)}")
 
+    rows = []
+    for name, title in SPREADS.items():
+        spread = card.statistics.get(name)
+        if spread:
+            rows.append([title, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])
+    if rows:
+        text.append(f"\n{table(['', 'least', 'mean', 'most'], rows)}")
+    text.append(_classes_by_part(card))
     text += [f"\nnote: {note}" for note in card.notes]
-    return "\n".join(text)
+    return "\n".join(filter(None, text))
+
+
+def _classes_by_part(card: Card) -> str:
+    """Return the count of each class, and its share in all records and in each part."""
+    from kmip_data.format.splits import in_order
+
+    counts = card.statistics.get("classes")
+    if not counts or not counts.get("total"):
+        return ""
+    columns = {"all": counts["total"]}
+    for name, parts in counts.get("splits", {}).items():
+        columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
+
+    rows = []
+    for number, count in enumerate(counts["total"]):
+        name = card.class_names[number] if number < len(card.class_names) else number
+        shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
+        rows.append([name, count, *shares])
+    return "\n" + table(["class", "count", *columns], rows)
 
 
 def _columns(schema: Schema) -> str:

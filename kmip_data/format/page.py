@@ -12,7 +12,7 @@ from kmip_data.format.splits import in_order
 from kmip_data.wording import without_controls
 
 #: Key in the statistics of a card and its caption.
-_SPREADS = {
+SPREADS = {
     "nodes_per_graph": "nodes per graph",
     "edges_per_graph": "edges per graph",
     "in_degree": "in-degree",
@@ -61,7 +61,7 @@ def _facts(card: Card) -> dict[str, object]:
         "parts": {part: parts[part] for part in in_order(parts)},
         "spreads": {
             title: card.statistics[key]
-            for key, title in _SPREADS.items()
+            for key, title in SPREADS.items()
             if card.statistics.get(key)
         },
         "file": file,

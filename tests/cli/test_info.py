@@ -47,6 +47,21 @@ def test_info_of_a_build(make_build):
     assert done("info", build.path, "--json").json["key"] == build.card.key
 
 
+def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
+    target = ("info", "s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
+    text, card = done(*target).out, done(*target, "--json").json
+    counts, default = card["statistics"]["classes"], card["default_split"]
+    total, train = counts["total"], counts["splits"][default]["train"]
+    (wall,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["wall"])
+    assert wall[1:4] == [
+        f"{total[2]:,}",
+        *(f"{part[2] / sum(part):.2%}" for part in (total, train)),
+    ]
+    (train,) = (line for line in text.splitlines() if f"{default} (default)  train" in line)
+    assert f"{card['splits'][default]['parts']['train']['nodes']:,}" in train
+    assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
+
+
 def test_a_sample_several_builds_and_a_damaged_card_are_said(make_build):
     make_build("s3dis-sample-k4", sample=True)
     assert "sample: generated" in done("info", "s3dis", "--sample", "--k", "4").out
