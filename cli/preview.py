@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 USUAL_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
-NODE_BYTES = 2_000  #: memory of each intersection of a city, measured on 10⁶ and 10⁷
+#: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
+#: and 10⁷.
+NODE_BYTES = 500
+DRAWN_BYTES = 1_500
 
 
 @click.command(cls=DatasetCommand)
@@ -96,7 +99,7 @@ def draw(
     ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
     for this build, or names no records.
     """
-    from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
@@ -111,11 +114,8 @@ def draw(
                 next="leave out --records and --split",
             )
         nodes = card.counts["nodes"]
-        require_memory(
-            nodes * NODE_BYTES,
-            f"A map of {nodes:,} intersections",
-            "a build of a part: --set bbox=",
-        )
+        need = nodes * NODE_BYTES + min(nodes, MAX_POINTS) * DRAWN_BYTES
+        require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
         city = read_city_map(build)
         layers = city_layers(city)
         draw_map(city, layers, path)

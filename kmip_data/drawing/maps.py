@@ -39,6 +39,7 @@ ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.splits`
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
+MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
 MAX_ROWS = 24  #: most legend entries; of more, every second, third … is shown
 
 
@@ -341,20 +342,24 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = -(-len(layers) // rows)
     wide = columns * (width + legend)
     high_in_all = rows * (height + 0.7) + 1.0
+    step = -(-len(city.position) // MAX_POINTS)
+    footer = f"{city.options}\n{ATTRIBUTION}"
+    if step > 1:
+        footer += f"; one of {step} intersections and streets is drawn"
     figure = new_figure(
         wide,
         high_in_all,
         title=city.title,
-        footer=f"{city.options}\n{ATTRIBUTION}",
+        footer=footer,
         layout="compressed",
     )
     shrunk = figure.get_figwidth() / wide
 
     # 2. Points that nearly touch in a city of even density.
-    position = city.position
+    position = city.position[::step]
     points = 72.0**2 * width * height / len(position)
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
-    lines = broken_line(position, city.streets)
+    lines = broken_line(city.position, city.streets[:, ::step])
     thin = min(0.7, 0.35 * math.sqrt(area))
 
     # 3. One panel for each layer: streets below, points above, legend beside them.
@@ -368,7 +373,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
         axes.plot(*lines, color=look().faint, linewidth=thin, zorder=1)
-        _draw_points(axes, position, layer, area)
+        _draw_points(axes, position, layer, step, area)
         _scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
@@ -378,9 +383,10 @@ def _draw_points(
     axes: Axes,
     position: F64,
     layer: Layer,
+    step: int,
     area: float,
 ) -> None:
-    """Draw the intersections in the colours of a layer, with legend or colour bar."""
+    """Draw a subset of the intersections in the colours of a layer, with legend or colour bar."""
     from matplotlib.colors import ListedColormap
 
     x, y = position.T
@@ -390,7 +396,7 @@ def _draw_points(
         points = axes.scatter(
             x,
             y,
-            c=layer.values,
+            c=layer.values[::step],
             cmap=colors,
             **marks,
         )
@@ -406,7 +412,7 @@ def _draw_points(
     axes.scatter(
         x,
         y,
-        c=layer.codes,
+        c=layer.codes[::step],
         cmap=ListedColormap(layer.colors),
         vmin=-0.5,
         vmax=len(layer.labels) - 0.5,

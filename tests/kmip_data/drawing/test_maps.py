@@ -12,6 +12,7 @@ from matplotlib import image
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
+from kmip_data.drawing import maps
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
     Categories,
@@ -132,6 +133,18 @@ def test_the_picture_has_all_colours_and_in_print_the_width_of_a_page(city, tmp_
     with chosen("paper"):
         draw_map(city, layers[:2], tmp_path / "m.png")
     assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
+
+
+def test_of_many_intersections_some_are_drawn(city, tmp_path, monkeypatch):
+    layers = city_layers(city)
+    pictures = []
+    for most in (10**6, len(city.position) - 1):
+        monkeypatch.setattr(maps, "MAX_POINTS", most)
+        draw_map(city, layers, tmp_path / "m.svg")
+        pictures.append((tmp_path / "m.svg").read_text())
+    assert ["one of 2 intersections" in picture for picture in pictures] == [False, True]
+    points = [picture.count("<use ") for picture in pictures]
+    assert 0.5 < points[1] / points[0] < 0.6
 
 
 def test_odd_cities_are_drawn(city, tmp_path):
