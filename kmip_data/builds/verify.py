@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import written_name
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
-from kmip_data.format.reader import Shard, content_faults
+from kmip_data.format.reader import Shard, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.graphs.encoding import Encoding, parse_encoding
@@ -239,7 +239,7 @@ def _check_shard(
                 [path.name for path in shard.files],
             ),
         )
-        problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
+        check_values(shard)
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
     except DamagedInput as error:
         return None, [*problems, _problem(path, entry.file, error)]

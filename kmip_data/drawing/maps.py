@@ -27,7 +27,7 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
-from kmip_data.format.reader import content_faults, refuse_faults
+from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
@@ -97,7 +97,7 @@ def read_city_map(build: Build) -> CityMap:
     # Check values before drawing: shards may be untrusted.
     store = open_store(build)
     shard = store.shards[0]
-    refuse_faults(shard, content_faults(shard))
+    check_values(shard)
     shard.release()
 
     def nodes(key: str) -> Array:

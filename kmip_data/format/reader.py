@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, Json, NonNegativeInt
 
-from kmip_data.arrays import I64, Array, Bools
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.faults import refuse
 from kmip_data.files.reading import RandomAccess, open_regular
@@ -90,7 +90,11 @@ class Shard:
         from kmip_data.format.safety import open_untrusted
 
         self.path = Path(path).absolute()
-        self.files = _members(self.path) if source is None else []
+        self.files: list[Path] = []
+        if entry is not None:
+            self.files = [self.path.with_name(Path(name).name) for name in entry.files]
+        elif source is None:
+            self.files = _members(self.path)
         self._entry_on_card = entry
         self._receipts = receipts
         self._sizes: list[int] = []  # bytes to map
@@ -193,9 +197,6 @@ class Shard:
         pointers.setflags(write=False)
         return pointers
 
-    def __len__(self) -> int:
-        return self.graphs
-
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_buffer": None, "_views": {}}
         state.pop("keys", None)  # read again on use
@@ -291,19 +292,11 @@ class Shard:
             try:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
             except (OSError, ValueError) as error:  # a zero byte in the path
-                what = "cannot be read any more" if self._sizes else "cannot be opened"
-                refuse(self.path, what, error)
-            if self._entry_on_card is not None and self.files and not private:
-                members = self._entry_on_card.files
-                expected = [Path(name).name for name in members]
-                names = [path.name for path in self.files]
-                if names != expected:
-                    refuse(
-                        self.path,
-                        "is not the file that the card names",
-                        f"{', '.join(names)}, not {', '.join(expected)}",
-                    )
-                for path, file, member in zip(self.files, opened, members.values(), strict=True):
+                problem = "cannot be read any more" if self._sizes else "cannot be opened"
+                refuse(self.path, problem, error)
+            if self._entry_on_card is not None and not private:
+                members = self._entry_on_card.files.values()
+                for path, file, member in zip(self.files, opened, members, strict=True):
                     checks.check_file(path, file, member, self._receipts)
             yield opened
 
@@ -387,95 +380,68 @@ BLOCK_VALUES = 2**20  #: values checked at once; bounds the memory
 RELEASED = 32  #: blocks after which the pages of a large shard are given back
 
 
-Fault = tuple[str, str, str]  #: a promise of the schema that values break: what, expected, found
-
-
-def content_faults(shard: Shard) -> Iterator[Fault]:
-    """Yield one fault for every promise of the schema that some values of ``shard`` break.
+def check_values(shard: Shard) -> None:
+    """Raise DamagedInput for the first values of a shard that break a promise of its schema.
 
     Indices must lie inside their graph, floating-point columns be finite, and bounds hold.
     """
-    yield from edge_faults(shard)
+    check_edges(shard)
     for column in shard.schema.columns:
-        yield from column_faults(shard, column)
+        check_column(shard, column)
 
 
-def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
-    """Raise DamagedInput for the first fault of a shard, if there is one."""
-    for what, expected, found in faults:
-        refuse(shard.path, f"is damaged: {what}", f"{found}, not {expected}")
-
-
-def edge_faults(shard: Shard) -> Iterator[Fault]:
-    """Yield a fault if an edge leads out of its graph: compiled code follows edges unchecked."""
+def check_edges(shard: Shard) -> None:
+    """Raise DamagedInput if an edge leads out of its graph: compiled code follows edges unchecked."""
     if shard.schema.edges == "none":
         return
-    key = NEIGHBOR if shard.schema.edges == "neighbor" else EDGE_INDEX
-    row_ptr = _row_pointers(shard, key)
+    by_node = shard.schema.edges == "neighbor"
+    row_ptr = shard.node_ptr if by_node else shard.edge_ptr
     sizes = np.diff(shard.node_ptr)
 
-    def outside(block: Array, start: int) -> Bools:
+    def fault(block: Array, start: int) -> str:
         rows = np.arange(start, start + len(block))
         limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
-        return block >= limits[:, None]
+        outside = block >= limits[:, None]
+        return f"leads to node {block[outside][0]:,}, out of its graph" if outside.any() else ""
 
-    yield from _faults(shard, key, outside, "indices inside their graph")
+    _check(shard, NEIGHBOR if by_node else EDGE_INDEX, fault)
 
 
-def _row_pointers(shard: Shard, key: str) -> I64:
-    """Return the first row of each graph in a dataset, and one more."""
+def check_column(shard: Shard, column: Column) -> None:
+    """Raise DamagedInput for the first row of a column that breaks a promise of the schema."""
+    _check(shard, column.key, lambda block, _: column.fault(block))
+
+
+def _check(shard: Shard, key: str, fault: Callable[[Array, int], str]) -> None:
+    """Raise DamagedInput for the first row of a dataset with a ``fault(rows, first row)``."""
+    entry = shard.layout[key]
     pointers = {
         "graph": np.arange(shard.graphs + 1),
         "node": shard.node_ptr,
         "edge": shard.edge_ptr,
     }
-    return pointers[shard.layout[key].per]
-
-
-def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
-    """Yield a fault for every promise of the schema that values of one column break."""
-    low = column.low
-    most = column.most
-    rules: list[tuple[str, Callable[[Array, int], Bools]]] = []
-    if column.finite and np.dtype(column.stored).kind == "f":
-        rules.append(("finite values", lambda block, _: ~np.isfinite(block)))
-    if low is not None:
-        rules.append((f"at least {low}", lambda block, _: block < low))
-    if most is not None:
-        rules.append((f"at most {most}", lambda block, _: block > most))
-    for expected, wrong in rules:
-        yield from _faults(shard, column.key, wrong, expected)
-
-
-def _faults(
-    shard: Shard,
-    key: str,
-    wrong: Callable[[Array, int], Bools],
-    expected: str,
-) -> Iterator[Fault]:
-    """Yield a fault if ``wrong(rows, first row)`` is true of any value of a dataset."""
-    entry = shard.layout[key]
-    row_ptr = _row_pointers(shard, key)
+    row_ptr = pointers[entry.per]
     rows = int(row_ptr[-1])
     step = max(1, BLOCK_VALUES // max(1, math.prod(entry.row)))
-    count = 0
-    first = -1
     for number, start in enumerate(range(0, rows, step)):
         # Pages of a map count as memory of this process until they are given back.
         if number % RELEASED == RELEASED - 1:
             shard.release()
         block = shard.read(key, start, min(rows, start + step))
-        bad = wrong(block.T if entry.axis else block, start)
-        if bad.any():
-            count += int(bad.sum())
-            if first < 0:
-                by_row = bad.reshape(len(bad), -1)
-                first = start + int(by_row.any(axis=1).argmax())
-    if count:
-        graph = int(np.searchsorted(row_ptr, first, side="right")) - 1
-        row = first - int(row_ptr[graph])
-        yield (
-            f"{key} holds wrong values",
-            expected,
-            f"{count:,} other, the first in record {shard.keys[graph]!r}, row {row:,}",
-        )
+        if entry.axis:
+            block = block.T
+        if not fault(block, start):
+            continue
+
+        # Halve the block until its first wrong row is left.
+        row = start
+        while len(block) > 1:
+            half = block[: len(block) // 2]
+            if fault(half, row):
+                block = half
+            else:
+                row += len(half)
+                block = block[len(half) :]
+        graph = int(np.searchsorted(row_ptr, row, side="right")) - 1
+        place = f"record {shard.keys[graph]!r}, row {row - int(row_ptr[graph]):,}"
+        refuse(shard.path, f"is damaged: {key} {fault(block, row)}", place)

@@ -30,7 +30,7 @@ from kmip_data.files.faults import writing
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
-from kmip_data.format.reader import Shard, edge_faults, refuse_faults
+from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
@@ -252,7 +252,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         threadpool_limits(1),
     ):
         shard = Shard(task.build / task.shard.file, entry=task.shard)
-        refuse_faults(shard, edge_faults(shard))
+        check_edges(shard)
         graphs = Graphs(
             shard.node_ptr,
             shard.edge_ptr,

@@ -21,7 +21,7 @@ from kmip_data.files.faults import located
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.format.reader import Shard, column_faults, refuse_faults
+from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.graphs.statistics import count_classes, summarise
@@ -128,7 +128,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         nodes.append(np.diff(shard.node_ptr))
         edges.append(np.diff(shard.edge_ptr))
         if label is not None and label.num_classes:
-            refuse_faults(shard, column_faults(shard, label))
+            check_column(shard, label)
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
             # Class counts of each graph, for stratified rules.

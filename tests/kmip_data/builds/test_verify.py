@@ -190,29 +190,28 @@ def patch(folder, file, key, position, value):
     reseal(folder)
 
 
-WRONG = [  # schema, dataset, position, value, what was expected, record, row in it
-    (POINT_SCHEMA, "edge/neighbor", 4 * 41 + 1, 30, "indices inside their graph", "g3", 0),
-    (POINT_SCHEMA, "edge/neighbor", 4 * 40 + 3, 1, "indices inside their graph", "g2", 0),
-    (POINT_SCHEMA, "edge/neighbor", 4 * 70 + 3, 65_535, "indices inside their graph", "g3", 29),
-    (POINT_SCHEMA, "node/x", 6 * 40 + 5, np.nan, "finite values", "g2", 0),
-    (POINT_SCHEMA, "node/y", 41, 13, "at most 12", "g3", 0),
-    (POINT_SCHEMA, "graph/category", 1, 16, "at most 15", "g1", 0),
-    (EDGE_SCHEMA, "edge/index", 0, 40, "indices inside their graph", "g0", 0),
-    (EDGE_SCHEMA, "edge/attr", 2 * 3, np.nan, "finite values", "g0", 3),
-]
+WRONG = [  # schema, dataset, position, value, what is wrong, record, row in it
+    (POINT_SCHEMA, "edge/neighbor", 4 * 41 + 1, 30, "leads to node 30, out of its graph", "g3", 0),
+    (POINT_SCHEMA, "edge/neighbor", 4 * 40 + 3, 1, "leads to node 1, out of its graph", "g2", 0),
+    (POINT_SCHEMA, "edge/neighbor", 4 * 70 + 3, 65_535, "leads to node 65,535, out of its graph", "g3", 29),
+    (POINT_SCHEMA, "node/x", 6 * 40 + 5, np.nan, "has values that are not finite", "g2", 0),
+    (POINT_SCHEMA, "node/y", 41, 13, "is 13 to 13, not 0 to 12", "g3", 0),
+    (POINT_SCHEMA, "graph/category", 1, 16, "is 16 to 16, not 0 to 15", "g1", 0),
+    (EDGE_SCHEMA, "edge/index", 0, 40, "leads to node 40, out of its graph", "g0", 0),
+    (EDGE_SCHEMA, "edge/attr", 2 * 3, np.nan, "has values that are not finite", "g0", 3),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("block", [2**20, 10])
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_values_are_found(tmp_path, monkeypatch, case, block):
-    schema, key, position, value, expected, record, row = case
+    schema, key, position, value, fault, record, row = case
     monkeypatch.setattr(reader, "BLOCK_VALUES", block)
     make_build(tmp_path / "build", dealt(schema), schema)
     patch(tmp_path / "build", SHARDS[0], key, position, value)
     report = verify_build(tmp_path / "build")
-    assert problems_of(report) == [(SHARDS[0], f"{key} holds wrong values")]
-    assert report.problems[0].expected == expected
-    assert report.problems[0].found == f"1 other, the first in record {record!r}, row {row}"
+    assert problems_of(report) == [(SHARDS[0], f"is damaged: {key} {fault}")]
+    assert report.problems[0].found == f"record {record!r}, row {row}"
     assert report.broken_shards == [SHARDS[0]]
 
 
