@@ -244,19 +244,15 @@ class PCQMContact(BuiltDataset):
         if "contact" not in data:
             return data
         # The number of the record in the shards: an error names it.
-        record = idx % self.len() if self._records is None else int(self._records[idx])
+        record = idx if self._records is None else int(self._records[idx])
         if self.schema.links is None:
-            shape = str(data.contact.shape)
-            raise self._store.damaged_record(
-                record, "contacts are not rows of bits", "uint8 (N, W)", shape
-            )
+            fault = f"contacts are {tuple(data.contact.shape)}, not rows of bits"
+            raise self._store.damaged_record(record, fault)
         # A matrix of bits becomes pairs; bits behind the last atom would be contacts with nothing.
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
         if touching[:, data.num_nodes :].any():
-            nodes = f"nodes below {data.num_nodes}"
-            raise self._store.damaged_record(
-                record, "a contact leads out of its graph", nodes, "another node"
-            )
+            fault = f"a contact leads out of its graph of {data.num_nodes} nodes"
+            raise self._store.damaged_record(record, fault)
         # Sorted by first, then second atom, as the nonzero entries of a matrix are.
         del data.contact
         data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))

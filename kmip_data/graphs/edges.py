@@ -208,18 +208,25 @@ def _checked(
 
     if batch is None:
         return points, [0, len(points)]
-    graph = batch.detach().cpu().numpy() if isinstance(batch, Tensor) else np.array(batch)
-    whole = graph.shape == (len(points),) and graph.dtype.kind in "iu"
-    if whole:
-        graph = graph.astype(np.int64)  # differences of unsigned numbers are never negative
-    if not whole or (len(graph) and graph[0] < 0) or (np.diff(graph) < 0).any():
+    ptr = pointers_from_numbers(torch.as_tensor(batch), len(points)).tolist()
+    if batch_size is not None and len(ptr) - 1 > batch_size:
+        raise UsageError(f"batch names graph {len(ptr) - 2}, and batch_size is {batch_size}.")
+    return points, ptr
+
+
+def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return (G + 1) first nodes of the graphs, from the sorted graph numbers (``rows``,) of the nodes."""
+    whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
+    valid = whole and graph.shape == (rows,)
+    if valid:
+        steps = graph.diff(prepend=graph.new_zeros(1))
+        valid = not bool((steps < 0).any())
+    if not valid:
         raise UsageError(
-            f"batch must be {len(points)} integers from 0, ascending, one for each point."
+            f"batch must be {rows} non-decreasing integers from 0, the graph of each node.",
+            next="order the nodes by graph, as Batch.from_data_list does",
         )
-    if batch_size is not None and len(graph) and graph[-1] >= batch_size:
-        raise UsageError(f"batch names graph {graph[-1]}, and batch_size is {batch_size}.")
-    starts = np.flatnonzero(np.diff(graph)) + 1
-    return points, [0, *starts.tolist(), len(points)]
+    return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
 
 
 def _nearest(points: Array, k: int, *, squares: bool = True) -> Neighbors:

@@ -29,6 +29,7 @@ class Field:
     """One attribute of an item, and the bytes of the shards that it comes from."""
 
     attribute: str
+    column: Column
     key: str  #: HDF5 path of the source rows
     level: Level
     stored: DType
@@ -39,8 +40,6 @@ class Field:
     width: int  #: bytes that are copied from each row; fewer than ``row_bytes`` for a view
     form: ItemForm
     num_classes: int | None
-    low: float | None
-    most: float | None
 
 
 def item_fields(
@@ -84,6 +83,7 @@ def _of_column(column: Column) -> Field:
     row_bytes = stored.itemsize * math.prod(column.shape)
     return Field(
         attribute=column.attribute,
+        column=column,
         key=column.key,
         level=column.level,  # type: ignore[arg-type] # the writer accepts no other
         stored=stored,
@@ -94,8 +94,6 @@ def _of_column(column: Column) -> Field:
         width=row_bytes,
         form=column.form,
         num_classes=column.num_classes,
-        low=column.low,
-        most=column.most,
     )
 
 
@@ -150,12 +148,12 @@ class Assembler:
         if lengths:
             names.append("edge_attr")
         self.names = sorted(names, key=_rank)
-        self.adds_num_nodes = "num_nodes" not in names and not any(map(_tells_num_nodes, fields))
+        self.adds_num_nodes = "num_nodes" not in names and not any(map(_implies_num_nodes, fields))
 
         copied = list(self.fields)
         if lengths and "pos" not in names:
             copied += item_fields(store.schema, ["pos"])[0]
-        self._bounded = list(filter(None, map(_bounds, copied)))
+        self._bounded = [(field, _bounds(field)) for field in copied]
         self._unchecked = np.ones(len(store), np.bool_)
 
         # 1. The fields: location of rows, bytes to copy, and bytes to write.
@@ -420,30 +418,26 @@ class Assembler:
             return
         position = gather.first_outside(edges, counts, self._k or 0, self._like)
         if position >= 0:
-            raise self.store.damaged_record(
-                int(graphs[position]),
-                "an edge leads out of its graph",
-                f"nodes below {counts[gather.NODE, position]:,}",
-                "another node",
-            )
+            nodes = counts[gather.NODE, position]
+            fault = f"an edge leads out of its graph of {nodes:,} nodes"
+            raise self.store.damaged_record(int(graphs[position]), fault)
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
         """Refuse integers of a graph, or of those read with it, outside the bounds of the schema."""
-        for attribute, low, most in self._bounded:
-            array = values[attribute].numpy()
+        for field, column in self._bounded:
+            if column is None:
+                continue
+            array = values[field.attribute].numpy()
             # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.
             if array.dtype == np.bool_:
                 array = array.view(np.uint8)
-            if array.size and (array.min() < low or array.max() > most):
-                raise self.store.damaged_record(
-                    graph,
-                    f"{attribute} is out of range",
-                    f"{low} to {most}",
-                    f"{array.min()} to {array.max()} in this record or one read with it",
-                )
+            fault = column.fault(array)
+            if fault:
+                fault = f"{field.attribute} {fault}, in this record or one read with it"
+                raise self.store.damaged_record(graph, fault)
 
 
-def _tells_num_nodes(field: Field) -> bool:
+def _implies_num_nodes(field: Field) -> bool:
     """True if PyTorch Geometric infers the number of nodes from this attribute."""
     name = field.attribute
     return field.level == "node" and (name in {"x", "pos"} or "node" in name)
@@ -485,18 +479,14 @@ def empty(
     return array, torch.from_numpy(array)
 
 
-def _bounds(field: Field) -> tuple[str, float, float] | None:
-    """Return name and bounds of a field of integers, if its stored dtype can exceed them."""
-    if field.stored.kind not in "iu" or field.presented.kind == "f":
-        return None
-    stored = np.iinfo(field.stored.name)
-    low = stored.min if field.low is None else field.low
-    most = stored.max if field.most is None else field.most
+def _bounds(field: Field) -> Column | None:
+    """Return the column with the bounds of a field of integers; ``None`` if it has none."""
+    column = field.column
     if field.presented.kind == "b":
-        low = 0
-        most = 1
-    exceeds = low > stored.min or most < stored.max
-    return (field.attribute, low, most) if exceeds else None
+        return replace(column, low=0, high=1)
+    is_integer = field.stored.kind in "iu" and field.presented.kind != "f"
+    has_bounds = column.low is not None or column.most is not None
+    return column if is_integer and has_bounds else None
 
 
 def _converted(field: Field) -> bool:

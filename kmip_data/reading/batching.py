@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
+from kmip_data.graphs.edges import pointers_from_numbers
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
 
@@ -128,21 +129,6 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     if ptr is not None or graph is None:
         return ptr
     return pointers_from_numbers(graph, rows)
-
-
-def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return (G + 1) first nodes of the graphs, from the sorted graph numbers (``rows``,) of the nodes."""
-    whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
-    valid = whole and graph.shape == (rows,)
-    if valid:
-        steps = graph.diff(prepend=graph.new_zeros(1))
-        valid = not bool((steps < 0).any())
-    if not valid:
-        raise UsageError(
-            f"batch must be {rows} non-decreasing integers from 0, the graph of each node.",
-            next="order the nodes by graph, as Batch.from_data_list does",
-        )
-    return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
 
 
 def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:

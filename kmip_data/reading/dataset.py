@@ -308,12 +308,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     def get(self, idx: int) -> Data:
         """Return record ``idx`` of the part, without the transform."""
-        size = self.len()
-        if not -size <= idx < size:
-            raise IndexError(f"index {idx} is out of range for {size} graphs")
-        record = idx % size
-        if self._records is not None:
-            record = int(self._records[record])
+        record = idx if self._records is None else int(self._records[idx])
         data = make_data(self._assembler, record)
         # A copy, as all of an item: a transform may write into it.
         for name, mask in self._masks.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -73,7 +72,8 @@ class GraphLoader(DataLoader[Data]):
     drop_last
         Leave out the last batch where it is not full.
     pin_memory
-        Gather into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
+        Gather into page-locked memory, for transfers to a GPU with ``non_blocking=True``; without
+        a GPU no effect.
     max_nodes
         Instead of ``batch_size``: as many graphs per batch as fit into this number of nodes. A
         larger graph makes a batch by itself.
@@ -212,7 +212,7 @@ class GraphLoader(DataLoader[Data]):
                 exclude=self.exclude_keys,
                 table_dtype=table_dtype,
             ),
-            pin_memory=_can_pin(pin_memory),
+            pin_memory=pin_memory and torch.cuda.is_available(),
             drop_last=drop_last,
             generator=generator,
         )
@@ -407,14 +407,6 @@ def _sharded_dataset(dataset: object) -> ShardedDataset:
         f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
         next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
     )
-
-
-def _can_pin(wanted: bool) -> bool:
-    """True if batches are to be pinned and can be; warns if they cannot."""
-    if wanted and not torch.cuda.is_available():
-        warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=3)
-        return False
-    return wanted
 
 
 def _check_numbers(least: int, **arguments: object) -> None:

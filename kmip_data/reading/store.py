@@ -178,19 +178,12 @@ class ShardStore:
             next=self.build.remedy,
         )
 
-    def damaged_record(
-        self,
-        graph: int,
-        problem: str,
-        expected: str,
-        contents: str,
-    ) -> DamagedInput:
+    def damaged_record(self, graph: int, fault: str) -> DamagedInput:
         """Return the error for values of a record that violate its schema."""
         shard = self.build.card.shards[self.shard[graph]]
-        return self._damaged(
-            f"{self.build.location}/{shard.file} is damaged: {problem} (record {graph}).",
-            expected,
-            contents,
+        return DamagedInput(
+            f"{self.build.location}/{shard.file} is damaged: {fault} (record {graph}).",
+            next=self.build.remedy,
         )
 
     def addresses(
