@@ -52,13 +52,20 @@ def check_file(
         # Machines that share a home have memory and cables of their own.
         name = "\n".join([platform.node(), str(path), member.crc32])
         receipt = receipts / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
-    if receipt is None or not _is_receipt(receipt, state):
+    known = False
+    if receipt is not None:
+        with contextlib.suppress(OSError, ValueError):
+            known = read_json(receipt) == list(state)
+    if not known:
         digest = _crc32_of(path, file, status.st_size)
         if digest != member.crc32:
-            found = f"CRC-32 {digest}, not {member.crc32}"
-            refuse(path, "is not the file that the card names", found)
+            digests = f"CRC-32 {digest}, not {member.crc32}"
+            refuse(path, "is not the file that the card names", digests)
         if receipt is not None:
-            _write_receipt(receipt, state)
+            # In a read-only home the next process checks again.
+            with contextlib.suppress(OSError, KmipDataError):
+                receipt.parent.mkdir(parents=True, exist_ok=True)
+                write_file(receipt, json.dumps(state).encode())
     sound[key] = state
 
 
@@ -74,17 +81,3 @@ def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
         except OSError as error:  # of the disk
             refuse(path, "cannot be read", error)
     return f"{value:08x}"
-
-
-def _is_receipt(path: Path, state: State) -> bool:
-    try:
-        return bool(read_json(path) == list(state))
-    except (OSError, ValueError):
-        return False
-
-
-def _write_receipt(path: Path, state: State) -> None:
-    # In a read-only home the next process checks again.
-    with contextlib.suppress(OSError, KmipDataError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(state).encode())

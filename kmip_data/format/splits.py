@@ -176,7 +176,7 @@ def read_split(
     """Read a split file of at most 64 MiB and 16 bytes for each of ``records``: graphs, or nodes of one.
 
     Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer
-    version of this package; with ``sha256``, also if it has another digest. ``then`` is the next
+    version of this package; with ``sha256``, also if it has another digest. ``remedy`` is the next
     step of that error.
     """
     from kmip_data.format.safety import open_untrusted, read_attributes

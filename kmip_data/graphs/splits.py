@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -13,16 +14,12 @@ from kmip_data.arrays import I64, Array
 Parts = dict[str, list[int]]
 
 
-def share_of(count: int, share: float | tuple[int, int]) -> int:
+def share_of(count: int, share: float | Fraction) -> int:
     """Return the number of records that is nearest to ``share`` of ``count``, halves up.
 
-    Both parts keep at least one record where ``count`` allows it. ``share`` is a fraction or an
-    exact ratio (numerator, denominator).
+    Both parts keep at least one record where ``count`` allows it.
     """
-    if isinstance(share, tuple):
-        wanted = (2 * count * share[0] + share[1]) // (2 * share[1])
-    else:
-        wanted = int(count * share + 0.5)
+    wanted = int(count * share + Fraction(1, 2))
     return max(min(wanted, count - 1), min(1, count - 1), 0)
 
 

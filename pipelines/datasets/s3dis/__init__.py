@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     import h5py
 
 WIDTH = 9  #: columns of a point
-VALIDATION_SHARE = (3_294, 20_291)  #: of the train pool, the published sizes for test area 6
+VALIDATION_SHARE = Fraction(
+    3_294, 20_291
+)  #: of the train pool, the published sizes for test area 6
 MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have 151 million
 
 
@@ -213,9 +216,9 @@ _ROOM = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
-    from kmip_data.format.safety import open_untrusted
+    from kmip_data.format.safety import GZIP, open_untrusted
 
-    filters = frozenset({"gzip"})
+    filters = frozenset({GZIP})
     with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=filters) as (file, _):
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
             dataset = file.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from kmip_data.graphs.splits import (
     stratified_parts,
 )
 
-PUBLISHED = (3_294, 20_291)
+PUBLISHED = Fraction(3_294, 20_291)
 
 
 def test_share():
