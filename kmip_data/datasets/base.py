@@ -241,3 +241,12 @@ def names_of(dataset_class: type[BuiltDataset]) -> list[str]:
     """Return the names of the datasets of a class, sorted."""
     title = load_manifest(dataset_class.dataset_name).dataset_class
     return [name for name in dataset_names() if load_manifest(name).dataset_class == title]
+
+
+def known_name(name: str, dataset_class: type[BuiltDataset]) -> str:
+    """Return the name of a dataset of a class, given in any case and with ``_`` for ``-``."""
+    known = names_of(dataset_class)
+    wanted = name.lower().replace("_", "-")
+    if wanted not in known:
+        raise unknown_name("graph", name, known)
+    return wanted

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, Unpack, get_args
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, names_of
+from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, known_name, names_of
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError, unknown_name
@@ -220,15 +220,12 @@ class GraphLandDataset(BuiltDataset):
         split_seed: int = 0,
         **arguments: Unpack[GraphLandArguments],
     ) -> None:
-        known = names_of(GraphLandDataset)
-        if name.lower() not in known:
-            raise unknown_name("dataset of GraphLand", name, known)
         # The target is standardised by the train streets of the split that is read.
         scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
         self._open(
             root,
             arguments,
-            name=name.lower(),
+            name=known_name(name, type(self)),
             target_scaling=scaling,
             split_rule=split_rule,
             split_seed=split_seed,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, RuleArguments, names_of
+from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, RuleArguments, known_name
 from kmip_data.datasets.pyg_calls import pyg_order
-from kmip_data.errors import unknown_name
 
 
 class _PublishedFolds(BuiltDataset):
@@ -26,7 +25,7 @@ class _PublishedFolds(BuiltDataset):
         self._open(
             root,
             arguments,
-            name=_known(name, type(self)),
+            name=known_name(name, type(self)),
             split_rule=split_rule,
             split_seed=split_seed,
             fold=fold,
@@ -136,7 +135,7 @@ class Planetoid(BuiltDataset):
         self._open(
             root,
             arguments,
-            name=_known(name, type(self)),
+            name=known_name(name, type(self)),
             split_rule=split_rule,
             split_seed=split_seed,
             fold=fold,
@@ -225,12 +224,3 @@ class OGBNPapers100M(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None:
         self._open(root, arguments, edges=edges, features=features)
-
-
-def _known(name: str, dataset_class: type[BuiltDataset]) -> str:
-    """Return the name of a dataset of a class, given in any case and with ``_`` for ``-``."""
-    known = names_of(dataset_class)
-    wanted = name.lower().replace("_", "-")
-    if wanted not in known:
-        raise unknown_name("graph", name, known)
-    return wanted

@@ -70,9 +70,8 @@ def count_classes(values: Array, column: Column) -> I64:
         return total
     # Missing labels are negative or NaN: neither is a class.
     flat = np.asarray(values).reshape(-1)
-    if flat.dtype.kind != "u":
-        flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)
-    return np.bincount(flat, minlength=classes)[:classes].astype(np.int64)
+    flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)
+    return np.bincount(flat, minlength=classes)
 
 
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
