@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-import os
 import re
 import resource
 import sys
@@ -111,7 +110,9 @@ def bound_memory(most: int) -> None:
 
 def half_of_memory() -> int:
     """Return half of the bytes of memory that the machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    import psutil
+
+    return int(psutil.virtual_memory().total) // 2
 
 
 def mapped(values: Array, folder: Path) -> Array:
@@ -151,9 +152,9 @@ def _limits() -> Iterator[tuple[int, int]]:
 
 SMALLEST = 1 << 20  #: bytes; below, ordinary allocation is as fast
 M_MMAP_THRESHOLD = -3  #: of malloc.h
-HEAP_KEPT = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
+MAX_FREE_HEAP = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
 #: bytes of free buffers that a process keeps at most, see :func:`keep_used_memory`
-KEEP = 1 << 28
+MAX_FREE_BUFFERS = 1 << 28
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
@@ -161,7 +162,7 @@ KEEP = 1 << 28
 _free: defaultdict[int, deque[U8]] = defaultdict(deque)
 _requested: dict[int, None] = {}  #: sizes, the one requested last at the end; the first goes first
 _used: dict[int, tuple[weakref.ref[Array], U8]] = {}
-_most = 0  #: bytes, free and used, up to which more than KEEP may be free
+_most = 0  #: bytes, free and used, up to which more than MAX_FREE_BUFFERS may be free
 
 
 def empty(shape: Sequence[int], dtype: DType) -> Array:
@@ -189,7 +190,7 @@ def empty(shape: Sequence[int], dtype: DType) -> Array:
     return array
 
 
-def kept_bytes() -> int:
+def free_buffer_bytes() -> int:
     """Return the bytes of free buffers kept for reuse."""
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
@@ -223,12 +224,12 @@ class HeapBound:
     Batches of small graphs differ in size, so tensors of one step do not fit the holes of the last:
     of a network that needs 1.3 GB, 40 steps held 3.2 GB and 300 steps 6.3 GB. Returning the holes
     costs the next step their pages, 0.2 to 1 s, so it is done seldom: each time that more than
-    :data:`HEAP_KEPT`, or a quarter of the free memory where that is less, has gathered.
+    :data:`MAX_FREE_HEAP`, or a quarter of the free memory where that is less, has gathered.
     """
 
     def __init__(self) -> None:
-        self.kept = min(HEAP_KEPT, free_host_memory() // 4)
-        self.limit = private_memory() + self.kept
+        self.slack = min(MAX_FREE_HEAP, free_host_memory() // 4)
+        self.limit = private_memory() + self.slack
 
     def check(self) -> None:
         """Return all free heap to the operating system if too much of it has gathered."""
@@ -236,7 +237,7 @@ class HeapBound:
             return
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
-        self.limit = private_memory() + self.kept
+        self.limit = private_memory() + self.slack
 
 
 def private_memory() -> int:
@@ -279,7 +280,7 @@ def _give_back(reference: weakref.ref[Array]) -> None:
 
 def _trim(more: int = 0) -> None:
     """Release free buffers until ``more`` bytes fit below the limit."""
-    excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
+    excess = free_buffer_bytes() - max(MAX_FREE_BUFFERS, _most - _used_bytes() - more)
     if excess <= 0:
         return
     for size in list(_requested):

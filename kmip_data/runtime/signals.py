@@ -56,11 +56,11 @@ def repeating(shown: _Hook) -> _Hook:
     def hook(event: sys.UnraisableHookArgs) -> None:
         error = event.exc_value
         code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "code", None)
-        came = [number for number in _SIGNALS if code == 128 + number]
-        if came:  # after this hook is left: what comes before that would be swallowed, too
-            again = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), came[0]))
-            again.daemon = True
-            again.start()
+        received = [number for number in _SIGNALS if code == 128 + number]
+        if received:  # after this hook is left: what comes before that would be swallowed, too
+            timer = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), received[0]))
+            timer.daemon = True
+            timer.start()
         else:
             shown(event)
 
@@ -75,29 +75,29 @@ def terminable() -> Iterator[None]:
     Outside the main thread, and for a signal that the program handles itself or ignores
     (``nohup``), nothing changes. The old handlers are back afterwards.
     """
-    mine = [number for number, handler in _USUAL.items() if signal.getsignal(number) is handler]
-    if threading.current_thread() is not threading.main_thread() or not mine:
+    handled = [number for number, handler in _USUAL.items() if signal.getsignal(number) is handler]
+    if threading.current_thread() is not threading.main_thread() or not handled:
         yield
         return
-    came = []
+    received = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
         (end if number in ENDING else signal.default_int_handler)(number, frame)
 
     hook = sys.unraisablehook
     sys.unraisablehook = repeating(sys.unraisablehook)
-    for number in mine:
+    for number in handled:
         signal.signal(number, stop)
     try:
         yield
     except Exception:
-        if came:
-            stop(came[0], None)
+        if received:
+            stop(received[0], None)
         raise
     finally:
         sys.unraisablehook = hook
-        for number in mine:
+        for number in handled:
             signal.signal(number, _USUAL[number])
 
 

@@ -58,7 +58,7 @@ def test_features_and_lengths(home):
     assert torch.allclose(dataset[0].edge_attr, T.Distance(norm=False)(whole).edge_attr, rtol=1e-6)
     for batch, other in zip(GraphLoader(dataset, 2), DataLoader(dataset, 2), strict=True):
         assert_same(batch, other)
-    with pytest.raises(UsageError, match="set of features"):
+    with pytest.raises(UsageError, match="'colour'"):
         s3dis(home, features="colour")
 
 
@@ -67,7 +67,7 @@ def test_categories(home):
         dataset = ShapeNetPart(home, split=None, k=4, categories=categories, **QUIET)
         assert set(dataset.card.parameters["category"]) == {"Chair"}
         assert 12 <= int(dataset[0].y.min()) <= int(dataset[0].y.max()) <= 15
-    with pytest.raises(UsageError, match="Did you mean 'Chair'"):
+    with pytest.raises(UsageError, match="'Chair'"):
         ShapeNetPart(home, categories="Chiar", **QUIET)
 
 
@@ -80,18 +80,18 @@ def test_shapenet_part_has_the_stratified_rule(home):
     assert drawn.split_name == "stratified-seed3"
     assert len(drawn) == len(usual)
     assert drawn.keys == again.keys != usual.keys
-    with pytest.raises(UsageError, match="draws nothing"):
+    with pytest.raises(UsageError, match="'upstream'"):
         ShapeNetPart(home, split="train", **arguments, split_seed=3)
 
 
 def test_an_unknown_argument_is_named_with_the_nearest(tmp_path):
     for arguments, text in (
-        ({"kk": 3}, r"Did you mean 'k'(?s:.*)help\(kmip_data.S3DIS\)"),
+        ({"kk": 3}, r"'k'(?s:.*)help\(kmip_data.S3DIS\)"),
         ({"log": True}, "'log'"),
     ):
         with pytest.raises(UsageError, match=text):
             S3DIS(tmp_path, **arguments)
-    with pytest.raises(UsageError, match="one graph, with train_mask"):
+    with pytest.raises(UsageError, match="train_mask"):
         CityNetwork("helsinki", root=tmp_path, split="train")
     with pytest.raises(TypeError, match="'name'"):
         CityNetwork(root=tmp_path)
@@ -103,7 +103,7 @@ def test_root_may_be_the_build_folder(home):
     assert S3DIS(folder, k=4, limit=24, sample=True).build.path == folder
     with pytest.raises(UsageError, match=r"(?s)k = (32.*k = 4|4.*k = 32)"):
         S3DIS(folder, limit=24, sample=True)
-    with pytest.raises(UsageError, match="another build"):
+    with pytest.raises(UsageError, match="shapenet-part"):
         ShapeNetPart(folder, sample=True)
 
 
@@ -113,11 +113,11 @@ def test_build_false_names_the_command(home):
     assert "kmip-data build s3dis --limit 24 --k 5 --sample" in str(error.value)
     with pytest.raises(UsageError):  # a sample is never a substitute
         S3DIS(home, k=4, limit=24, build=False)
-    with pytest.raises(UsageError, match="Did you mean 'offline'"):
+    with pytest.raises(UsageError, match="'offline'"):
         S3DIS(home, ofline=True)
 
 
 def test_a_part_without_graphs_is_warned_about(tmp_path):
-    with pytest.warns(UserWarning, match="part of upstream of shapenet-part has no graphs"):
+    with pytest.warns(UserWarning, match=r"val (?s:.*)shapenet-part"):
         dataset = ShapeNetPart(root=tmp_path, split="val", sample=True, limit=1, quiet=True)
     assert len(dataset) == 0

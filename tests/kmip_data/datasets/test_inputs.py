@@ -36,7 +36,7 @@ def test_stored_columns_a_view_of_them_and_a_degree_profile(tmp_path):
     inputs = network_inputs(card, DEGREE_PROFILE, "replace")
     assert (inputs.attributes, inputs.names) == ((), FIELDS)
     assert inputs.transform is not None
-    with pytest.raises(UsageError, match="no set of features of s3dis called 'colour'"):
+    with pytest.raises(UsageError, match="'colour'"):
         network_inputs(card, "colour", "replace")
 
 
@@ -50,5 +50,5 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     assert len(inputs.vocabulary) == 12
     assert [family("town", card), *map(family, ("london", "s3dis"))] == ["city", "city", "s3dis"]
     check_vocabulary(card, inputs, inputs.vocabulary, "town")
-    with pytest.raises(UsageError, match="categories of town are not those"):
+    with pytest.raises(UsageError, match=r"town(?s:.*)vocabulary=elsewhere"):
         check_vocabulary(card, inputs, "another", "elsewhere")

@@ -155,7 +155,7 @@ def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_p
     thread.start()
     thread.join()
     assert len(caught) == 1
-    with pytest.raises(DamagedInput, match=r"00000\.h5 is not the file"):
+    with pytest.raises(DamagedInput, match=r"00000\.h5(?s:.*)CRC-32"):
         list(GraphLoader(dataset, batch_size=2, num_workers=1))
 
 
@@ -192,5 +192,5 @@ def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypa
     for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
         checks.sound.clear()
         change(folder / "shards/00000.h5")
-        with pytest.raises(DamagedInput, match="CRC-32 read again"):
+        with pytest.raises(DamagedInput, match="read again"):
             read_all(folder)

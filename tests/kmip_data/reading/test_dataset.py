@@ -178,11 +178,11 @@ def test_what_it_is(build, records, tmp_path):
     assert dataset.class_names[3] == "class 3"
     sample = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(), sample=True))
     assert "s3dis sample" in repr(sample)
-    with pytest.raises(UsageError, match="has no splits"):
+    with pytest.raises(UsageError, match="split=None"):
         ShardedDataset(sample.build, "train")
-    with pytest.raises(UsageError, match=r"s3dis has no split.\n  next: kmip_data.save"):
+    with pytest.raises(UsageError, match=r"kmip_data\.save"):
         sample.get_idx_split()
-    with pytest.raises(UsageError, match="There is no split called 'nonsense'") as caught:
+    with pytest.raises(UsageError, match="'nonsense'") as caught:
         ShardedDataset(build.path, split_name="nonsense")
     assert "default" in caught.value.parts["expected"]
 
@@ -216,9 +216,9 @@ def test_lengths_of_edges(build, records):
 
 def test_wrong_names(build):
     for arguments, text in (
-        ({"split": "trian"}, "Did you mean 'train'"),
-        ({"split_name": "defualt", "split": "val"}, "Did you mean 'default'"),
-        ({"columns": ["z"]}, "There is no column called 'z'"),
+        ({"split": "trian"}, "'train'"),
+        ({"split_name": "defualt", "split": "val"}, "'default'"),
+        ({"columns": ["z"]}, "'z'"),
     ):
         with pytest.raises(UsageError, match=text):
             ShardedDataset(build, **arguments)
@@ -229,11 +229,11 @@ def test_a_broken_build(tmp_path, records):
     write_build(folder, records, s3dis_schema(), parts=PARTS)
     split = folder / "splits/default.h5"
     split.write_bytes(split.read_bytes()[:-1])
-    with pytest.raises(DamagedInput, match=r"default\.h5 is not the split file"):
+    with pytest.raises(DamagedInput, match=r"default\.h5(?s:.*)SHA-256"):
         ShardedDataset(folder, "train")
     write_build(other, records, s3dis_schema(), parameters={"seed": 1})
     (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
-    with pytest.raises(DamagedInput, match=r"00001\.h5 is not the file that the card names"):
+    with pytest.raises(DamagedInput, match=r"00001\.h5(?s:.*)(bytes|CRC-32)"):
         ShardedDataset(folder)
     with pytest.raises(DamagedInput):  # without a shard
         ShardedDataset(other)
@@ -243,9 +243,9 @@ def test_a_broken_build(tmp_path, records):
     card = read_card(other)
     card.shards[1] = forged.card.shards[1]
     (other / "card.json").write_text(card.to_json())
-    with pytest.raises(DamagedInput, match="with other columns"):
+    with pytest.raises(DamagedInput, match="columns"):
         ShardedDataset(other)
-    with pytest.raises(UsageError, match="not a finished build"):
+    with pytest.raises(UsageError, match=r"card\.json"):
         ShardedDataset(tmp_path)
 
 

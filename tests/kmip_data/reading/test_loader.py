@@ -155,7 +155,7 @@ def test_tables_of_other_batches(dataset):
         assert batch_neighbors(batch) is batch.neighbor
         assert torch.equal(expand_edges(batch).edge_index, wanted.edge_index)
     for function in (batch_neighbors, expand_edges):
-        with pytest.raises(UsageError, match="no neighbour table"):
+        with pytest.raises(UsageError, match="compact=True"):
             function(wanted)
 
 
@@ -259,7 +259,7 @@ def test_a_state_and_loaders_of_another_order(numbers):
         GraphLoader(numbers[:40], 4, shuffle=True),
         GraphLoader(numbers, 4, shuffle=True, rank=0, world_size=2),
     ):
-        with pytest.raises(UsageError, match="does not fit"):
+        with pytest.raises(UsageError, match="set_epoch"):
             other.load_state_dict(within)
         first, second = numbers_of(other), numbers_of(other)
         other.load_state_dict(before)
@@ -493,11 +493,8 @@ def test_wrong_arguments(numbers, build, subtests):
         GraphLoader(ShardedDataset(build, transform=T.NormalizeFeatures()), compact=True)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_pinning_without_a_gpu_says_so(numbers):
-    with pytest.warns(UserWarning, match="no GPU"):
-        loader = GraphLoader(numbers, 10, pin_memory=True)
-    assert len(list(loader)) == 5
+def test_pinning_needs_no_gpu(numbers):
+    assert len(list(GraphLoader(numbers, 10, pin_memory=True))) == 5
 
 
 def test_ranks_of_torch_distributed_share_the_graphs_out(numbers, monkeypatch):

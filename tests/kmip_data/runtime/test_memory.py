@@ -48,7 +48,7 @@ def test_memory_is_used_again_once_nothing_refers_to_it(keep):
     kept = keep(torch.from_numpy(array))
     del array
     gc.collect()
-    assert memory.kept_bytes() == 0
+    assert memory.free_buffer_bytes() == 0
     other = memory.empty((1000, 1000), FLOAT)
     assert address(other) != where
     del kept
@@ -56,11 +56,11 @@ def test_memory_is_used_again_once_nothing_refers_to_it(keep):
 
 
 def test_no_more_is_kept_than_said(monkeypatch):
-    monkeypatch.setattr(memory, "KEEP", 10 << 20)
+    monkeypatch.setattr(memory, "MAX_FREE_BUFFERS", 10 << 20)
     arrays = [memory.empty((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
     arrays.clear()
     gc.collect()
-    assert 0 < memory.kept_bytes() <= 10 << 20
+    assert 0 < memory.free_buffer_bytes() <= 10 << 20
     assert memory.empty((10, 2), FLOAT).flags.owndata  # small arrays are ordinary
 
 
@@ -84,23 +84,23 @@ def test_a_forked_child_writes_into_pages_of_its_own(in_use):
 
 
 def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
-    monkeypatch.setattr(memory, "KEEP", 0)
+    monkeypatch.setattr(memory, "MAX_FREE_BUFFERS", 0)
     size = 4 << 20
     held = [memory.empty((size,), np.dtype(np.uint8)) for _ in range(3)]
     memory.keep_used_memory()
     held.pop()
     held.clear()
-    assert memory.kept_bytes() == 3 * size
+    assert memory.free_buffer_bytes() == 3 * size
     other = memory.empty((2 * size,), np.dtype(np.uint8))  # others make room for its size
-    assert memory.kept_bytes() == size
+    assert memory.free_buffer_bytes() == size
     del other
-    assert memory.kept_bytes() == 3 * size
+    assert memory.free_buffer_bytes() == 3 * size
     memory.release()
     del held
-    assert memory.kept_bytes() == 0
+    assert memory.free_buffer_bytes() == 0
     again = memory.empty((size,), np.dtype(np.uint8))
     del again
-    assert memory.kept_bytes() == 0
+    assert memory.free_buffer_bytes() == 0
 
 
 def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:

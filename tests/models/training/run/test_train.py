@@ -291,9 +291,9 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
     memory.empty((2 << 20,), np.dtype(np.uint8))
-    assert memory.kept_bytes() > 0
+    assert memory.free_buffer_bytes() > 0
     train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
-    assert memory.kept_bytes() == 0
+    assert memory.free_buffer_bytes() == 0
 
 
 def test_tensorboard_gets_the_metrics_too(build, tmp_path):
