@@ -41,7 +41,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
         The name is unknown.
     """
     arguments |= {"root": root, "split": split}
-    return _open_named("LRGBDataset", "dataset of LRGB", name, steps, arguments)
+    return _open_named("LRGBDataset", name, steps, arguments)
 
 
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -52,8 +52,7 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
     Arguments and errors are those of :func:`LRGBDataset`.
     """
     arguments |= {"root": root, "split": split}
-    kind = "dataset of Benchmarking GNNs here"
-    return _open_named("GNNBenchmarkDataset", kind, name, steps, arguments)
+    return _open_named("GNNBenchmarkDataset", name, steps, arguments)
 
 
 def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
@@ -75,7 +74,6 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
 
 def _open_named(
     title: str,
-    kind: str,
     name: str,
     steps: tuple[object, ...],
     arguments: dict[str, Any],
@@ -89,7 +87,7 @@ def _open_named(
         manifest.name: manifest.dataset_class for manifest in manifests if manifest.pyg == title
     }
     if name.lower() not in classes:
-        raise unknown_name(kind, name, [*classes], command="kmip-data list")
+        raise unknown_name(f"dataset of {title}", name, [*classes])
     if len(steps) > len(STEPS):
         raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")
     by_position: dict[str, Any] = dict(zip(STEPS, steps, strict=False))

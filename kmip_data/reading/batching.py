@@ -170,9 +170,8 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     if ptr is None:
         return table
     first = ptr[:-1].to(torch.int32)
-    if "batch" in batch:
-        return table.add_(first[batch.batch][:, None])
-    return table.add_(first.repeat_interleave(ptr.diff())[:, None])
+    # With its size, torch need not wait for a GPU to learn it.
+    return table.add_(first.repeat_interleave(ptr.diff(), output_size=len(table))[:, None])
 
 
 def expand_edges(batch: Batch) -> DataBatch:

@@ -52,6 +52,6 @@ def test_faults_of_a_manifest_are_named_by_their_keys(monkeypatch):
     monkeypatch.setattr(manifest, "read_shipped", lambda *_: wrong)
     with pytest.raises(DamagedInput) as caught:
         manifest.load_manifest.__wrapped__("helsinki")
-    assert "layout.fold: Extra inputs" in str(caught.value)
-    assert "title: Field required" in str(caught.value)
+    assert "layout.fold" in str(caught.value)
+    assert "title" in str(caught.value)
     assert "correct manifests/datasets/helsinki/dataset.toml" in str(caught.value)
