@@ -24,11 +24,11 @@ EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
 def test_missing_edge_features() -> None:
-    with pytest.raises(UsageError, match="edge features"):
+    with pytest.raises(UsageError, match="edge_attr"):
         EDGE_ENCODERS["linear"].build(None, 6)
     encoder = EDGE_ENCODERS["linear"].build(2, 6)
-    for attr in (None, torch.ones(3, 1)):
-        with pytest.raises(UsageError, match="edge features"):
+    for attr, value in ((None, "edge_attr"), (torch.ones(3, 1), " 1 .* 2")):
+        with pytest.raises(UsageError, match=value):
             encoder(read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr)))
 
 
@@ -88,8 +88,9 @@ def test_one_number_an_edge_may_come_without_an_axis() -> None:
 def test_atoms_that_are_none(value: int) -> None:
     x = torch.zeros(3, len(ATOM.sizes), dtype=torch.int64)
     x[1, 0] = value
-    with pytest.raises(DamagedInput, match="OGB's"):
+    with pytest.raises(DamagedInput) as caught:
         NODE_ENCODERS["atom"].build(x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
+    assert str(value) in caught.value.parts["found"]
 
 
 K, STEPS = 10, 20
@@ -132,7 +133,7 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
     plain = Data(x=torch.ones(2, 4), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     with pytest.raises(UsageError, match="kmip-data encode"):
         model(plain)
-    with pytest.raises(ValueError, match="leaves no room"):
+    with pytest.raises(ValueError, match="hidden_dim = 16"):
         ModelConfig(hidden_dim=16, positional=name)
 
 
@@ -143,9 +144,10 @@ def test_types_are_one_embedding() -> None:
     assert torch.equal(nodes(batch), nodes.features["embeddings"][0].weight[x[:, 0]])
     assert torch.equal(edges(batch), edges.features["embeddings"][0].weight[attr])
     batch = read_batch(Data(x=x + 1, edge_index=EDGES, edge_attr=attr))
-    with pytest.raises(DamagedInput, match="column 0 is 0 to 28, the encoder's 0 to 27"):
+    with pytest.raises(DamagedInput) as caught:
         nodes(batch)
-    with pytest.raises(ValueError, match="no node encoder called 'types0'"):
+    assert "0 to 28" in caught.value.parts["found"]
+    with pytest.raises(ValueError, match="'types0'"):
         ModelConfig(node_encoder="types0")
 
 
@@ -176,5 +178,5 @@ def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
 
 @pytest.mark.parametrize("name", ["lappe+lappe", "lappe+signnet", "rwse+rwse32", "rwse+"])
 def test_sums_that_are_none(name) -> None:
-    with pytest.raises(ValueError, match=r"read one column|no positional encoding"):
+    with pytest.raises(ValueError, match=r"column|called ''"):
         ModelConfig(hidden_dim=96, positional=name)

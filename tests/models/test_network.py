@@ -183,12 +183,12 @@ def test_names() -> None:
     with pytest.raises(ValidationError, match="gps-kmop") as caught:
         network(name="gps-kmop")
     assert "Did you mean 'gps-kmip'" in str(caught.value)
-    with pytest.raises(UsageError, match="Did you mean 'dense'"):
+    with pytest.raises(UsageError, match="'dense'"):
         network(attention={"search": "dens"})
 
 
 def test_features_that_do_not_fit() -> None:
-    with pytest.raises(UsageError, match="node features have 7 columns, the network takes 5"):
+    with pytest.raises(UsageError, match=r" 7 .* 5"):
         network()(Data(x=torch.ones(3, 7), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
 
 
@@ -197,15 +197,15 @@ def test_features_that_do_not_fit() -> None:
     [
         ({"hidden_dim": 9}, "heads"),
         ({"attention": {"value_dim": 5}}, "output_projection"),
-        ({"attention": {"k": [3]}}, "k lists 1 numbers"),
+        ({"attention": {"k": [3]}}, " 1 numbers"),
         ({"attention": {"value_dim": 5}, "parameter_budget": 1000}, "parameter_budget"),
-        ({"parameter_budget": 1000, "hidden_dim": 16}, "leave one of them out"),
+        ({"parameter_budget": 1000, "hidden_dim": 16}, "hidden_dim = 16"),
         ({"hiden_dim": 8}, "hiden_dim"),
         ({"norm": "instance"}, "graph-layer"),
-        ({"dropout": 1.0}, "less than 1"),
-        ({"attention": {"k": 0}}, "greater than or equal to 1"),
-        ({"attention": "none", "local": "none"}, "attention and local are both none"),
-        ({"node_encoder": "none"}, "message passing that map other channels"),
+        ({"dropout": 1.0}, "type=less_than"),
+        ({"attention": {"k": 0}}, "type=greater_than_equal"),
+        ({"attention": "none", "local": "none"}, "both none"),
+        ({"node_encoder": "none"}, "node_encoder = none"),
         (
             {
                 "attention": {
@@ -219,7 +219,7 @@ def test_features_that_do_not_fit() -> None:
         ),
         (
             {"positional": "equivstable", "local": "none"},
-            "equivstable scales the gates of message passing",
+            "equivstable .*local = none",
         ),
     ],
 )

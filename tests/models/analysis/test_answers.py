@@ -55,7 +55,7 @@ def test_classes_are_those_that_predict_writes(run):
     np.testing.assert_array_equal(answer.classes, written.pred[start:stop])
     np.testing.assert_array_equal(answer.nodes, np.arange(stop - start))
     assert answer.words == ""
-    with pytest.raises(UsageError, match="no record 99"):
+    with pytest.raises(UsageError, match="99"):
         predict_record(run, position=99)
 
 

@@ -1,6 +1,7 @@
 """Recorded projections, approximation error and cumulative weight: against a loop, and published figures."""
 
 import math
+import re
 from itertools import product
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_ks_of_the_paper_and_wrong_ones():
     assert (paper_ks(1), paper_ks(2)) == ((1,), (1, 2))
     rows = torch.zeros(1, 4, 2)
     for wrong in ((), (0, 1), (2, 2), (3, 1)):
-        with pytest.raises(UsageError, match="values of k"):
+        with pytest.raises(UsageError, match=re.escape(str(wrong))):
             cumulative_weight(rows, rows, wrong)
 
 
@@ -153,7 +154,7 @@ def test_only_graphs_of_the_sizes_asked_for():
     assert recorder.projections(1).layers[0][0].shape == (2, 5, 4)
     with torch.no_grad(), recording(model, sizes=(50, None)) as recorder:
         model(torch.randn(3, 6), [0, 3])
-    with pytest.raises(UsageError, match="No graph has 50 to any number of nodes"):
+    with pytest.raises(UsageError, match="50"):
         recorder.projections()
 
 

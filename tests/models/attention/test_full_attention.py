@@ -66,7 +66,7 @@ def test_half_precision_and_autocast(kind: str) -> None:
 
 
 def test_heads_share_the_channels(kind: str) -> None:
-    with pytest.raises(UsageError, match="dim cannot be split"):
+    with pytest.raises(UsageError, match="dim = 9, heads = 2"):
         LAYERS[kind](9, heads=2)
 
 

@@ -112,7 +112,7 @@ def test_dimensions_that_do_not_fit() -> None:
         with pytest.raises(UsageError, match=word):
             KMIPAttention(heads=2, key_dim=3, k=4, **options)
     q, key, v = operands()
-    with pytest.raises(UsageError, match=r"values are .* \(2, 40, v\)"):
+    with pytest.raises(UsageError, match=r"values .*\(2, 40, v\)"):
         kmip_attention(q, key, v[:, :-1], 3)
 
 
@@ -174,13 +174,13 @@ def test_graph_numbers_that_do_not_fit() -> None:
     check_each(
         holds,
         [
-            ((x, torch.tensor([1, 0, 1])), {}, "non-decreasing"),
-            ((x,), {"batch": torch.tensor([0, 1])}, "batch must be 3 non-decreasing integers"),
-            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch must be 3 non-decreasing integers"),
-            ((x,), {"batch": [0, 1, 1]}, "batch is not a dense tensor"),
-            ((x, [0, 3]), {"batch": numbers}, "batch came with ptr"),
-            ((x[None],), {"batch": numbers}, "batch came with ptr"),
-            ((x, torch.tensor([0, 2])), {}, "does not cover the rows"),
+            ((x, torch.tensor([1, 0, 1])), {}, "batch .* 3 "),
+            ((x,), {"batch": torch.tensor([0, 1])}, "batch .* 3 "),
+            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch .* 3 "),
+            ((x,), {"batch": [0, 1, 1]}, "batch .* list"),
+            ((x, [0, 3]), {"batch": numbers}, "batch .*ptr"),
+            ((x[None],), {"batch": numbers}, "batch .*ptr"),
+            ((x, torch.tensor([0, 2])), {}, "ptr .* 2, .* 3"),
         ],
     )
 

@@ -54,9 +54,9 @@ def test_keys_and_values_of_other_widths() -> None:
     ours, theirs = pair(20, batch_first=True, kdim=5, vdim=3)
     query, key, value = rows(3, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 3)
     torch.testing.assert_close(ours(query, key, value), theirs(query, key, value))
-    with pytest.raises(UsageError, match="query, key and value do not match") as caught:
+    with pytest.raises(UsageError) as caught:
         ours(query, query, query)
-    assert "(batch, rows, 5), (batch, rows, 3)" in str(caught.value)
+    assert "(batch, rows, 5), (batch, rows, 3)" in caught.value.parts["expected"]
 
 
 def test_float_masks_and_single_sequences() -> None:
@@ -254,7 +254,7 @@ def test_refusals() -> None:
     check_each(
         holds,
         [
-            (lambda layer, x: layer(x, x, x, attn_mask=torch.zeros(5, 5)), "no attn_mask"),
+            (lambda layer, x: layer(x, x, x, attn_mask=torch.zeros(5, 5)), "attn_mask"),
             (lambda layer, x: layer(x, x, x, is_causal=True), "is_causal=True"),
             (lambda layer, x: layer(x, x, x, key_padding_mask=torch.zeros(5, 2)), "(2, 5)"),
             (lambda layer, x: layer(x, x, x, key_padding_mask=torch.ones(2, 5)), "0 or -inf"),
@@ -267,7 +267,7 @@ def test_refusals() -> None:
 
 def test_k_of_no_keys_is_refused_by_the_constructors():
     for k in (0, -1, 2.5, True):
-        with pytest.raises(UsageError, match="an integer of at least 1"):
+        with pytest.raises(UsageError, match=rf"\bk\b.* {k}\b"):
             KMIPAttention(8, heads=2, key_dim=4, k=k)
-        with pytest.raises(UsageError, match="an integer of at least 1"):
+        with pytest.raises(UsageError, match=rf"\bk\b.* {k}\b"):
             KMIPMultiheadAttention(8, 2, k=k)

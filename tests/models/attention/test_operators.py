@@ -161,5 +161,5 @@ def test_no_second_derivative() -> None:
     q.requires_grad_()
     out, _ = operators.attend(q, key, v, scores, indices, 0.6, None, 1.0)
     (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(UsageError, match="no second derivative"):
+    with pytest.raises(UsageError, match="create_graph"):
         grad.sum().backward()

@@ -148,7 +148,7 @@ def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
     assert not row.usable
     assert "CUDA only" in row.reason
     rows = torch.ones(1, 4, 2)
-    with pytest.raises(UsageError, match="Search backend 'cuda' cannot"):
+    with pytest.raises(UsageError, match="'cuda'"):
         topk_inner_product(rows, rows, 2, backend="cuda")
 
     def refusal(rows: torch.Tensor, k: int) -> str | None:

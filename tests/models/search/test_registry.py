@@ -74,7 +74,7 @@ def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> No
         topk, "search_op", lambda *given: (torch.ones(1) * (given[5] == "wrong"),) * 2
     )
     self_check.main("right", "cpu", "{}")
-    with pytest.raises(AssertionError, match="other bits"):
+    with pytest.raises(AssertionError, match="bits"):
         self_check.main("wrong", "cpu", "{}")
     monkeypatch.setattr(self_check, "PREPARING", 0.01)
     (reason,) = self_check.check("cpu", {}, ["dense"]).values()
@@ -85,7 +85,7 @@ def test_keops_without_a_compiler(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
     rows = torch.ones(1, 30, 3)
-    with pytest.raises(UsageError, match="no C\\+\\+ compiler") as caught:
+    with pytest.raises(UsageError, match="CXX") as caught:
         topk_inner_product(rows, rows, 2, backend="keops")
     assert "auto" in str(caught.value)
 
