@@ -777,7 +777,7 @@ BAD = [
     ({"a_gexf": "<gexf version='9'/>"}, {}, "a.gexf cannot be read as GEXF"),
     ({"a_gml": "graph [ node [ id 1 ] edge [ source 1 ] ]"}, {}, "a.gml cannot be read as GML"),
     ({"a_json": "[" * 100_000}, {}, "a.json cannot be read as JSON"),
-    ({"a_json": '{"x": [1]}'}, {}, "node_link_data, not one with the keys x"),
+    ({"a_json": '{"x": [1]}'}, {}, "a.json cannot be read as JSON: .*'x'"),
     ({"ind.cora_x": PICKLE}, {}, r"Of the eight files ind.cora.…, ind.cora.tx, .* are missing"),
     ({f"ind.{name}_x": PICKLE for name in "ab"}, {}, "The files are of 2 graphs: a, b"),
     ({f"ind.a_{end}": PICKLE for end in ENDS} | {"ind.a.test_index": "3"}, {}, "system"),

@@ -28,11 +28,11 @@ _MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times 
 _HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
-#: Key of a JSON object -> networkx functions that write and read it.
+#: Key of a JSON object -> networkx function that reads it.
 _JSON = {
-    "adjacency": ("adjacency_data", "adjacency_graph"),
-    "elements": ("cytoscape_data", "cytoscape_graph"),
-    "nodes": ("node_link_data", "node_link_graph"),
+    "adjacency": "adjacency_graph",
+    "elements": "cytoscape_graph",
+    "nodes": "node_link_graph",
 }
 
 
@@ -122,17 +122,13 @@ def _json(path: Path) -> list[Any]:
     graphs = []
     values = json.loads(path.read_bytes().decode("utf-8-sig"))
     for value in values if isinstance(values, list) else [values]:
-        keys = list(value) if isinstance(value, dict) else []
-        known = next((key for key in _JSON if key in keys), None)
+        known = next((key for key in _JSON if key in value), None)
         if known is None:
-            raise ValueError(
-                f"an object of {', '.join(name for name, _ in _JSON.values())}, not one with the keys"
-                f" {', '.join(map(str, keys))[:200] or 'of none'}"
-            )
+            raise ValueError(f"no {', '.join(_JSON)} among {list(value)[:10]}")
         options = {}
         if known == "nodes":  # networkx before 3.4 wrote links
-            options["edges"] = "links" if "links" in keys else "edges"
-        graph = getattr(nx, _JSON[known][1])(value, **options)
+            options["edges"] = "links" if "links" in value else "edges"
+        graph = getattr(nx, _JSON[known])(value, **options)
         if known == "elements":  # Cytoscape's copies of a node's id
             for _, data in graph.nodes(data=True):
                 data.pop("value", None)

@@ -116,28 +116,24 @@ def _by_colour(pixels: U8, name: str) -> I64:
 @contextmanager
 def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
     """Open and decode a picture; any error of the library becomes a :class:`DamagedInput`."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    fault = ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(path, formats=FORMATS)
             # Do not decode an image that declares a huge size.
             if math.prod(image.size) > MAX_PIXELS:
-                fault = f"{image.size} pixels are too many"
-            else:
-                image.load()
+                raise ValueError(f"{image.size} pixels are too many")  # noqa: TRY301
+            image.load()
     except MemoryError:
         raise
     except Exception as error:  # decoders raise arbitrary errors on damaged files
-        fault = f"{type(error).__name__}: {error}"
-        if isinstance(error, UnidentifiedImageError):
-            fault = f"not a picture in {', '.join(FORMATS)}"
-        raise DamagedInput(f"{name} cannot be read as a picture: {fault}") from error
+        raise DamagedInput(
+            f"{name} cannot be read as a picture: {type(error).__name__}: {error}",
+            expected=", ".join(FORMATS),
+        ) from error
     with image:
-        if fault:
-            raise DamagedInput(f"{name} cannot be read as a picture: {fault}")
         yield image
 
 
