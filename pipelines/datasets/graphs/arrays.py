@@ -40,8 +40,6 @@ _EDGES = {"edge_index": 0, "edges": 1}
 _MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
 _BYTES_OF_ENTRY = 48
-_MAX_FEATURES = 2**31  #: of a node in a shard
-_MAX_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -109,9 +107,9 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
     # A small sparse matrix may declare any shape: check before making it dense.
     features = _matrix(file, _FEATURES)
     if features is not None:
-        rows, *axes = features.shape
+        rows, *_ = features.shape
         nodes = nodes or rows
-        if rows != nodes or math.prod(axes) > _MAX_FEATURES:
+        if rows != nodes:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
     label = facts.label_of(file.names, _LABELS, name)
     y = np.atleast_1d(file.load(label)) if label else np.empty(0)
@@ -120,8 +118,6 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
     check_edges(edges, nodes, name)
     if features is not None:
-        if math.prod(features.shape) > max(_MAX_CELLS, 1_000 * features.nnz):
-            raise ValueError(f"{features.nnz:,} features for the shape {features.shape}")
         facts.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)
 
