@@ -129,8 +129,9 @@ class SearchDevice:
         CudaDevice(self._index).set_current()
         code = compiled(program, self._target)
         try:
-            module = self._modules.setdefault(program, ObjectCode.from_cubin(code))
-            return driver.CUfunction(int(module.get_kernel(name).handle))
+            if program not in self._modules:
+                self._modules[program] = ObjectCode.from_cubin(code)
+            return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
         except Exception as error:  # whatever the driver has against it
             raise UsageError(
                 f"Search kernels for {self._target} from {cache_folder()} do not load: {error}",
