@@ -12,7 +12,7 @@ from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import build_lock, refuse_links, remove_empty
-from kmip_data.files.faults import left_in, located, occupied
+from kmip_data.files.faults import located, occupied
 from kmip_data.format.card import PART, Card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
@@ -87,13 +87,10 @@ def build_dataset(
             try:
                 params = pipeline.resolve(params, raw)
                 build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
-            except DamagedInput as error:
+            except DamagedInput:
+                # Later commands must not use an archive that cannot be built from.
                 if chosen.archives and raw.path not in before:
-                    # Later commands must not use an archive that cannot be built from.
                     remove_copy(raw)
-                    error.parts["on disk"] = (
-                        f"{left_in(raw.path)}; the archive's files are removed again"
-                    )
                 raise
         try:
             add_split(
@@ -136,13 +133,10 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             if plan.pipeline.manifest.recipe:
                 splits.reverse()
             card = run_build(plan, splits)
-        except (DamagedInput, UsageError) as error:
+        except (DamagedInput, UsageError):
             has_shards = any((folder / "shards").glob("*.h5"))
-            if not has_shards and unfinished.remove_unfinished(folder, plan.key):
-                if any(folder.iterdir()):
-                    error.parts["on disk"] = left_in(folder)
-                elif not given:
-                    remove_empty(folder)
+            if not has_shards and unfinished.remove_unfinished(folder, plan.key) and not given:
+                remove_empty(folder)
             raise
     return Build(folder, card)
 
@@ -251,20 +245,21 @@ def build_own(
             offline=chosen.offline,
             quiet=chosen.quiet,
         )
-        resolved = False
         try:
             params = pipeline.resolve(params, raw)
-            resolved = True
             build = build_raw(BuildPlan(pipeline, params, raw, home, chosen), split_params)
         except (DamagedInput, UsageError, OutOfResources) as error:
-            # Resume a build that has begun.
-            if new and not (resolved and isinstance(error, OutOfResources)):
-                # Do not keep raw files that cannot be built from.
+            plan = BuildPlan(pipeline, params, raw, home, chosen)
+            begun = plan.folder.exists()
+            # A build that ran out of memory or disk resumes; other raw files cannot be built from.
+            if new and not (begun and isinstance(error, OutOfResources)):
                 remove_copy(raw)
                 remove_empty(home.raw / name)
-                error.parts["on disk"] = _discard_build(
-                    BuildPlan(pipeline, params, raw, home, chosen)
-                )
+                if begun and not pipeline.one_unit:
+                    _discard_build(plan)
+                elif begun:
+                    # All work is done: building another split resumes from it.
+                    error.parts["on disk"] = f"unfinished: {plan.folder}"
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build
@@ -279,23 +274,13 @@ def _check_limit(pipeline: AnyPipeline, params: Params) -> None:
         )
 
 
-def _discard_build(plan: BuildPlan) -> str:
-    """Remove the shards of a build that cannot be completed, as its files were not kept.
-
-    Returns what remains, for the message.
-    """
+def _discard_build(plan: BuildPlan) -> None:
+    """Remove the shards of a build that cannot be completed, as its files were not kept."""
     folder = plan.folder
-    left = [left_in(plan.raw.path)]
-    if folder.exists() and plan.pipeline.one_unit:
-        # All work is done: building another split resumes from it.
-        return f"unfinished: {folder}"
-    if folder.exists():
-        with build_lock(folder, quiet=True):
-            if unfinished.remove_unfinished(folder, plan.key):
-                left.append(left_in(folder))
-            if plan.options.output is None:
-                remove_empty(folder)
-    return "; ".join(text for text in left if text != "nothing")
+    with build_lock(folder, quiet=True):
+        unfinished.remove_unfinished(folder, plan.key)
+        if plan.options.output is None:
+            remove_empty(folder)
 
 
 def _check_name(name: str, recipe: str) -> None:

@@ -110,12 +110,6 @@ def occupied(folder: Path, expected: str, found: str) -> UsageError:
     )
 
 
-def left_in(folder: Path) -> str:
-    """Describe what is left of a folder whose files were removed by name."""
-    left = folder.is_dir() and any(folder.iterdir())
-    return f"in {folder} what kmip-data did not write, and nothing else" if left else "nothing"
-
-
 def require_room(folder: Path, needed: int, purpose: str) -> None:
     """Raise OutOfResources when ``needed`` bytes do not fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free

@@ -8,20 +8,20 @@ by Python's ``float`` and a float32 tensor.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from kmip_data.arrays import F32, I32
+from kmip_data.arrays import F32, I32, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
 
 MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
-_ALPHABET = b"0123456789+-.eE \t\n"  #: characters of decimal numbers
 
 
 def read_lines(path: Path) -> list[str]:
@@ -102,30 +102,18 @@ def parse_points(data: bytes, columns: int, *, name: str) -> F32:
     finite numbers.
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    points = _finite_rows(text, columns)
-    if points is not None:
-        return points
-    lines = text.removesuffix(b"\n").split(b"\n")
-    number = next(n for n, line in enumerate(lines) if _finite_rows(line, columns) is None)
-    raise DamagedInput(
-        f"{name}, line {number + 1}: not {columns} finite decimal numbers.",
-        found=repr(lines[number][:80].decode("latin-1")),
-    )
 
+    def finite(text: bytes) -> F32 | None:
+        # numpy would take "nan" and "inf", too: only the characters of decimal numbers reach it.
+        numbers = _numbers(text, columns, np.float64, b"0123456789+-.eE")
+        with np.errstate(over="ignore"):
+            points = numbers.astype(np.float32)
+        return points if len(points) and np.isfinite(points).all() else None
 
-def _finite_rows(text: bytes, columns: int) -> F32 | None:
-    """Return the numbers of lines that end with LF; ``None`` where one is invalid."""
-    # numpy would take "nan" and "inf", too: only the characters of decimal numbers reach it.
-    if not text.strip() or text.translate(None, _ALPHABET):
-        return None
-    try:
-        numbers = np.loadtxt(io.BytesIO(text), np.float64, comments=None, ndmin=2)
-    except ValueError:
-        return None
-    with np.errstate(over="ignore"):
-        points = numbers.astype(np.float32)
-    lines = text.count(b"\n") + (not text.endswith(b"\n"))
-    return points if points.shape == (lines, columns) and np.isfinite(points).all() else None
+    points = finite(text)
+    if points is None:
+        raise _bad_line(text, finite, name, f"{columns} finite decimal numbers")
+    return points
 
 
 def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
@@ -142,28 +130,41 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
     if not text:
         return header, np.empty((2, 0), np.int32)
 
-    # Check the characters of all lines at once: two runs of digits a line, blanks and nothing else.
-    characters = np.frombuffer(b"\n" + text, np.uint8)
-    newline = characters == ord("\n")
-    line = np.cumsum(newline) - 1  # of each character
-    digit = characters - np.uint8(ord("0")) < 10
-    # A number begins where a digit follows something else.
-    begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
-    bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
-    blank = newline | (characters == ord("\t")) | (characters == ord(" "))
-    bad[line[~digit & ~blank]] = True
+    def small(text: bytes) -> I32 | None:
+        numbers = _numbers(text, 2, np.int64, b"0123456789")
+        return numbers.astype(np.int32) if len(numbers) and (numbers < MAX_ID).all() else None
 
-    if not bad.any():
-        edges = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
-        bad = (edges >= MAX_ID).any(axis=1)
-        if not bad.any():
-            return header, edges.T.astype(np.int32, order="C")
-    number = int(bad.argmax())
-    wrong_line = text.split(b"\n")[number].decode("latin-1")
-    raise DamagedInput(
-        f"{name}, line {len(header) + number + 1}: not an edge.",
-        expected=f"two node numbers below {MAX_ID:,}, such as 0\\t17",
-        found=repr(wrong_line[:80]),
+    edges = small(text)
+    if edges is None:
+        wanted = f"two node numbers below {MAX_ID:,}, such as 0\\t17"
+        raise _bad_line(text, small, name, wanted, len(header) + 1)
+    return header, np.ascontiguousarray(edges.T)
+
+
+def _numbers(text: bytes, columns: int, dtype: type, digits: bytes) -> Array:
+    """Return the numbers of lines that end with LF, (lines, columns); no rows where one is invalid."""
+    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    if text.strip() and not text.translate(None, digits + b" \t\n"):
+        with contextlib.suppress(ValueError, OverflowError):
+            numbers: Array = np.loadtxt(io.BytesIO(text), dtype, comments=None, ndmin=2)
+            if numbers.shape == (lines, columns):
+                return numbers
+    return np.empty((0, columns), dtype)
+
+
+def _bad_line(
+    text: bytes,
+    read: Callable[[bytes], Array | None],
+    name: str,
+    wanted: str,
+    first: int = 1,
+) -> DamagedInput:
+    """Return the error for the first line that ``read`` refuses."""
+    lines = text.removesuffix(b"\n").split(b"\n")
+    number = next(number for number, line in enumerate(lines) if read(line) is None)
+    return DamagedInput(
+        f"{name}, line {first + number}: not {wanted}.",
+        found=repr(lines[number][:80].decode("latin-1")),
     )
 
 

@@ -103,7 +103,7 @@ def test_a_failed_build_removes_what_it_made_and_nothing_else(
 ) -> None:
     _interrupted(tmp_path, place, after=after)
     files = _put_in_every_folder(place)
-    with pytest.raises(DamagedInput) as caught:
+    with pytest.raises(DamagedInput):
         _build(
             tmp_path,
             place,
@@ -112,7 +112,6 @@ def test_a_failed_build_removes_what_it_made_and_nothing_else(
     assert _are_there(files)
     marker = place / MARKER
     assert {path for path in place.rglob("*") if path.is_file()} == {*files, marker}
-    assert str(place) in caught.value.parts["on disk"]
 
 
 class _FailingUnits(type(toy_pipeline())):  # type: ignore[misc]
