@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import shlex
 import tempfile
 from collections.abc import Callable, Container, Mapping
@@ -314,10 +315,9 @@ def _described(
 
 
 def header(fields: Mapping[str, object]) -> str:
-    """Return a YAML block."""
-    import yaml
-
-    return f"---\n{yaml.safe_dump(dict(fields), sort_keys=False)}---\n"
+    """Return a YAML block; each value is written as JSON, which is YAML."""
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
+    return "\n".join(["---", *lines, "---", ""])
 
 
 def license_fields(terms: Mapping[str, object]) -> dict[str, str]:
