@@ -21,7 +21,7 @@ from torch_geometric.utils import to_undirected
 from kmip_data import OGBNPapers100M
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.cli.preview import view_of
+from kmip_data.cli.preview import draw
 from kmip_data.drawing.graphs import record_graph
 from kmip_data.drawing.surroundings import UNKNOWN, drawable
 from kmip_data.errors import DamagedInput, UsageError
@@ -324,12 +324,11 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     graph = record_graph(drawn, 3, None, "")
     assert graph.header["key"] == drawn.keys[3]
     assert graph.names[-1] == UNKNOWN
-    draw, facts = view_of(build, records="0,699")
+    facts = draw(build, tmp_path / "preview.png", Home(tmp_path), records="0,699")
     assert [row["key"] for row in facts["records"]] == [
         "sample around node 0",
         "sample around node 699",
     ]
-    draw(tmp_path / "preview.png")
     assert (tmp_path / "preview.png").stat().st_size > 10_000
 
     # A row of Parquet would be the graph.
