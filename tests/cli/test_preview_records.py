@@ -28,6 +28,6 @@ def test_three_records_of_a_part_by_their_place_in_the_build(build, tmp_path):
 def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
     assert positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
     assert positions("0..9,0..9,10", 12, "the build") == list(range(11))
-    with pytest.raises(UsageError, match="does not name records") as caught:
+    with pytest.raises(UsageError) as caught:
         positions("0..16", 17, "the build")
     assert caught.value.parts["found"] == "17 positions, of which 16 is the last"

@@ -119,5 +119,5 @@ def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     assert torch.equal(torch.random.get_rng_state(), before)
     wrong = apply_overrides(config, ["model.edge_encoder=bond", "model.local.kind=gated-gcn"])
     data = open_data(wrong, home=Home.locate(home))
-    with pytest.raises(UsageError, match="not OGB's 3 of integers"):
+    with pytest.raises(UsageError, match=r"3 columns of torch\.float32"):
         try_encoders(data.pinned(wrong), data)

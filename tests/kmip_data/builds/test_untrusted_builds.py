@@ -182,15 +182,16 @@ def test_names_that_are_none(copy, tmp_path):
         name, change = case
         (folder / CARD_NAME).write_text(original)
         change_card(folder, lambda card: change(card, name))
-        with pytest.raises(DamagedInput, match="as a card"):  # not: changed after it was written
+        with pytest.raises(DamagedInput, match=CARD_NAME) as caught:
             read_card(folder)
+        assert caught.value.parts["found"]  # not: changed after it was written
 
     check_each(check, itertools.product(BAD_NAMES, NAMES))
     (folder / CARD_NAME).write_text(original)
     change_card(
         folder, lambda card: card["files"][0].update(file="../x"), f"columns/{ENCODING}/{CARD_NAME}"
     )
-    with pytest.raises(DamagedInput, match="as the card"):
+    with pytest.raises(DamagedInput, match=f"{ENCODING}/{CARD_NAME}"):
         ShardedDataset(folder, columns=[ENCODING])
     with pytest.raises(UsageError, match=r"'\.\./b'"):
         kmip_data.save([], tmp_path / "a", name="../b")
@@ -223,7 +224,8 @@ def test_cards_with_other_values(copy):
     def check(number):
         folder = copy("index")
         change_card(folder, changes[number])
-        with pytest.raises(DamagedInput, match="as a card"):  # not: changed after it was written
+        with pytest.raises(DamagedInput, match=CARD_NAME) as caught:
             read_card(folder)
+        assert caught.value.parts["found"]  # not: changed after it was written
 
     check_each(check, range(len(changes)))

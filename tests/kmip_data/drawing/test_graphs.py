@@ -43,5 +43,5 @@ def test_of_one_graph_the_test_nodes_count(tmp_path):
     ]
     sizes = [int(streets()[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
-    with pytest.raises(UsageError, match="no record 1"):
+    with pytest.raises(UsageError, match="record 1"):
         record_graph(ShardedDataset(streets_build(tmp_path / "again")), 1, None, "")

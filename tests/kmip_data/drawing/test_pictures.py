@@ -66,7 +66,7 @@ def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_pat
     picture = drawing_of(dataset, 0)
     assert len(np.unique(picture.pos, axis=0)) == 3
     assert "not of the data" in picture.position_source
-    with pytest.raises(UsageError, match="cannot be drawn"):
+    with pytest.raises(UsageError, match="30,000"):
         drawing_of(dataset, 1)
 
 

@@ -262,31 +262,31 @@ class Pair(Data):
 
 
 UNFIT = [
-    (several(extra=lambda i: torch.zeros(1) if i == 2 else None), "00000002 has other attributes"),
-    (several(x=lambda i: torch.zeros(2 + i, 2 + i)), "'x' of graph 00000001 does not go"),
+    (several(extra=lambda i: torch.zeros(1) if i == 2 else None), "00000002"),
+    (several(x=lambda i: torch.zeros(2 + i, 2 + i)), "'x' of graph 00000001"),
     (
         several(x=lambda i: torch.zeros(2 + i, 2, dtype=[torch.half, torch.float][i > 0])),
         "'x' of graph 0000",
     ),
     (several(u=lambda i: torch.zeros(7 + i)), "'u' of graph"),
-    (several(words=["a", "b"]), "'words' of graph 00000000 cannot be saved"),
-    (several(z=torch.zeros(3, dtype=torch.complex64)), "'z' of graph 00000000 cannot be saved"),
-    (several(z=torch.zeros(3, dtype=torch.bfloat16)), "'z' of graph 00000000 cannot be saved"),
-    (several(z=torch.eye(3).to_sparse()), "'z' of graph 00000000 cannot be saved"),
-    (several(n=2**70), "'n' of graph 00000000 cannot be saved"),
-    (several(text="ends with \0"), "'text' of graph 00000000 cannot be saved"),
-    (several(text="half a pair \udcff"), "'text' of graph 00000000 cannot be saved"),
-    (several(z=torch.zeros(3, device="meta")), "'z' of graph 00000000 cannot be saved"),
-    (several(edge_index=torch.zeros(2, 1, dtype=torch.int32)), "edge_index is not valid"),
+    (several(words=["a", "b"]), "'words' of graph 00000000"),
+    (several(z=torch.zeros(3, dtype=torch.complex64)), "'z' of graph 00000000"),
+    (several(z=torch.zeros(3, dtype=torch.bfloat16)), "'z' of graph 00000000"),
+    (several(z=torch.eye(3).to_sparse()), "'z' of graph 00000000"),
+    (several(n=2**70), "'n' of graph 00000000"),
+    (several(text="ends with \0"), "'text' of graph 00000000"),
+    (several(text="half a pair \udcff"), "'text' of graph 00000000"),
+    (several(z=torch.zeros(3, device="meta")), "'z' of graph 00000000"),
+    (several(edge_index=torch.zeros(2, 1, dtype=torch.int32)), "edge_index"),
     (several(edge_index=torch.full((2, 3), 9)), "00000000"),
     (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "'edge_attr' of graph 00000001"),
-    ([Data(x=torch.zeros(1), y=1), Data(x=torch.zeros(1), y=1.0)], "another type than before"),
-    ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "it is several graphs"),
-    ([Pair(x=torch.zeros(2))], "rules of its own"),
+    ([Data(x=torch.zeros(1), y=1), Data(x=torch.zeros(1), y=1.0)], "float, not int"),
+    ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "several"),
+    ([Pair(x=torch.zeros(2))], "Pair"),
     ([HeteroData()], "homogeneous"),
     ([Batch.from_data_list([Data(x=torch.zeros(1))])], "homogeneous"),
     ([torch.zeros(3)], "homogeneous"),
-    ([], "nothing to save"),
+    ([], "no graph"),
 ]
 
 
@@ -307,12 +307,12 @@ def test_a_number_beyond_any_class_is_no_class(tmp_path):
 def test_the_target_is_a_new_folder(tmp_path):
     build = kmip_data.save(KarateClub(), tmp_path / "there")
     before = (build.path / "card.json").read_bytes()
-    with pytest.raises(UsageError, match="already exists"):
+    with pytest.raises(UsageError, match=str(tmp_path / "there")):
         kmip_data.save(KarateClub(), tmp_path / "there")
     assert (build.path / "card.json").read_bytes() == before
     (tmp_path / "empty").mkdir()
     assert kmip_data.save(KarateClub(), tmp_path / "empty").card.dataset == "empty"
-    with pytest.raises(UsageError, match="belongs to a dataset of this package"):
+    with pytest.raises(UsageError, match="'s3dis'"):
         kmip_data.save(KarateClub(), tmp_path / "x", name="s3dis")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError):

@@ -89,7 +89,7 @@ def test_edge_lists_texts_empty_graphs_and_added_columns(tmp_path):
             for one, other in zip(far, local, strict=True):
                 assert_same(one, other)
             first_batches(far, local, batch_size=4)
-        with pytest.raises(DamagedInput, match="nothing is not what was pushed"):
+        with pytest.raises(DamagedInput, match="/nothing"):
             far.build.shard("nothing", far.build.card.shards[0])
 
 
@@ -174,7 +174,7 @@ def test_other_schemes_are_read_by_fsspec(pushed, tmp_path, scheme, request):
     far = kmip_data.open(address)
     for g in (0, 61):
         assert_same(far[g], local[g])
-    with pytest.raises(UsageError, match="Nothing was pushed"):
+    with pytest.raises(UsageError, match=SHARE_NAME):
         kmip_data.open(f"{address}/shards")
 
 
@@ -210,28 +210,29 @@ def test_several_processes_share_a_cache(pushed, server, tmp_path):
 
 
 def test_what_cannot_be_read_remotely_is_refused(pushed, server, tmp_path):
-    with pytest.raises(UsageError, match="another build"):
+    with pytest.raises(UsageError) as raised:
         kmip_data.open(server.address, k=5)
-    with pytest.raises(UsageError, match="Nothing was pushed"):
+    assert raised.value.parts["expected"] == "k = 5"
+    with pytest.raises(UsageError, match=SHARE_NAME):
         kmip_data.open(f"{server.address}/splits")
-    with pytest.raises(UsageError, match="not an address that can be reached from here"):
+    with pytest.raises(UsageError, match="nothing-like-it://"):
         kmip_data.open("nothing-like-it://there/build")
     share_folder(pushed[0].build.path, tmp_path / "run", kind="run")
     with (
         serving_folder(tmp_path / "run") as other,
-        pytest.raises(UsageError, match="is not a build") as raised,
+        pytest.raises(UsageError, match=r"\brun\b") as caught,
     ):
         kmip_data.open(other.address)
-    assert f"kmip-data pull {other.address}" in raised.value.parts["next"]
+    assert f"kmip-data pull {other.address}" in caught.value.parts["next"]
     server.ranges = False
-    with pytest.raises(UsageError, match="its server sends whole files only"):
+    with pytest.raises(UsageError, match="whole"):
         kmip_data.open(server.address)
     server.ranges, server.more = True, 2**24
-    with pytest.raises(DamagedInput, match="is not what was pushed") as raised:
+    with pytest.raises(DamagedInput) as damaged:
         kmip_data.open(server.address)
-    assert raised.value.parts["found"] == "more"
+    assert damaged.value.parts["found"] == "more"
     server.more = 1
-    with pytest.raises(DamagedInput, match=f"{CARD_NAME} is not what was pushed"):
+    with pytest.raises(DamagedInput, match=CARD_NAME):
         Remote(server.address).range(CARD_NAME, 100, 200)
 
 
@@ -245,7 +246,7 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):
             (folder / name).write_bytes(spoilt)
             with (
                 serving_folder(folder) as server,
-                pytest.raises(DamagedInput, match=f"{name} is not what"),
+                pytest.raises(DamagedInput, match=name),
             ):
                 _read_bytes(server.address, tmp_path / str(len(spoilt)), range(0, 120, 10))
         (folder / name).write_bytes(sound)
@@ -265,6 +266,6 @@ def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
         share_folder(source, tmp_path / name)
         with (
             serving_folder(tmp_path / name) as server,
-            pytest.raises(DamagedInput, match=f"{name} is not what"),
+            pytest.raises(DamagedInput, match=name),
         ):
             kmip_data.open(server.address)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -153,9 +154,7 @@ def test_what_was_spoilt_is_refused(build, tmp_path, home, subtests) -> None:
                 data = (share / file).read_bytes()
                 damage(share / file, data, way)
                 try:
-                    with pytest.raises(
-                        error, match=r"is not what was pushed|cannot be reached|Nothing was"
-                    ):
+                    with pytest.raises(error, match=re.escape(str(share))):
                         pull(str(share), home, quiet=True)
                 finally:
                     (share / file).write_bytes(data)
@@ -219,17 +218,13 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     push_build(build, str(share), quiet=True)
     partial = folder / f"shards/.{build.card.shards[0].sha256}.partial"
     victim.mkdir()
-    for link, message in (
-        (folder / "shards", "link"),
-        (partial, "is a hard link"),
-        (folder, "is a symbolic link"),
-    ):
+    for link in (folder / "shards", partial, folder):
         shutil.rmtree(folder, ignore_errors=True)
         if link != folder:
             begin_folder(folder, f"build {build.card.key}")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.hardlink_to(share / "README.md") if link == partial else link.symlink_to(victim)
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(UsageError, match=re.escape(str(link))):
             pull(str(share), home, quiet=True)
         assert not any(victim.iterdir())
     folder.unlink()
@@ -244,14 +239,14 @@ def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> No
     assert verify_build(pulled.path).ok
     pulled = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
     assert contents(pulled.path) == contents(build.path)
-    with pytest.raises(UsageError, match="There is no added column"):
+    with pytest.raises(UsageError, match="'rwse3'"):
         pull(share, home, columns=["rwse3"], quiet=True)
 
 
 def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
     terms = load_manifest("shapenet-part").license.model_dump()
     for states in ({"license": terms}, {"manifest": "shapenet-part"}):
-        with pytest.raises(LicenseNotAccepted, match="does not allow redistribution"):
+        with pytest.raises(LicenseNotAccepted, match=re.escape(terms["name"])):
             push_build(
                 Build(build.path, build.card.model_copy(update=states)), str(tmp_path / "share")
             )
@@ -263,11 +258,13 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     shutil.copytree(build.path, copy.path)
     shard = copy.path / "shards/00000.h5"
     shard.unlink()
-    with pytest.raises(DamagedInput, match="cannot be read"):
+    with pytest.raises(DamagedInput, match="No such file") as caught:
         push_build(copy, str(tmp_path / "share"), quiet=True)
+    assert str(shard) in caught.value.what
     shard.write_bytes(b"other")
-    with pytest.raises(DamagedInput, match=r"shards/00000.h5 was changed after"):
+    with pytest.raises(DamagedInput, match=r"shards/00000\.h5") as caught:
         push_build(copy, str(tmp_path / "share"), quiet=True)
+    assert caught.value.parts["found"] == hashlib.sha256(b"other").hexdigest()
     assert not (tmp_path / "share").exists()
 
 
@@ -289,21 +286,22 @@ def test_a_build_with_an_edited_card_is_not_pushed(build, tmp_path) -> None:
         edited = sound.replace(old, new, 1)
         assert edited != sound
         (copy / "card.json").write_text(edited)
-        with pytest.raises(DamagedInput, match=r"card.json was changed after it was written"):
+        with pytest.raises(DamagedInput, match=r"card\.json") as caught:
             push_build(Build(copy, read_card(copy)), str(tmp_path / "share"), quiet=True)
+        assert caught.value.parts["found"] is None  # not: cannot be read
         assert not (tmp_path / "share").exists()
 
 
 def test_names_and_addresses_that_cannot_be_are_refused(build, home, tmp_path) -> None:
     for address in ("nope://x/y", "", "reference://x"):
-        with pytest.raises(UsageError, match="not an address") as error:
+        with pytest.raises(UsageError, match=address or "empty") as error:
             push_build(build, address)
         assert "[hub]" in str(error.value)
     for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
-        with pytest.raises(UsageError, match="cannot be pushed under its name"):
+        with pytest.raises(UsageError, match=re.escape(repr(name))):
             push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
         assert not (tmp_path / "share").exists()
-    with pytest.raises(UsageError, match="Nothing was pushed"):
+    with pytest.raises(UsageError, match=SHARE_NAME):
         pull(str(tmp_path / "empty"), home)
     with pytest.raises(SourceUnavailable):
         pull("http://127.0.0.1:9/nothing", home)
