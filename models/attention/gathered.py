@@ -1,12 +1,16 @@
-"""Attention over chosen pairs in torch operations, which gather all chosen rows (H, N, k, d)."""
+"""Attention over chosen pairs in torch operations, gathering a bounded number of rows at a time."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from kmip_data.models.attention.overflow import check_weights, is_capturing
 from kmip_data.models.search.problem import check_best
+
+SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 
 
 def forward(
@@ -24,7 +28,12 @@ def forward(
     weights = torch.softmax(scaled, -1)
     weights.masked_fill_(missing, 0)  # also clears the NaN of rows without any key
     used = weights if keep is None else weights * keep
-    return _weighted_sum(used, values[_pairs(indices)]), weights
+    heads, rows, _ = indices.shape
+    _, keys, width = values.shape
+    out = values.new_empty((heads, rows, width))
+    for part, chosen in _parts(indices, keys, width):
+        out[:, part] = _weighted_sum(used[:, part], values, chosen)
+    return out, weights
 
 
 def backward(
@@ -39,28 +48,34 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Like :func:`kmip_data.models.attention.cpu_kernels.backward`.
 
-    Sums over pairs have a fixed order on a GPU only under ``torch.use_deterministic_algorithms``.
+    ``index_add_`` has a fixed order on a GPU only under ``torch.use_deterministic_algorithms``.
     """
-    pairs = _pairs(indices)
-    of_out = grad[:, :, None]
-
-    # 1. Values: the output's gradient by the weights after dropout.
+    grad_queries = torch.empty_like(queries)
+    grad_keys = torch.zeros_like(keys).flatten(0, 1)
+    grad_values = torch.zeros_like(values).flatten(0, 1)
     used = weights if keep is None else weights * keep
-    of_values = used[..., None] * of_out
-    grad_values = torch.zeros_like(values).index_put_(pairs, of_values, accumulate=True)
+    widest = max(queries.shape[2], values.shape[2])
+    for part, chosen in _parts(indices, keys.shape[1], widest):
+        # 1. Values: the output's gradient by the weights after dropout.
+        weight = weights[:, part]
+        row = chosen.flatten()
+        of_out = grad[:, part, None]
+        of_values = used[:, part, :, None] * of_out
+        grad_values.index_add_(0, row, of_values.flatten(0, 2))
 
-    # 2. Through the softmax to the scores.
-    grad_weight = (values[pairs] * of_out).sum(-1)
-    if keep is not None:
-        grad_weight *= keep
-    mean = (grad_weight * weights).sum(-1, keepdim=True)
-    grad_score = weights * (grad_weight - mean) * scale
+        # 2. Through the softmax to the scores.
+        products = _gather(values, chosen) * of_out
+        grad_weight = products.sum(-1)
+        if keep is not None:
+            grad_weight *= keep[:, part]
+        mean = (grad_weight * weight).sum(-1, keepdim=True)
+        grad_score = weight * (grad_weight - mean) * scale
 
-    # 3. Queries and keys: each weighted by the gradients of the scores.
-    grad_queries = _weighted_sum(grad_score, keys[pairs])
-    of_keys = grad_score[..., None] * queries[:, :, None]
-    grad_keys = torch.zeros_like(keys).index_put_(pairs, of_keys, accumulate=True)
-    return grad_queries, grad_keys, grad_values
+        # 3. Queries and keys: each weighted by the gradients of the scores.
+        grad_queries[:, part] = _weighted_sum(grad_score, keys, chosen)
+        of_keys = grad_score[..., None] * queries[:, part, None]
+        grad_keys.index_add_(0, row, of_keys.flatten(0, 2))
+    return grad_queries, grad_keys.view_as(keys), grad_values.view_as(values)
 
 
 def differentiable(
@@ -73,11 +88,13 @@ def differentiable(
 ) -> tuple[Tensor, Tensor]:
     """Attend like :func:`forward`, in operations that PyTorch differentiates in every mode.
 
-    Scores are computed from queries and keys.
+    Scores are computed from queries and keys. All gathered rows (H, N, k, d) are in memory at once.
     """
-    pairs = _pairs(indices)
+    head = torch.arange(len(indices), device=indices.device)
+    head = head[:, None, None]
     missing = indices < 0
-    products = queries[:, :, None] * keys[pairs]
+    rows = indices.clamp_min(0).long()
+    products = queries[:, :, None] * keys[head, rows]
     scores = products.sum(-1) * scale
 
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
@@ -87,15 +104,32 @@ def differentiable(
     weights = weights.masked_fill(missing, 0)
 
     used = weights if keep is None else weights * keep
-    return _weighted_sum(used, values[pairs]), weights.detach()
+    weighted = used[..., None] * values[head, rows]
+    return weighted.sum(2), weights.detach()
 
 
-def _pairs(indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Index (H, N, k) of head and row of the chosen rows; a missing key becomes the first, whose weight is 0."""
-    head = torch.arange(len(indices), device=indices.device)
-    return head[:, None, None], indices.clamp_min(0).long()
+def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tensor]]:
+    """Yield slices of queries, and the rows (H, R, k) they chose, numbered over the keys of all heads.
+
+    A missing key becomes its head's first, whose weight is 0.
+    """
+    heads, rows, k = indices.shape
+    first = keys * torch.arange(heads, device=indices.device)
+    bytes_a_row = 8 * max(1, heads * k * width)  # as of float64: the narrower take less
+    step = max(1, SCRATCH // bytes_a_row)
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        existing = indices[:, part].clamp_min(0)
+        yield part, existing + first[:, None, None]
 
 
-def _weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
-    """Σ_k weights (H, N, k) · rows (H, N, k, d); no matrix product, which autocast and TF32 would round."""
-    return (weights[..., None] * rows).sum(2)
+def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
+    """Gather chosen rows of (H, M, width): (H, R, k, width)."""
+    gathered = rows.flatten(0, 1).index_select(0, chosen.flatten())
+    return gathered.view(*chosen.shape, -1)
+
+
+def _weighted_sum(weights: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
+    """Σ_k weights[h, r, k] · chosen row; no matrix product, which autocast and TF32 would round."""
+    weighted = weights[..., None] * _gather(rows, chosen)
+    return weighted.sum(2)

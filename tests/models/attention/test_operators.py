@@ -48,6 +48,7 @@ def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monke
     )
     results = run(arguments, keep, 1.7)
     monkeypatch.setattr(operators, "_compiled", lambda tensor: False)
+    monkeypatch.setattr(gathered, "SCRATCH", 1000)  # many parts
     for a, b in zip(results, run(arguments, keep, 1.7), strict=True):
         assert a.dtype == b.dtype
         loose = dict(atol=0.03, rtol=0.03) if dtype == torch.bfloat16 else {}
