@@ -36,7 +36,6 @@ MASKS = {
 _LARGEST = float(np.finfo(np.float32).max)
 #: Least and greatest label of each task.
 _BOUNDS = {"classification": (0, 65_535), "multilabel": (0, 1), "regression": (-_LARGEST, _LARGEST)}
-_MAX_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
 _HEAD = 2**16
 UNNAMED = "Unnamed: "  #: beginning of pandas's name for a column without one, such as its index
@@ -169,8 +168,8 @@ class ColumnFacts:
         if not any(mask.any() for mask in masks):
             return {}
         folds = {mask.shape[1] for mask in masks if mask.ndim == 2} or {1}
-        if len(folds) > 1 or max(folds) > _MAX_FOLDS:
-            raise DamagedInput(f"{where}: masks of {sorted(folds)} splits, {_MAX_FOLDS} at most.")
+        if len(folds) > 1:
+            raise DamagedInput(f"{where}: masks of {sorted(folds)} splits.")
         codes = []
         for fold in range(max(folds)):
             columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]

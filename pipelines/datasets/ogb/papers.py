@@ -98,10 +98,6 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         data = NpzFile(raw.path / _DATA)
         nodes = data.number("num_nodes_list")
         edges = data.number("num_edges_list")
-        if nodes > self.manifest.max_nodes:
-            raise DamagedInput(
-                f"{data.name}: {nodes:,} nodes; at most {self.manifest.max_nodes:,} are supported."
-            )
         _features(raw.path, nodes)
         _years(data, nodes)
         _labels(raw.path, nodes)

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     CitySource,
@@ -71,12 +70,6 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         check_tensors(tensors, self.manifest.name)
         # Refuse early: labels are chunks of this many nodes.
         chunk_labels(np.zeros(len(tensors.features), np.float32), params.classes)
-        if len(tensors.features) > self.manifest.max_nodes:
-            raise DamagedInput(
-                f"{self.manifest.name} has {len(tensors.features):,} nodes; at most"
-                f" {self.manifest.max_nodes:,} are supported.",
-                next="choose a part of the map: --set bbox=W,S,E,N",
-            )
         return store_city(tensors, workdir)
 
     def advice(self) -> None:

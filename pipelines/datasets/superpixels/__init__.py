@@ -179,9 +179,6 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         if classes.shape != size:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
             raise DamagedInput(f"{mask} differs in size from its picture {picture}: {sizes}.")
-        # Centroids are stored as float16: a larger picture would lose them.
-        if max(size) > np.finfo(np.float16).max:
-            raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
         # Segment, connect, describe, label: the steps of LRGB's script.
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)

@@ -59,8 +59,8 @@ class ZincPipeline(GraphsPipeline):
                 if number not in wanted:
                     continue
                 wanted.remove(number)
-            read = graph_of if path.suffix == ".pickle" else graph_of_row
-            yield read(item, raw.place)
+            is_pickle = path.suffix == ".pickle"
+            yield graph_of(item) if is_pickle else graph_of_row(item, raw.place)
         if wanted:
             raise DamagedInput(
                 f"{part}.index lists molecule {max(wanted)}, which {path.name} does not have."
@@ -82,12 +82,10 @@ def _items(path: Path) -> Iterator[Graph]:
             raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
-def graph_of(molecule: Graph, where: str) -> Graph:
+def graph_of(molecule: Graph) -> Graph:
     """Return a molecule as a graph: bonds by first, then second atom."""
     atoms = molecule[ATOMS]
     count = len(atoms)
-    if molecule.get("num_atom", count) != count:
-        raise DamagedInput(f"{where}: {count} atoms, but num_atom is {molecule['num_atom']!r}.")
     bonds = np.reshape(molecule[BONDS], (count, count))
     ends = bonds.nonzero()
     return {
@@ -134,9 +132,6 @@ def parquet_rows(path: Path) -> Iterator[Graph]:
 def graph_of_row(row: Graph, where: str) -> Graph:
     """Return a row as a graph: bonds by first, then second atom."""
     atoms = row["node_feat"]
-    count = len(atoms)
-    if row.get("num_nodes", count) != count:
-        raise DamagedInput(f"{where}: {count} atoms, but num_nodes is {row['num_nodes']!r}.")
     ends = np.asarray(row["edge_index"])
     if not ends.size:  # an empty list has no type
         ends = np.zeros((2, 0), np.int64)
@@ -150,7 +145,7 @@ def graph_of_row(row: Graph, where: str) -> Graph:
         with np.errstate(over="ignore"):
             y = y.astype(np.float32)
     return {
-        "x": np.reshape(atoms, (count, 1)),
+        "x": np.reshape(atoms, (len(atoms), 1)),
         "y": y,
         "edge_index": ends,
         "edge_attr": np.reshape(row["edge_attr"], -1)[order],
