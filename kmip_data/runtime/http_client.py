@@ -58,13 +58,14 @@ class Session(requests.Session):
         self.max_redirects = MAX_REDIRECTS
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return where an answer redirects to; refuse addresses that are not as safe."""
+        """Return where an answer redirects to; refuse an address that is not as safe.
+
+        Other schemes than the web's have no adapter in ``requests``.
+        """
         target = super().get_redirect_target(resp)
         if target is None:
             return None
         scheme = urllib.parse.urlsplit(urllib.parse.urljoin(resp.url, target)).scheme
-        if scheme not in {"http", "https"}:
-            raise MirrorFailed(f"redirects to {scheme}, which is not a web address")
         if scheme == "http" and resp.url.startswith("https:"):
             raise MirrorFailed("redirects from https to http, which is refused")
         resp.close()  # else requests reads the body of the redirect, which may have no end

@@ -97,10 +97,7 @@ def sorted_edges(folder: Path, count: int, room: int) -> U32:
 
 def _bits(nodes: int, buckets: int) -> int:
     """Return the bits of a target that number it in its bucket: as few as give at most ``buckets``."""
-    shift = 0
-    while (nodes - 1) >> shift >= buckets:
-        shift += 1
-    return shift
+    return ((nodes - 1) // buckets).bit_length()
 
 
 def _mapped(path: Path) -> U32:

@@ -248,10 +248,9 @@ class MoleculePipeline(Pipeline[P, S]):
                 yield read(row, key, smiles)
             except RefusedSmilesError as error:
                 if params.on_error == "stop":
-                    skip = f"kmip-data build {self.manifest.name} --set on_error=skip"
                     raise DamagedInput(
                         f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {error}",
-                        next=f"{skip} (leaves such records out and lists them)",
+                        next=f"kmip-data build {self.manifest.name} --set on_error=skip",
                     ) from error
                 yield Skipped(key, f"{smiles[:80]}: {error}")
 

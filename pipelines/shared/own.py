@@ -171,11 +171,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             if error.parts["found"]:
                 reason += f" ({error.parts['found']})"
             return Skipped(key, reason)
-        if not error.parts["next"]:
-            build = f"kmip-data build {self.manifest.file} --name {self.manifest.name}"
-            error.parts["next"] = (
-                f"repair or remove the file, or skip it: {build} --set on_error=skip …"
-            )
+        skip = "repair or remove the file, or skip such files: --set on_error=skip"
+        error.parts["next"] = error.parts["next"] or skip
         raise error
 
 

@@ -322,7 +322,7 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     card = (build.path / "card.json").read_bytes()
     answers = {
-        "file": (redirect("file:///etc/passwd"), "redirects to file"),
+        "file": (redirect("file:///etc/passwd"), "InvalidSchema"),
         "circle": (redirect("share.json"), "TooManyRedirects"),
         "moved": (redirect("/nowhere"), "redirects to an address without this file"),
         "forbidden": (status(403), "403"),

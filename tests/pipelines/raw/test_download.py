@@ -298,7 +298,7 @@ BAD = {
     "loop": (
         lambda handler: redirect(handler.server.url(handler.path))(handler), "TooManyRedirects",
     ),
-    "file": (redirect("file:///etc/passwd"), "redirects to file"),
+    "file": (redirect("file:///etc/passwd"), "InvalidSchema"),
     "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
     "slow loris": (drip(DATA), "sent less than 2 kB per second"),
     "no header": (lambda handler: handler.server.held.wait(5), "TimeoutError"),
