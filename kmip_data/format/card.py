@@ -66,13 +66,10 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
 Parameters = Annotated[dict[str, Any], AfterValidator(_plain)]
 
 
-class _Open(BaseModel):
-    """The known keys of one part of the statistics; a writer may add others."""
-
-    model_config = {"extra": "allow"}
+# Known keys of the statistics; a writer may add others.
 
 
-class _Histogram(_Open):
+class _Histogram(BaseModel):
     low: _Counts
     high: _Counts
     count: _Counts
@@ -84,14 +81,14 @@ class _Histogram(_Open):
         return self
 
 
-class _Spread(_Open):
+class _Spread(BaseModel):
     min: Number
     mean: Number
     max: Number
     histogram: _Histogram
 
 
-class _Classes(_Open):
+class _Classes(BaseModel):
     total: _Counts = []
     splits: dict[PathPart, dict[PathPart, _Counts]] = {}
 
@@ -106,7 +103,7 @@ class _Classes(_Open):
 _Range = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
-class _Features(_Open):
+class _Features(BaseModel):
     mean: list[Number]
     std: list[Number]
     coordinate_range: Annotated[list[_Range], Field(min_length=2, max_length=2)]
@@ -115,13 +112,13 @@ class _Features(_Open):
 _Nothing = Annotated[dict[str, object], Field(max_length=0)]
 
 
-class _City(_Open):
+class _City(BaseModel):
     features: _Features | _Nothing = {}
     vocabulary: dict[str, list[object]] | None = None
     warnings: list[str] = []
 
 
-class _Statistics(_Open):
+class _Statistics(BaseModel):
     nodes_per_graph: _Spread | _Nothing = {}
     edges_per_graph: _Spread | _Nothing = {}
     in_degree: _Spread | _Nothing = {}
