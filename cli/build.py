@@ -29,9 +29,9 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import build_facts, facts, shortened, show, table
+from kmip_data.cli.shared.output import build_facts, build_pairs, facts, shortened, show, table
 from kmip_data.errors import UsageError
-from kmip_data.wording import as_options, human_bytes
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,8 +221,6 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
-    from kmip_data.pipelines.raw.obtain import PRINTED_LICENSES
-
     card = build.card
     rows = []
     unassigned = card.counts["nodes"]
@@ -233,18 +231,12 @@ def _summary(build: Build, split: str) -> str:
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
         rows.append(["in none", 1, unassigned, None, ""])
-    size = human_bytes(build_facts(build)["bytes"])
     pairs = [
-        ("path", build.path),
-        *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
+        *build_pairs(build),
         *_of_files(card),
-        ("shards", f"{len(card.shards)} ({size})"),
-        ("raw files", card.origin),
         ("split", split),
         ("", card.splits[split].note),
     ]
-    if not {card.manifest, card.dataset} & PRINTED_LICENSES:  # those were shown before the download
-        pairs.append(("license", card.license.get("notice")))
 
     step = f"train --dataset {_target(build)}"
     if split != card.default_split:

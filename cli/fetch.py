@@ -27,7 +27,7 @@ def command(name: str, home: Home, **options: Any) -> None:
     node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
-    from kmip_data.pipelines.raw.obtain import PRINTED_LICENSES, fetch_dataset
+    from kmip_data.pipelines.raw.obtain import fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)
@@ -36,14 +36,11 @@ def command(name: str, home: Home, **options: Any) -> None:
     for entry in receipts:
         size = human_bytes(entry.bytes)
         rows.append([entry.name, size, entry.sha256[:12], entry.origin])
-    # Other licenses were shown before the download.
-    notice = ""
-    if name not in PRINTED_LICENSES:
-        notice = f"\n{manifest.license.notice}"
     text = f"""\
 {name}: {len(receipts)} verified in {folder}
 {table(["file", "size", "sha256", "from"], rows, indent=2)}
-{notice}
+
+{manifest.license.notice}
 Next: kmip-data build {name} --offline"""
     result = {
         "dataset": name,

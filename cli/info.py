@@ -9,7 +9,15 @@ import click
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options, plugin_option
-from kmip_data.cli.shared.output import Json, build_facts, facts, shortened, show, table
+from kmip_data.cli.shared.output import (
+    Json,
+    build_facts,
+    build_pairs,
+    facts,
+    shortened,
+    show,
+    table,
+)
 from kmip_data.cli.shared.tables import builds_table
 from kmip_data.wording import OPTIONS, human_bytes
 
@@ -217,16 +225,11 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
     from kmip_data.format.page import SPREADS
 
     card = build.card
-    size = human_bytes(build_facts(build)["bytes"])
     pairs = [
-        ("path", build.path),
+        *build_pairs(build),
         ("key", card.key),
         ("parameters", card.variant),
-        *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
-        ("shards", f"{len(card.shards)} ({size})"),
-        ("raw files", card.origin),
         ("classes", _classes(card.class_names)),
-        ("license", card.license.get("notice")),
         ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
     ]
     text = [f"{card.heading}\n\n{facts(pairs)}"]

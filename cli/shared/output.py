@@ -14,7 +14,7 @@ import click
 
 from kmip_data.errors import UsageError
 from kmip_data.files.faults import located
-from kmip_data.wording import without_controls, without_logins
+from kmip_data.wording import human_bytes, without_controls, without_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -159,6 +159,19 @@ def build_facts(build: Build) -> Json:
         "shards": len(card.shards),
         "splits": sorted(card.splits),
     }
+
+
+def build_pairs(build: Build) -> list[tuple[str, object]]:
+    """Return the facts about a build as pairs of label and value, for people."""
+    card = build.card
+    size = human_bytes(build_facts(build)["bytes"])
+    return [
+        ("path", build.path),
+        *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
+        ("shards", f"{len(card.shards)} ({size})"),
+        ("raw files", card.origin),
+        ("license", card.license.get("notice")),
+    ]
 
 
 def share_facts(share: Share, files: Sequence[SharedFile]) -> Json:

@@ -43,7 +43,6 @@ ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licenses.json"
 SAMPLE_SEED = 0
 MAX_SAMPLE = 1_000_000  #: records of the largest sample
-PRINTED_LICENSES: set[str] = set()  #: datasets whose license this process has printed
 _YES = {"1", "true", "yes", "y"}
 _RECORD = TypeAdapter(dict[str, dict[str, object]])
 
@@ -60,7 +59,6 @@ class _Input:
 
 def show_license(manifest: Manifest) -> None:
     """Print license and attribution on stderr."""
-    PRINTED_LICENSES.add(manifest.name)
     terms = manifest.license
     say(f"license of {manifest.name}: {terms.notice}{terms.url and f' ({terms.url})'}")
 
