@@ -37,22 +37,14 @@ def command(
     Every block is verified as it arrives. The same command resumes a pull that was stopped and
     repairs a damaged copy. Nothing in a push is executed.
     """
-    from kmip_data.builds.home import COLUMNS
     from kmip_data.sharing.pull import pull
-    from kmip_data.sharing.push import PARQUET
 
     names = None
     if columns is not None:
         names = list(filter(None, columns.replace(" ", "").split(",")))
     pulled = pull(address, home, columns=names, **options)
     share = pulled.share
-    # Card, page and Croissant belong to the push, too; unwanted columns were not pulled.
-    optional = (f"{COLUMNS}/", f"{PARQUET}/")
-    files = [
-        entry
-        for entry in share.files
-        if entry.file in pulled.files or not entry.file.startswith(optional)
-    ]
+    files = [entry for entry in share.files if entry.file in pulled.files]
     result = {"path": pulled.path, **share_facts(share, files), "was_complete": pulled.was_complete}
 
     size = human_bytes(result["bytes"])

@@ -134,7 +134,7 @@ def _pull_build(
         path=folder,
         share=received.share,
         card=card,
-        files=[entry.file for entry in files],
+        files=[*(entry.file for entry in files), *card_files(card)],
         was_complete=not received_files and not finished,
     )
 
