@@ -198,10 +198,9 @@ class Remote:
                 yield from _files_below(self.folder)
                 return
             system.invalidate_cache()
-            prefix = system._strip_protocol(root)  # noqa: SLF001
             with contextlib.suppress(FileNotFoundError):
                 for path, status in system.find(root, detail=True).items():
-                    name = path.removeprefix(prefix).lstrip("/")
+                    name = path.removeprefix(root).lstrip("/")
                     marks_folder = name.endswith("/")
                     if name and not name.startswith(".") and not marks_folder:
                         yield name, int(status.get("size") or 0)
