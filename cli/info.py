@@ -298,6 +298,8 @@ def _columns(schema: Schema) -> str:
             dtype = f"{column.stored} → {column.presented}"
         shape = "×".join(map(str, (ROWS[column.level], *column.shape)))
         content = ", ".join(column.fields) or column.unit or column.doc
+        if not column.finite:
+            content = f"{content} (may be NaN)".strip()
         rows.append([column.attribute, column.key, dtype, shape, content])
     for view in schema.views:
         source = f"{view.source}[:, {view.start}:{view.stop}]"

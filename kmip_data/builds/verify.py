@@ -6,7 +6,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import written_name
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
-from kmip_data.format.reader import Shard, check_values
+from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.graphs.encoding import Encoding, parse_encoding
@@ -110,7 +110,7 @@ class VerifyReport:
     problems: list[Problem] = field(default_factory=list)
     broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
     checked: dict[str, int] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)  #: files that are not of the build
+    remarks: list[str] = field(default_factory=list)  #: files that are not of the build, features that cannot be trained on
 
     @property
     def ok(self) -> bool:
@@ -163,7 +163,22 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
             report.remarks,
         )
         report.checked["columns"] = len(columns)
+    if report.ok:
+        report.remarks += feature_faults(Build(path, card))
     return report
+
+
+def feature_faults(build: Build, features: Container[str] = ("x", "edge_attr")) -> Iterator[str]:
+    """Yield where features are NaN or infinite, which the schema of your own graphs may allow."""
+    for column in build.card.schema_.columns:
+        if column.finite or column.attribute not in features:
+            continue
+        for entry in build.card.shards:
+            try:
+                check_column(build.shard(entry.file, entry), replace(column, finite=True))
+            except DamagedInput as error:
+                found = f"{entry.file}, {error.parts['found']}"
+                yield f"{column.attribute} has NaN or infinite values: {found}"
 
 
 def _card_problems(card: Card) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import chain
@@ -14,11 +15,12 @@ from typing import IO, Any
 import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from kmip_data import __version__
 from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.builds.home import Build
+from kmip_data.builds.verify import feature_faults
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.faults import located
@@ -65,7 +67,8 @@ def save(
         A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. It is read once;
         all but a list lies in a temporary file next to ``folder`` until the last graph is known.
     folder
-        A new folder.
+        A new folder, relative to the current one. In ``built/`` of the home folder a build is found
+        by its name from anywhere.
     name
         Name of the dataset; default: the folder's.
     split
@@ -106,7 +109,10 @@ def save(
     ):
         survey, graphs = _survey(dataset, spool)
         card = _write_build(partial, graphs, survey, split, name, about)
-    return Build(folder, card)
+    build = Build(folder, card)
+    for fault in feature_faults(build):
+        warnings.warn(fault, stacklevel=2)
+    return build
 
 
 def check_target(folder: Path, name: str) -> None:
@@ -133,7 +139,7 @@ def check_target(folder: Path, name: str) -> None:
 def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[DenseGraph]]:
     """Survey every graph once, and return all again, as the schema is known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
-    dataset = [dataset] if isinstance(dataset, Data) else dataset
+    dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
     survey = Survey()
     in_memory = []
     for number, data in enumerate(dataset):

@@ -149,13 +149,17 @@ class RunData(ABC):
             return kinds_of_values(self.rows_of("y"))
         return {stored: column.shape[0] if column.shape and stored != "links" else 1}
 
+    def features(self, config: RunConfig) -> list[str]:
+        """Return the attributes of nodes and edges that the network reads."""
+        names = [*self.inputs.attributes]
+        if config.model.edge_encoder not in {"dummy", "none"}:
+            names.append("edge_attr")
+        return names
+
     def _records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
         """Open a part, or all, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
-        wanted = [*self.inputs.attributes, "y", LINKS]
-        if config.model.edge_encoder not in {"dummy", "none"}:
-            wanted.insert(-2, "edge_attr")
-        names = [name for name in wanted if name in stored]
+        names = [name for name in (*self.features(config), "y", LINKS) if name in stored]
         added = added_names(self.build.path)
         names += [encoding.name for encoding in config.model.encodings if encoding.name in added]
         return ShardedDataset(

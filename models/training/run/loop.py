@@ -286,8 +286,8 @@ class Loop:
                 line += f"  {part} {title} {with_unit(self.metric, value)}"
                 if part == "train":  # over the batches, while the weights change
                     line += " (running)"
-        if self.best_epoch == row["epoch"]:
-            line += " (best)"
+                if part == "val" and self.best_epoch == row["epoch"]:
+                    line += " (best)"
         line += f"  {row['seconds']:.1f} s"
         left = self._seconds_left(row)
         if left:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.verify import feature_faults
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import first_fault, sha256_file
@@ -33,7 +34,7 @@ from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
-from kmip_data.models.training.config.presets import origin
+from kmip_data.models.training.config.presets import config_for, origin
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
@@ -80,7 +81,7 @@ class PreparedRun:
 
 
 def train(
-    config: RunConfig,
+    config: RunConfig | str,
     *,
     home: str | os.PathLike[str] | Home | None = None,
     seeds: Sequence[int] | None = None,
@@ -94,7 +95,8 @@ def train(
     Parameters
     ----------
     config
-        Settings of the run; see :func:`kmip_data.models.training.config.presets.load_preset`.
+        Settings of the run, or the dataset of a preset; see
+        :func:`kmip_data.models.training.config.presets.load_preset`.
     home
         Folder of builds and runs; the default home if ``None``.
     seeds
@@ -122,8 +124,10 @@ def train(
     """
     if name is not None:
         run_folder.check_name(name)
-    config = config.with_plugins()
     home = Home.locate(home)
+    if isinstance(config, str):
+        config = config_for(config, home=home)
+    config = config.with_plugins()
     device = _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
     if config.training.init_from:
@@ -242,6 +246,14 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     for attribute, encoder in encoders.items():
         if encoder.integers is not None and attribute in stored:
             check_integers(encoder.integers, data.rows_of(attribute))
+
+    # A plugin's encoder may know what to do with NaN.
+    if not config.plugins:
+        for fault in feature_faults(data.build, data.features(config)):
+            raise UsageError(
+                f"{data.build.path}: {fault}.",
+                next="repair the graphs and build them under another name",
+            )
 
     needed = plan_memory(config, data, device)
     try_encoders(config, data)

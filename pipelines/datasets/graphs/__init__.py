@@ -360,7 +360,7 @@ class _Survey:
         if not self.unfinished:
             return ""
         names = ", ".join(sorted(key.partition("/")[2] for key in self.unfinished))
-        return f"not finite everywhere: {names}; training stops where the loss becomes NaN"
+        return f"not finite everywhere: {names}; training refuses such features"
 
     def columns(self, facts: ColumnFacts) -> list[Column]:
         """Return the columns of the schema except the targets."""

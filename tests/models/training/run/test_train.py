@@ -18,8 +18,10 @@ from safetensors.torch import load_file
 from support.builds.learnable import CLASSES, learnable_build, read_history, tiny_config
 from support.cli import kmip_process
 from support.metrics import usual_metrics
+from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.files.changes import MARKER
 from kmip_data.format import targets
@@ -44,6 +46,7 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory
 from kmip_data.runtime.extras import GPU_EXTRAS
+from kmip_data.saving.save import save
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,40 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     assert width != 56
     assert parameters <= 30_000
     assert f"model: gps-kmip, 1 layer, hidden_dim {width}, {parameters:,} parameters" in said
+
+
+def test_a_dataset_stands_for_its_preset(monkeypatch, tmp_path):
+    def stop(config):
+        raise UsageError(f"{config.preset} on {config.system.device}")
+
+    monkeypatch.setattr(run_file, "_check_machine", stop)
+    with pytest.raises(UsageError, match=r"^s3dis/gps-kmip on auto$"):
+        train("s3dis", home=tmp_path)
+
+
+def test_nan_among_features_is_found_before_the_first_epoch(tmp_path):
+    """NaN in targets means unlabelled; in features it is a warning of ``save``, and no run begins."""
+    ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    graphs = [
+        Data(x=torch.rand(3, 2), edge_index=ring, y=torch.tensor([[math.nan, 1.0]]))
+        for _ in range(6)
+    ]
+    split = {"train": [0, 1, 2, 3], "val": [4], "test": [5]}
+    with warnings.catch_warnings(action="error"):
+        sound = save(graphs, tmp_path / "sound", split=split)
+    assert verify_build(sound.path).remarks == []
+    graphs[4].x[2, 1] = math.nan
+    found = "x has NaN or infinite values: shards/00000.h5, record '00000004', row 2"
+    with pytest.warns(UserWarning, match=f"^{re.escape(found)}$"):
+        build = save(graphs, tmp_path / "mine", split=split)
+    report = verify_build(build.path)
+    assert report.ok
+    assert report.remarks == [found]
+    config = tiny_config(build, model={"head": "graph"}, training={"epochs": 1})
+    with pytest.raises(UsageError) as refused:
+        train(config, home=Home(tmp_path), quiet=True)
+    assert refused.value.what == f"{build.path}: {found}."
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("per", ["epoch", "step"])
@@ -534,8 +571,10 @@ def test_the_best_epoch_is_marked_in_its_line(best):
     training = SimpleNamespace(epochs=9)
     loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
     loop._seconds_left = lambda row: 0
-    row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0}
-    assert loop_file.Loop._line_of(loop, row).endswith("(best)  1.0 s") is (best == 3)
+    row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0, "val_accuracy": 0.9, "test_accuracy": 0.7}
+    mark = " (best)" if best == 3 else ""
+    ending = f"  val accuracy 90.00 %{mark}  test accuracy 70.00 %  1.0 s"
+    assert loop_file.Loop._line_of(loop, row).endswith(ending)
 
 
 @pytest.mark.parametrize(("patience", "about"), [(None, "about"), (5, "at most")])
