@@ -77,7 +77,7 @@ class Build:
     waits: ClassVar[bool] = False
 
     def __repr__(self) -> str:
-        return f"Build({str(self.path)!r}, {self.card.dataset})"
+        return f"Build({self.card.dataset!r}, path={str(self.path)!r})"
 
     @property
     def location(self) -> str:
@@ -181,13 +181,14 @@ def named_build(
     if dataset in dataset_names():
         command = f"kmip-data build {dataset}"
     step = f"{command} {options}".strip()
-    others = [build.path.name for build in builds if build.card.dataset == dataset]
-    if others:  # often meant, and building the one that was named may be a download of gigabytes
-        step = f"use {' or '.join(others[:3])} instead, or {step}"
+    others = [build for build in builds if build.card.dataset == dataset]
+    similar = [build.path.name for build in others if build.card.sample == sample]
+    if similar:  # often meant, and building the one that was named may be a download of gigabytes
+        step = f"use {' or '.join(similar[:3])} instead, or {step}"
     chosen_options = f" ({options})" if options else ""
     raise UsageError(
         f"There is no finished build of {dataset}{chosen_options} under {home.built}.",
-        found=", ".join(others) or "none",
+        found=", ".join(build.path.name for build in others) or "none",
         next=step,
     )
 

@@ -174,8 +174,9 @@ def feature_faults(build: Build, features: Container[str] = ("x", "edge_attr")) 
         if column.finite or column.attribute not in features:
             continue
         for entry in build.card.shards:
+            shard = build.shard(entry.file, entry)
             try:
-                check_column(build.shard(entry.file, entry), replace(column, finite=True))
+                check_column(shard, replace(column, finite=True))
             except DamagedInput as error:
                 found = f"{entry.file}, {error.parts['found']}"
                 yield f"{column.attribute} has NaN or infinite values: {found}"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from inspect import Parameter
+from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 from torch_geometric.data import Data
@@ -54,6 +55,7 @@ class RuleArguments(PartArguments, total=False):
     split_seed: int | None
 
 
+_PARTS = {*PARTS, TRAIN_AND_VAL}
 _DEFAULTS: dict[str, object] = {
     **dict.fromkeys(RuleArguments.__annotations__),
     **{field.name: field.default for field in fields(BuildOptions)},
@@ -176,8 +178,13 @@ class BuiltDataset(ShardedDataset):
                 )
 
         given = {**_DEFAULTS, **arguments}
+        if isinstance(root, str) and part_name(root) in _PARTS and not Path(root).exists():
+            raise UsageError(
+                f"root is {root!r}, the name of a part of the split.",
+                next="split=…, or the masks of a single graph; as a folder, ./" + root,
+            )
         part = part_name(given["split"])
-        if part not in {None, *PARTS, TRAIN_AND_VAL}:  # before a download and a build
+        if part is not None and part not in _PARTS:  # before a download and a build
             raise unknown_name("part of the split", str(part), PARTS, command="split=None, for all")
         # Opening never destroys: a build is made again by a command that says so.
         if given["force_reload"]:

@@ -279,10 +279,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return counts
 
     def __repr__(self) -> str:
-        name = f"{self.card.dataset} {self.card.extent}".rstrip()
+        name = f"{self.card.dataset!r} {self.card.extent}".rstrip()
         parts = [name, counted(len(self), "graph")]
         if self.split is not None:
-            parts.append(f"split={self.split!r} of {self.split_name}")
+            parts.append(f"split={self.split!r}, split_name={self.split_name!r}")
         k = self.card.parameters.get("k")
         if k is not None:
             parts.append(f"k={k}")

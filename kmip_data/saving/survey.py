@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import I64, Array, DType
 from kmip_data.errors import UsageError
@@ -52,7 +52,7 @@ def dense_graph(data: object, name: str) -> DenseGraph:
     if not isinstance(data, Data) or isinstance(data, Batch):
         raise UsageError(
             f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data).",
-            next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else "save Data",
+            next="save Data, such as data.to_homogeneous() of HeteroData or batch.to_data_list()",
         )
     for rule in ("__inc__", "__cat_dim__"):
         if inspect.getattr_static(type(data), rule) is not Data.__dict__[rule]:

@@ -256,7 +256,7 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
         ("verify", "s3dis"): f"next: use {made.path.name} instead, or",
-        ("verify", "s3dis", "--sample"): "or kmip-data build s3dis --sample",
+        ("verify", "s3dis", "--sample"): "next: kmip-data build s3dis --sample\n",
     }  # fmt: skip
     for words, message in cases.items():
         assert message in refused(*words)

@@ -33,7 +33,7 @@ def test_part_of_the_published_set_says_so_and_gives_way_to_the_whole(tmp_path):
     write_build(tmp_path / "built/a", s3dis_records(3), s3dis_schema(), complete=False, **options)
     with pytest.warns(PartialBuildWarning, match="3 graphs, part of the published set"):
         part = kmip_data.open("s3dis", "train", home=tmp_path)
-    assert repr(part).startswith("ShardedDataset(s3dis part of the published set, 2 graphs")
+    assert repr(part).startswith("ShardedDataset('s3dis' part of the published set, 2 graphs")
     write_build(tmp_path / "built/b", s3dis_records(8), s3dis_schema(), complete=True, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -91,8 +91,9 @@ def test_obtain_without_building(home):
         obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
     message = str(error.value)
     assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
-    assert "kmip-data build s3dis --k 5 --sample" in message
-    assert "s3dis-k32" in message
+    assert "s3dis-k32" in error.value.parts["found"]
+    step = "use s3dis-sample instead, or kmip-data build s3dis --k 5 --sample"  # no real data
+    assert error.value.parts["next"] == step
     with pytest.raises(UsageError) as error:
         obtain("helsinki", home=where, build=False)
     assert f"There is no finished build of helsinki under {built}." in str(error.value)

@@ -39,6 +39,17 @@ def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
+def test_a_part_in_the_place_of_root_is_refused_unless_it_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for part in ("train", "valid", "trainval"):
+        with pytest.raises(UsageError, match=f"'{part}'"):
+            kmip_data.S3DIS(part, build=False)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "train").mkdir()
+    with pytest.raises(UsageError, match="no finished build"):
+        kmip_data.S3DIS("train", build=False)
+
+
 def test_a_subclass_of_your_own_keeps_its_signature():
     class Mine(kmip_data.S3DIS):
         def __init__(self, level, **others):

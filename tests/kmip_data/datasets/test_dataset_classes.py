@@ -40,7 +40,7 @@ def test_s3dis(home):
     assert item.edge_index[1].tolist() == torch.arange(4096).repeat_interleave(4).tolist()
     assert (whole.num_classes, whole.num_features, whole.num_edge_features) == (13, 9, 0)
     assert whole.class_names[12] == "clutter"
-    assert repr(parts["val"]).startswith("S3DIS(s3dis sample, ")
+    assert repr(parts["val"]).startswith("S3DIS('s3dis' sample, ")
     assert "k=4" in repr(parts["val"])
     assert (
         parts["val"].split_digest == whole.card.splits["upstream-area6-seed0"].parts["val"].digest

@@ -174,10 +174,12 @@ def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
 
 def test_what_it_is(build, records, tmp_path):
     dataset = ShardedDataset(build.path, "val")
-    assert repr(dataset) == "ShardedDataset(s3dis, 2 graphs, split='val' of default, k=4)"
+    assert repr(dataset) == (
+        "ShardedDataset('s3dis', 2 graphs, split='val', split_name='default', k=4)"
+    )
     assert dataset.class_names[3] == "class 3"
     sample = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(), sample=True))
-    assert "s3dis sample" in repr(sample)
+    assert "'s3dis' sample" in repr(sample)
     with pytest.raises(UsageError, match="split=None"):
         ShardedDataset(sample.build, "train")
     with pytest.raises(UsageError, match=r"kmip_data\.save"):

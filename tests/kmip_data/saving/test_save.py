@@ -284,6 +284,8 @@ UNFIT = [
     ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "several"),
     ([Pair(x=torch.zeros(2))], "Pair"),
     ([HeteroData()], "homogeneous"),
+    (HeteroData(), "HeteroData"),
+    (Batch.from_data_list([Data(x=torch.zeros(1))]), "DataBatch"),
     ([Batch.from_data_list([Data(x=torch.zeros(1))])], "homogeneous"),
     ([torch.zeros(3)], "homogeneous"),
     ([], "no graph"),
