@@ -232,6 +232,8 @@ class KMIPAttention(nn.Module):
     ) -> None:
         super().__init__()
         problem.check_k(k)
+        if backend != "auto":
+            get_backend(backend)  # fail now on an unknown name, not at the first batch
         if value_dim is None:
             problem.check_heads(dim, heads)
             value_dim = dim // heads
@@ -349,7 +351,8 @@ class KMIPAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
-        return f"heads={self.heads}, k={self.k}, backend={self.backend!r}"
+        dim = self.query.in_features
+        return f"{dim}, heads={self.heads}, k={self.k}, backend={self.backend!r}"
 
 
 def pointers_of_mask(present: Tensor) -> Tensor:

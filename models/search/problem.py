@@ -163,7 +163,7 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
         ends = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
         raise UsageError(
-            f"{name} does not cover the rows: {ends}, not first entry 0, last entry {rows}."
+            f"{name} must begin with 0 and end with the number of rows, {rows}; it is {ends}."
         )
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):

@@ -80,10 +80,7 @@ class KMIPPart(MultiHead):
     def build(self, layer: LayerInfo) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention
-        from kmip_data.models.search.topk import get_backend
 
-        if self.search != "auto":
-            get_backend(self.search)  # fail now on an unknown name, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"})
         return KMIPAttention(
             layer.dim,

@@ -178,7 +178,14 @@ def test_copies_of_every_kind_compute_the_same() -> None:
 
 def test_repr_shows_heads_and_k() -> None:
     assert "num_heads=2, k=3" in repr(layers()[0])
-    assert "heads=2, k=3" in repr(layers()[3])
+    assert f"KMIPAttention(\n  {E}, heads=2, k=3" in repr(layers()[3])
+
+
+def test_an_unknown_backend_is_refused_when_a_layer_is_made() -> None:
+    with pytest.raises(UsageError, match=r"'dens'\. Did you mean 'dense'"):
+        KMIPMultiheadAttention(E, H, 3, backend="dens")
+    with pytest.raises(UsageError, match=r"'dens'\. Did you mean 'dense'"):
+        KMIPAttention(E, heads=H, key_dim=3, k=3, backend="dens")
 
 
 class Weighted(nn.Module):
