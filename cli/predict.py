@@ -16,21 +16,21 @@ from kmip_data.cli.shared.options import (
     path_option,
     trained_options,
 )
-from kmip_data.cli.shared.output import check_output, show
+from kmip_data.cli.shared.output import check_output, default_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
 
 @click.command(cls=Command)
 @click.argument("run", type=RUN)
-@path_option("--output", required=True, help="Output file, FILE.npz.")
+@path_option("--output", help="Output file, FILE.npz.  [default: predictions.npz in the run]")
 @force_option
 @part_option("Part of the split.", "test")
 @trained_options
 @look_options
 def command(
     run: str,
-    output: Path,
+    output: Path | None,
     force: bool,
     part: str,
     **data: Any,
@@ -41,21 +41,23 @@ def command(
     every record in a part of the split, with its key. In Python,
     `kmip_data.models.evaluate_predictions` computes metrics from the file.
     """
-    if output.suffix != ".npz":
-        raise UsageError(
-            f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}"
-        )
-    check_output(output, force=force)
+    if output is not None:
+        if output.suffix != ".npz":
+            raise UsageError(
+                f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}"
+            )
+        check_output(output, force=force)
     # The path was checked above, before PyTorch is imported, which takes seconds.
     from kmip_data.models.training.run.predictions import predict, write_predictions
 
     predictions = predict(run, split=part, **data)
-    write_predictions(output, predictions)
     about = predictions.about
     rows = len(next(iter(predictions.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
+    output = output or default_output(Path(about.run) / "predictions.npz", force=force)
+    write_predictions(output, predictions)
     show(
         {"path": output, **about.model_dump(), "rows": rows},
         f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}\n"
-        f"run  {about.run}\nNext: kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})",
+        f"run  {about.run}\nIn Python: kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})",
     )

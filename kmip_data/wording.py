@@ -156,10 +156,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     >>> nearest("S3IDS", ["s3dis", "paris"])
     's3dis'
+    >>> nearest("eraly", ["s3dis/gcn/early", "s3dis/gcn/late"])
+    's3dis/gcn/early'
     """
     import difflib
 
-    spellings = {word.lower(): word for word in known}
+    # A name is compared with as many last parts of a path as it has.
+    parts = name.count("/") + 1
+    spellings = {"/".join(word.lower().split("/")[-parts:]): word for word in known}
     name = name.lower()
     candidates = difflib.get_close_matches(name, spellings, n=1, cutoff=0.6)
     if len(name) > 2:

@@ -73,7 +73,8 @@ def _of_kind(section: str) -> Callable[[object], object]:
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
         kinds = kinds_of(section)
         if str(kind) not in kinds:
-            raise ValueError(unknown_name(f"kind of model.{section}", str(kind), list(kinds)).what)
+            error = unknown_name(f"kind of model.{section}", str(kind), list(kinds))
+            raise ValueError(f"{error.what} Known: {error.parts['expected']}")
         if isinstance(given, Mapping):
             return kinds[str(kind)].model_validate(given)
         return given

@@ -160,6 +160,8 @@ def first_fault(error: Exception) -> str:
         return f"{error.error_count():,} faults"
 
     faults = error.errors(include_url=False, include_context=False, include_input=False)
+    # A misspelt key explains one that is missing.
+    faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
     message = faults[0]["msg"]
     location = ".".join(str(part)[:80] for part in faults[0]["loc"])
     if location:

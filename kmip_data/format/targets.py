@@ -39,13 +39,12 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
     missing = []
     steps = []
     if features and not any(column.attribute == "x" for column in schema.columns):
-        missing.append(
-            "node features x (--set data.features=degree-profile computes some from the edges)"
-        )
+        missing.append("node features x")
+        steps.append("--set data.features=degree-profile computes some from the edges")
     if schema.edges == "none":
         missing.append("edges")
     if labels is None or labels.level not in {"node", "graph"}:
-        missing.append("targets y of nodes or graphs, or links")
+        missing.append("targets y")
         if key := _LABEL_KEYS.get(card.manifest):
             steps.append(f"build it under another --name with --set {key}=COLUMN")
     if not card.splits:
@@ -53,7 +52,7 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
         steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')
     if missing or labels is None:
         raise UsageError(
-            f"{card.dataset} cannot be trained on: it has no {'; '.join(missing)}.",
+            f"{card.dataset} cannot be trained on: it has no {' and no '.join(missing)}.",
             next="; ".join(steps) or look,
         )
     if len(labels.shape) > 1:

@@ -129,7 +129,8 @@ def parse_encoding(name: str) -> Encoding:
             return encoding
     known = []
     for kind in encodings():
-        known += [kind.stem + parameter for parameter in kind.choices or (kind.metavar,)]
+        example = "20" if kind.metavar else ""
+        known += [kind.stem + parameter for parameter in kind.choices or (example,)]
     raise unknown_name(
         "encoding",
         name,

@@ -54,8 +54,10 @@ def test_evaluate_equals_the_result(trained):
 def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
     file = tmp_path / "p.npz"
     build = read_config(Path(trained["run"]) / "config.toml").data.dataset
-    step = f"Next: kmip_data.models.evaluate_predictions({str(file)!r}, {build!r})"
+    step = f"In Python: kmip_data.models.evaluate_predictions({str(file)!r}, {build!r})"
     assert step in done("predict", trained["run"], "--output", file).out
+    done("predict", trained["run"])
+    assert (Path(trained["run"]) / "predictions.npz").read_bytes() == file.read_bytes()
     measured = evaluate_predictions(file, build).metrics
     assert measured
     for name, value in measured.items():
@@ -260,16 +262,16 @@ def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_grap
     assert "does not fit" not in run.err
     molecules = done("train", one_graph, "--preset", "peptides-func/gcn-plus", *short)
     for line in (
-        "training.loss = binary_cross_entropy does not fit the data: chosen by the data",
-        "model.head = graph does not fit the data: chosen by the data",
-        "model.node_encoder = atom does not fit the data: linear",
+        "training.loss = binary_cross_entropy does not fit the data; using the default for the data",
+        "model.head = graph does not fit the data; using the default for the data",
+        "model.node_encoder = atom does not fit the data; using linear",
     ):
         assert line in molecules.err
     assert "training.metric" not in molecules.err  # AP is also of two classes
     assert "published" not in molecules.err
     both = refused("train", one_graph, "--preset", "cora/gcn", "--model", "gat")
     assert "--preset names its model itself, so --model has no effect." in both
-    assert "Did you mean 'cora/gcn'" in refused("train", one_graph, "--preset", "cora/gnc")
+    assert "Did you mean 'gcn'" in refused("train", one_graph, "--preset", "cora/gnc")
 
 
 def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home, tmp_path):

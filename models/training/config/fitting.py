@@ -40,8 +40,8 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
 
     messages = []
     for key, value in changes.items():
-        instead = "chosen by the data" if value in {"none", "[]"} else value
-        messages.append(f"{key} = {key_value(config, key)} does not fit the data: {instead}")
+        instead = "the default for the data" if value in {"none", "[]"} else value
+        messages.append(f"{key} = {key_value(config, key)} does not fit the data; using {instead}")
     return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), messages
 
 

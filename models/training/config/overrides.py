@@ -124,13 +124,9 @@ def config_from_mapping(
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        faults = [_fault(entry) for entry in error.errors()]
-        if len(faults) > 1:
-            faults.insert(0, "")
-        raise _refused(
-            f"The configuration in {origin} is not valid.",
-            "the documented keys and types",
-            "\n    ".join(faults),
+        faults = "; ".join(_fault(entry) for entry in error.errors())
+        raise UsageError(
+            f"The configuration in {origin} is not valid: {faults}", next=HELP
         ) from error
 
 

@@ -313,10 +313,10 @@ def read_preset(dataset: str, model: str) -> Preset:
         if model in models() and _is_preset(usual):
             return _ours(read_preset(dataset, USUAL), model)
         known_models = models() if usual in preset_names() else presets_of(dataset)
-        known = [f"{dataset}/{known_model}" for known_model in sorted(known_models)]
-        raise unknown_name(
-            "preset", name, known or preset_names(), command=f"kmip-data info {dataset}"
-        )
+        if known_models:
+            command = f"kmip-data info {dataset}"
+            raise unknown_name(f"preset of {dataset}", model, sorted(known_models), command=command)
+        raise unknown_name("preset", name, preset_names())
     return Preset.read(name)
 
 
@@ -432,7 +432,8 @@ def config_for(
         config = load_preset(preset, model, variant, target=dataset)
     else:
         if model not in models():
-            raise unknown_name("model", model, list(models()), command="--plugin FILE of your own")
+            command = "one of these, or --plugin FILE for a model of your own"
+            raise unknown_name("model", model, list(models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
             config = load_preset(ONE_GRAPH, model, variant, target=dataset)

@@ -12,20 +12,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.changes import begin_folder, build_lock, refuse_link, refuse_links_below
 from kmip_data.files.faults import located, writing
 from kmip_data.files.reading import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.wording import nearest
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
 #: Files that commands write into the folder of a run.
 _OWN = re.compile(
-    r"config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors|explore\.html"
+    r"config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors|explore\.html|predictions\.npz"
     r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
     r"|(approximation|cumulative-weight)\.(csv|png)"
 )
@@ -126,14 +125,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
             f"{len(matches)} runs {fault} {text!r}.", found=several, next="give a path"
         )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
-    # Compare with the last parts of paths, as a name is much shorter than its path.
-    ends = ["/".join(folder.parts[-len(wanted) :]) for folder in runs]
-    close = dict(zip(ends, names, strict=True)).get(nearest(text, ends) or "")
-    raise UsageError(
-        f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
-        found="".join(f"\n    {name}" for name in names[-5:]) or f"no runs under {home.runs}",
-        next="kmip-data runs" if names else "kmip-data train --dataset NAME",
-    )
+    raise unknown_name("run", text, names, command="kmip-data runs")
 
 
 def has_beginning(parts: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -58,7 +58,7 @@ def test_json_is_read_or_a_value_error(tmp_path):
 
 
 def test_the_first_fault_of_many():
-    class Model(BaseModel):
+    class Model(BaseModel, extra="forbid"):
         numbers: list[int]
 
     def fault(*values):
@@ -68,5 +68,8 @@ def test_the_first_fault_of_many():
 
     assert fault(1, "a", "b").startswith("numbers.1: Input should be a valid integer")
     assert fault(*"a" * 2_000) == "2,000 faults"
+    with pytest.raises(ValidationError) as caught:
+        Model.model_validate({"number": [1]})
+    assert first_fault(caught.value) == "number: Extra inputs are not permitted"
     assert first_fault(ValueError("one\ntwo")) == "one"
     assert first_fault(KeyError()) == "KeyError"

@@ -361,7 +361,7 @@ def test_runs_and_sweeps_by_name(tmp_path):
     runs, [notice] = read_runs(folders_of(["mine"], home))
     assert runs == []
     assert "is not a finished run" in notice
-    with pytest.raises(UsageError, match="There is no run 'nothing'"):
+    with pytest.raises(UsageError, match="'nothing'"):
         folders_of(["nothing"], home)
 
 

@@ -50,8 +50,9 @@ def test_data_that_are_not_for_this_are_refused(tmp_path):
     for number, (columns, options, missing) in enumerate(
         (
             ([Y], {}, "has no node features x"),
-            ([X], {}, "has no targets y of nodes or graphs"),
-            ([X, EDGE_Y], {}, "has no targets y of nodes or graphs"),
+            ([X], {}, "has no targets y"),
+            ([], {}, "has no node features x and no targets y"),
+            ([X, EDGE_Y], {}, "has no targets y"),
             ([X, MANY_Y], {}, "targets have several rows"),
             ([X, Y], {"edges": "none"}, "has no edges"),
             ([X, Y], {"parts": None}, "it has no split"),

@@ -315,7 +315,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     run = home.runs / "clouds" / "gps-kmip" / "early"
     files.begin_folder(run, RUN)
     (run / files._partial_name("config.toml")).write_text("[da")
-    with pytest.raises(UsageError, match="There is no run 'early'"):
+    with pytest.raises(UsageError, match="'early'"):
         resume("early", home=home, quiet=True)
     train(tiny_config(build, **options), home=home, name="early", quiet=True)
     same_run(run, whole)
