@@ -265,7 +265,9 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     if card.dataset == card.manifest:
         return
     target = card.schema_.labels
-    if target is not None:
+    if target is None:
+        yield "target", "none: it cannot be trained on"
+    else:
         names = shortened(target.fields or (target.doc,))
         yield "target", f"{kind_of(target)} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]

@@ -162,7 +162,7 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
         raise UsageError(
             f"--records {text} does not name records of {where}.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
-            found=f"{len(chosen)} positions, of which {last} is the last",
+            found=str(last) if last >= count else f"{len(chosen)} positions",
             next="kmip-data preview --help",
         )
     return chosen

@@ -211,10 +211,11 @@ def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
 
 def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
     """Raise UsageError before the work if a file cannot be written, or exists and may not be replaced."""
-    if not path.name or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    folder = path.parent
+    if not path.name or not folder.is_dir() or not os.access(folder, os.W_OK):
+        fault = "is not writable" if folder.is_dir() else "does not exist"
         raise UsageError(
-            f"Results cannot be saved there: {path}",
-            next=f"{option} FOLDER/NAME in a folder that exists and may be written to",
+            f"{path} cannot be written: the folder {folder} {fault}.", next=f"another {option}"
         )
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} exists already.", next=f"another {option}, or --force")

@@ -110,7 +110,8 @@ class VerifyReport:
     problems: list[Problem] = field(default_factory=list)
     broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
     checked: dict[str, int] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)  #: files that are not of the build, features that cannot be trained on
+    #: files that are not of the build, features that cannot be trained on
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

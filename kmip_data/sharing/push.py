@@ -273,7 +273,7 @@ def _in_the_way(remote: Remote, share: Share, content: str) -> UsageError:
         f"{remote.address} holds something else.",
         expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
         found=content,
-        next="use another address, or remove its content",
+        next="use another address",
     )
 
 

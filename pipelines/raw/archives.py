@@ -73,7 +73,7 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
     except (OSError, ValueError) as error:  # also names that are too long or hold NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
-            f"There is no file or folder {path}: {reason}.",
+            f"{path} cannot be read: {reason}.",
             next="check the path given to --archive",
         ) from error
     if stat.S_ISDIR(mode):

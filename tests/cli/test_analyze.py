@@ -61,7 +61,7 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
         "--gaussian 9": "'9' is not NxD of numbers above 0",
         "--gaussian 9x4 --nodes 0..9": "'0..9' is not A..B of numbers above 0",
         "--gaussian 9x4 --k 0,1": "values of k",
-        "--gaussian 9x4 --save /no/such/x": "cannot be saved there",
+        "--gaussian 9x4 --save /no/such/x": "the folder /no/such does not exist",
     }
 
     def check(line):

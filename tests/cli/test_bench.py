@@ -51,7 +51,7 @@ def test_wrong_usage_is_named_before_anything_is_measured():
     cases = {
         "attention --methods naiv": "Did you mean 'naive'",
         "attention --max-n 50": "is not in the range 100",
-        "attention --save /no/such/folder/a": "cannot be saved there",
+        "attention --save /no/such/folder/a": "the folder /no/such/folder does not exist",
     }
 
     def check(line):

@@ -76,7 +76,12 @@ def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
             "another",
         ): "There is no run, dataset or build folder called 'another'",
         (*TARGET, home_of_sample, TARGET[0]): "A run is shown on its own data: leave out",
-        (*TARGET, home_of_sample, "--output", "/nowhere/page.html"): "cannot be saved there",
+        (
+            *TARGET,
+            home_of_sample,
+            "--output",
+            "/nowhere/page.html",
+        ): "the folder /nowhere does not exist",
     }
 
     def check(words):

@@ -735,6 +735,7 @@ BAD = [
     ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "more fields than in the first line"),
     ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 'target' is empty"),
     ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source' is empty"),
+    ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
     ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "cannot be read as a table"),
     ({"edges_csv": 'source,target\n"1,2\n'}, {}, "cannot be read as a table"),
     ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "cannot be read as a table"),
@@ -1025,6 +1026,10 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         r"ignored +notes",
     ):
         assert re.search(words, text), text
+
+    bare = write(tmp_path / "bare", edges_csv="source,target\n0,1\n")
+    text = kmip(*line[:3], f"--archive={bare}", "--quiet", f"--home={tmp_path / 'c'}").out
+    assert "target          none: it cannot be trained on\n" in text
 
     both = built(tmp_path / "b", "--set=undirected=true", a_npz=file)
     assert both.json["files"]["directed"] == "no: undirected=true added the reverse of each edge"

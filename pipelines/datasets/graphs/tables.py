@@ -27,6 +27,7 @@ from kmip_data.wording import human_bytes
 PART = "split"  #: column of parts
 USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
+_MISSING = ("nan", "NaN", "NA", "null", "None")  #: ids that were missing for who wrote a table
 #: Names of arrays that choose the nodes of a part: flags, or positions (``idx``).
 MASKS = {
     f"{name}_{kind}": (part_name(name), kind)
@@ -294,9 +295,15 @@ class Table:
                 found=", ".join(self.names)[:500],
                 next="--set source=, target=, graph=, label=, feature= or smiles= and one of these columns",
             )
-        empty = self.frame[name].isna()
+        hint = "fill in the id, or remove the line"
+        values = self.frame[name]
+        empty = values.isna()
         if empty.any():
-            raise self.fault(empty.argmax(), f"{name!r} is empty")
+            raise self.fault(empty.argmax(), f"{name!r} is empty", hint)
+        words = values.isin(_MISSING)
+        if words.any() and values[~words].str.fullmatch("-?[0-9]+").all():
+            row = words.argmax()
+            raise self.fault(row, f"{name!r} is {values[row]!r} among integers", hint)
         return self.column(name)
 
     def column(self, name: str) -> Array:
