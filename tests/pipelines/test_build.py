@@ -120,7 +120,7 @@ def test_wrong_parameters_are_named_all_at_once(toy: Toy) -> None:
         toy.build(parameters={"per_units": 3, "k": 0})
     assert "did you mean 'per_unit'" in str(caught.value)
     assert "k = 0" in str(caught.value)
-    with pytest.raises(UsageError, match="not valid"):
+    with pytest.raises(UsageError, match="fold = 'x'"):
         toy.build(split_parameters={"fold": "x"})
     assert toy.raw_calls == []
 
@@ -131,10 +131,10 @@ def test_output_is_the_build_folder(toy: Toy, tmp_path: Path) -> None:
     assert build.path == place
     assert digests(place) == digests(toy.build().path)
     assert toy.build(output=place).path == place
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="'k': 3"):
         toy.build(output=place, parameters={"k": 3})
     write_raw(toy.folder / "raw", 8)
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="found: build key"):
         toy.build(output=place, archives=[Path("another")])
 
 
@@ -148,7 +148,7 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
     assert sorted(built_units(toy.folder)) == list(range(7))  # no shard was built again
     assert verify_build(build.path).ok
     write_raw(toy.folder / "raw", 21)
-    with pytest.raises(UsageError, match="not built from the raw files"):
+    with pytest.raises(UsageError, match=f"{build.path} .* {toy.folder / 'raw'}"):
         toy.build(split_parameters={"from_raw": True, "fold": 1})
 
 
@@ -190,11 +190,11 @@ def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None
     flip(build.path / "shards/00000.h5")
     broken = digests(build.path)
     write_raw(toy.folder / "raw", 21)
-    with pytest.raises(CheckFailed, match="not built from the raw files"):
+    with pytest.raises(CheckFailed, match=f"{build.path} .* {toy.folder / 'raw'}"):
         repair_build(build.path, home=toy.home)
     assert digests(build.path) == broken
     (build.path / "card.json").write_text("{")
-    with pytest.raises(DamagedInput, match="cannot be read as a card"):
+    with pytest.raises(DamagedInput, match=r"card\.json"):
         repair_build(build.path, home=toy.home)
 
 
@@ -216,11 +216,11 @@ def test_a_build_of_a_newer_version_is_left_alone(toy: Toy) -> None:
         lambda: verify_build(build.path),
         lambda: read_card(build.path),
     ):
-        with pytest.raises(UsageError, match="written by a newer kmip-data"):
+        with pytest.raises(UsageError, match="version 4"):
             attempt()
         assert digests(build.path) == newer
     assert list_builds(toy.home) == []
-    with pytest.raises(UsageError, match="There is no"):
+    with pytest.raises(UsageError, match="'toy'"):
         find("toy", home=toy.home)
     assert toy.build(parameters={"k": 3}).card.parameters["k"] == 3
     assert digests(build.path) == newer
@@ -233,9 +233,8 @@ def test_repair_of_a_card_with_impossible_parameters_says_so(toy: Toy) -> None:
     (build.path / "card.json").write_text(card.to_json())
     flip(build.path / "shards/00001.h5")
     broken = digests(build.path)
-    with pytest.raises(DamagedInput, match="parameters that no build can have") as caught:
+    with pytest.raises(DamagedInput, match="k = 0"):
         repair_build(build.path, home=toy.home)
-    assert "k = 0" in str(caught.value)
     assert digests(build.path) == broken
 
 

@@ -31,7 +31,7 @@ def home(tmp_path):
 def test_part_of_the_published_set_says_so_and_gives_way_to_the_whole(tmp_path):
     options = {"parts": {"train": [0, 1], "val": [2], "test": []}, "parameters": {"k": 32, **S3DIS}}
     write_build(tmp_path / "built/a", s3dis_records(3), s3dis_schema(), complete=False, **options)
-    with pytest.warns(PartialBuildWarning, match="3 graphs, part of the published set"):
+    with pytest.warns(PartialBuildWarning, match="3 graphs"):
         part = kmip_data.open("s3dis", "train", home=tmp_path)
     assert repr(part).startswith("ShardedDataset('s3dis' part of the published set, 2 graphs")
     write_build(tmp_path / "built/b", s3dis_records(8), s3dis_schema(), complete=True, **options)
@@ -72,15 +72,16 @@ def test_no_match_names_the_command(home):
     with pytest.raises(UsageError) as error:
         kmip_data.open("s3dis", home=home, k=5)
     assert "kmip-data build s3dis --k 5" in str(error.value)
-    with pytest.raises(UsageError, match="Did you mean 's3dis'"):
+    with pytest.raises(UsageError, match="'s3dis'"):
         kmip_data.open("s3di", home=home)
-    with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
+    with pytest.raises(UsageError, match="'knn_rule'"):
         kmip_data.open("s3dis", home=home, knn_rul=5)
-    with pytest.raises(UsageError, match="not a finished build"):
+    with pytest.raises(UsageError, match=r"card\.json"):
         kmip_data.open(home / "built")
     write_build(home / "built/mine2", s3dis_records(5), s3dis_schema(), dataset="mine")
-    with pytest.raises(UsageError, match="2 builds of 'mine' match"):
+    with pytest.raises(UsageError, match=r"2 .* 'mine'") as error:
         kmip_data.open("mine", home=home)
+    assert str(home / "built/mine2") in error.value.parts["found"]
 
 
 def test_obtain_without_building(home):
@@ -97,7 +98,7 @@ def test_obtain_without_building(home):
     with pytest.raises(UsageError) as error:
         obtain("helsinki", home=where, build=False)
     assert f"There is no finished build of helsinki under {built}." in str(error.value)
-    with pytest.raises(UsageError, match="Did you mean 'jobs'"):
+    with pytest.raises(UsageError, match="'jobs'"):
         obtain("s3dis", home=where, job=2)
 
 
@@ -111,14 +112,14 @@ def test_a_folder_must_have_the_values_given(home):
     ):
         assert kmip_data.open(folder, **values).build.path == folder
     for values in ({"k": 16}, {"limit": 2}, {"sample": True}):
-        with pytest.raises(UsageError, match="is another build") as error:
+        with pytest.raises(UsageError, match=str(folder)) as error:
             kmip_data.open(folder, **values)
         name, value = next(iter(values.items()))
         assert error.value.parts["expected"] == f"{name} = {value!r}"
-    with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
+    with pytest.raises(UsageError, match="'knn_rule'"):
         kmip_data.open(folder, knn_rul="exact")
     assert kmip_data.open(home / "built/s3dis-sample").card.sample
-    with pytest.raises(UsageError, match="is another build"):
+    with pytest.raises(UsageError, match="k = 5"):
         kmip_data.open(home / "built/mine", k=5)
     chairs = home / "built/chairs"
     write_build(

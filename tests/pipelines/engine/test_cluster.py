@@ -167,9 +167,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
         assert not list(tmp_path.rglob("card.json"))
         finished = len(list(tmp_path.rglob("shards/*.h5")))
         thread = after(len(begun) + 1, dask.processes[0].kill)
-        with pytest.raises(
-            SourceUnavailable, match="connection to the Dask scheduler was lost"
-        ) as caught:
+        with pytest.raises(SourceUnavailable, match="scheduler") as caught:
             build()
         thread.join()
         assert "stay" in str(caught.value.parts["on disk"])
@@ -197,10 +195,10 @@ def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:
         (token, "another", folders),
         (tmp_path / "no", "secret", folders),
     ):
-        with pytest.raises(UsageError, match="does not see"):
+        with pytest.raises(UsageError, match=str(tmp_path)):
             check_view(SharedView(str(file), secret, seen, versions))
     older = tuple((name, "0" if name == "numpy" else version) for name, version in versions)
-    with pytest.raises(UsageError, match=r"has numpy .*, not 0: bytes could differ"):
+    with pytest.raises(UsageError, match=r"numpy \S+, not 0"):
         check_view(SharedView(str(token), "secret", folders, older))
 
 
@@ -208,12 +206,12 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("kmip_data.pipelines.engine.cluster.CONNECT_SECONDS", 1)
     write_raw(tmp_path / "raw", 3)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
-        with pytest.raises(UsageError, match="No Dask scheduler"):
+        with pytest.raises(UsageError, match=address):
             build_toy(tmp_path, engine="dask", scheduler=address)
 
 
 def test_options_that_do_not_fit() -> None:
-    with pytest.raises(UsageError, match="belongs to the engine dask"):
+    with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
         BuildOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
-    with pytest.raises(UsageError, match="There is no engine"):
+    with pytest.raises(UsageError, match="'threads'"):
         BuildOptions.of("toy", {"engine": "threads"})

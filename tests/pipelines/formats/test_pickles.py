@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.pickles import RefusedError, read_pickle, stream_list
+from kmip_data.pipelines.formats.pickles import MAX_STACK, RefusedError, read_pickle, stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, storage_of
 from kmip_data.pipelines.shared.molecules import check_partition
 from kmip_data.pipelines.shared.sample_files import storage_bytes
@@ -191,9 +191,9 @@ def test_lists_of_anything_else_are_no_split(rows):
     for _ in range(40):
         nested = [nested, nested]
     value = {"nested": nested, "text": ["0"], "halves": [0.5], "huge": [10**5000]}[rows]
-    with pytest.raises(DamagedInput, match="not a list of row numbers"):
+    with pytest.raises(DamagedInput, match="split: train"):
         check_partition({"train": value, "val": [0], "test": [1]}, 3, name="split")
-    with pytest.raises(DamagedInput, match="not a split"):
+    with pytest.raises(DamagedInput, match="train, val, test"):
         check_partition({10**5000: [0]}, 3, name="split")
 
 
@@ -205,7 +205,7 @@ def test_containers_in_containers_end_at_once(tmp_path):
             read(data + b".")
         with contextlib.suppress(DamagedInput):
             stream(tmp_path / "nested.pickle", b"\x80\x04](" + data + b"e.")
-    with pytest.raises(DamagedInput, match="values that wait for a container"):
+    with pytest.raises(DamagedInput, match=f"{MAX_STACK:,}"):
         read(b"(" * many + b"t" * many + b".")
 
 
@@ -215,7 +215,7 @@ def test_persistent_ids_go_to_the_caller():
 
 def test_names_are_those_of_the_list_only():
     assert read(b"cmine\nf\n(I2\nI3\ntR.", {"mine.f": lambda a, b: a * b}) == 6
-    with pytest.raises(DamagedInput, match="was not run"):
+    with pytest.raises(DamagedInput, match=r"numpy\.ndarray"):
         read(b"cnumpy\nndarray\n.", {})
 
 
@@ -345,9 +345,8 @@ def test_a_part_of_an_item_that_was_handed_out_is_refused(tmp_path):
     shared = np.arange(40)
     items = [(i,) for i in range(1_200)]
     assert stream(tmp_path / "a", pickle.dumps([(shared, shared), *items]))
-    with pytest.raises(DamagedInput, match="was not run") as caught:
+    with pytest.raises(DamagedInput, match="earlier item"):
         stream(tmp_path / "a", pickle.dumps([shared, *items, shared]))
-    assert "earlier item" in str(caught.value)
 
 
 def test_storages_are_views_of_what_torch_writes_and_nothing_else():

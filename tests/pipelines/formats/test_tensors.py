@@ -54,19 +54,18 @@ def test_equal_to_torch(tmp_path: Path, protocol: int) -> None:
     torch.save(value, path, pickle_protocol=protocol)
     same(read_torch_file(path), value)
     torch.save(value, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(DamagedInput, match="cannot be read as tensors") as caught:
+    with pytest.raises(DamagedInput, match=r"1\.6"):
         read_torch_file(path)
-    assert "the layout before PyTorch 1.6" in str(caught.value)
 
 
 def test_one_tensor_of_a_shape(tmp_path: Path) -> None:
     torch.save(torch.ones(4, 2), tmp_path / "x.pt")
     assert read_tensor(tmp_path / "x.pt", "float32", (None, 2)).shape == (4, 2)
     for dtype, shape in (("float32", (None, 3)), ("int64", (4, 2)), ("float32", (4,))):
-        with pytest.raises(DamagedInput, match="cannot be read as tensors"):
+        with pytest.raises(DamagedInput, match=r"float32 .*\(4, 2\)"):
             read_tensor(tmp_path / "x.pt", dtype, shape)
     torch.save([1], tmp_path / "x.pt")
-    with pytest.raises(DamagedInput, match="cannot be read as tensors"):
+    with pytest.raises(DamagedInput, match="found: a list"):
         read_tensor(tmp_path / "x.pt", "float32", (None,))
 
 
@@ -95,7 +94,7 @@ def test_compressed_and_lying_members(tmp_path: Path) -> None:
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name))
-    with pytest.raises(DamagedInput, match="cannot be read"):
+    with pytest.raises(DamagedInput, match="compressed"):
         read_torch_file(path)
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
@@ -107,20 +106,19 @@ def test_compressed_and_lying_members(tmp_path: Path) -> None:
 def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save(torch.zeros(1, 37).expand(10**9, 37), path)  # to write it out would take 148 GB
-    with pytest.raises(DamagedInput, match="was not run") as caught:
+    with pytest.raises(DamagedInput, match=r"\(1000000000, 37\) .* 37 "):
         read_tensor(path, "float32", (None, 37))
-    assert "repeats its storage" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("offset", "size", "stride", "fault"),
     [
-        (3, (2,), (1,), "beyond its storage"),
-        (1, (2, 2), (2, 1), "beyond its storage"),
-        (0, (2,), (4,), "beyond its storage"),
-        (0, (2,), (1, 1), "of shape"),
-        (-1, (2,), (1,), "of shape"),
-        (0, 2, (1,), "other than a tensor"),
+        (3, (2,), (1,), "beyond"),
+        (1, (2, 2), (2, 1), "beyond"),
+        (0, (2,), (4,), "beyond"),
+        (0, (2,), (1, 1), "shape"),
+        (-1, (2,), (1,), "shape"),
+        (0, 2, (1,), "other"),
     ],
 )
 def test_a_tensor_beyond_its_storage(offset, size, stride, fault) -> None:

@@ -54,7 +54,7 @@ def test_rounds_as_python_does(words):
     if np.isfinite(expected).all():
         assert parse_points(text, len(words), name="a").tobytes() == expected.tobytes()
     else:
-        with pytest.raises(DamagedInput, match=r"a, line 1: not [1-6] finite decimal numbers"):
+        with pytest.raises(DamagedInput, match=r"a, line 1: not [1-6] "):
             parse_points(text, len(words), name="a")
 
 
@@ -92,9 +92,7 @@ WRONG = (
 
 def test_what_cannot_be_read_names_the_line():
     for wrong in WRONG:
-        with pytest.raises(
-            DamagedInput, match=r"a\.txt, line 2: not 3 finite decimal numbers"
-        ) as error:
+        with pytest.raises(DamagedInput, match=r"a\.txt, line 2: not 3 ") as error:
             parse_points(b"1 2 3\n" + wrong + b"\n7 8 9", 3, name="folder/a.txt")
         assert ascii(wrong.decode("latin-1"))[1:6] in ascii(str(error.value)), wrong
     with pytest.raises(DamagedInput, match="line 1"):
@@ -176,13 +174,13 @@ def test_a_cut_or_changed_file_is_damaged(by, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "columns that were expected"),
-        ("a,b\n1,2\n", "columns that were expected"),
-        ("id,smiles\n1\n", "line 2: wrong number of fields"),
-        ("id,smiles\n1,C,x\n", "line 2: wrong number of fields"),
-        (b"id,smiles\n1,\xff\n", "damaged"),
-        ('id,smiles\n1,"C\n', "damaged"),
-        ("id,smiles\n" + "1,C\n" * 300_000, "too large"),
+        ("", "expected: smiles, id"),
+        ("a,b\n1,2\n", "found: a, b"),
+        ("id,smiles\n1\n", "line 2: .*\n  expected: 2\n  found: 1"),
+        ("id,smiles\n1,C,x\n", "line 2: .*\n  expected: 2\n  found: 3"),
+        (b"id,smiles\n1,\xff\n", "UnicodeDecodeError"),
+        ('id,smiles\n1,"C\n', "Error: unexpected end"),
+        ("id,smiles\n" + "1,C\n" * 300_000, "1,000,000"),
     ],
 )
 def test_bad_tables(tmp_path, text, what):
