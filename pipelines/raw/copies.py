@@ -234,6 +234,6 @@ def files_of_raw(folder: Path) -> list[str]:
         names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for path in folder.glob(f"*{_DOWNLOADED}"):
         names += [path.name.removesuffix(_DOWNLOADED), path.name]
-    for path in folder.glob("*.partial"):
-        names += [path.name, f"{path.name}.json"]
+    for path in folder.glob("*.partial.json"):
+        names += [path.stem, path.name]
     return names

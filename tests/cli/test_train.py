@@ -90,7 +90,7 @@ def test_a_stopped_run_continues_to_the_same_result(trained):
     early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
     assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
     assert (
-        "after 1 of 2 epochs; --stop-after with more than 1 continues it"
+        "after 1 of 2 epochs; --stop-after with more of them continues it"
         in done("train", "--resume", early).err
     )
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json

@@ -153,7 +153,7 @@ def table() -> str:
         entry = FILES[name]
         published = f" ({entry['published']:,})" if "published" in entry else ""
         lines.append(f"|`{name}`|`{entry['dataset']}`|{entry['parameters']:,}{published}|")
-    lines += ["", "| read by no code | files |", "|---|---|"]
+    lines += ["", "| ignored (no code reads it) | files |", "|---|---|"]
     lines += [f"| `{key}` | {count} |" for key, count in IDLE.items()]
     lines += ["", "| stays out | why |", "|---|---|"]
     for reason, why in REASONS.items():
