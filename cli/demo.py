@@ -132,7 +132,7 @@ def _minute(home: Home, name: str) -> tuple[Json, str]:
     header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in BANDS[1:])]
     text = f"""\
 {table(header, lines)}
-A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message
+Chance is 12.5 %. Attention finds the node at any distance; two layers of message
 passing reach two edges. By distance: {picture}
 
 {table(["nodes", "k-MIP [s]", "full [s]", "ratio"], rows)}

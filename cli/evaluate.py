@@ -56,7 +56,7 @@ def _class_table(
     header = ["class"]
     cells: list[list[object]] = [[name] for name in names]
     for part, counts in rows.items():
-        header += [part, "right [%]"]
+        header += [part, "accuracy [%]"]
         for row, count, correct in zip(cells, counts, right[part], strict=True):
             row += [count, f"{100 * correct / count:.1f}" if count else None]
     return table(header, cells)

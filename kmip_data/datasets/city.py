@@ -102,7 +102,7 @@ class CityNetwork(BuiltDataset):
     ) -> None:
         if coordinates not in get_args(Coordinates):
             raise unknown_name(
-                "way to feed coordinates",
+                "value of coordinates",
                 coordinates,
                 get_args(Coordinates),
                 command="help(kmip_data.CityNetwork), in Python",

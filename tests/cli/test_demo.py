@@ -53,7 +53,7 @@ def test_a_minute_in_seconds(tmp_path, small):
     for words in (
         "© OpenStreetMap contributors, ODbL 1.0",
         "gps-none: ",
-        "A guess is right in 12.5 %",
+        "Chance is 12.5 %",
     ):
         assert words in outcome.err
 

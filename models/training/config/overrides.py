@@ -78,8 +78,8 @@ def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
     return keys
 
 
-def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
-    """Return ``config`` with ``section.key=value`` items applied in order.
+def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
+    """Return ``config`` with one or more ``section.key=value`` items applied in order.
 
     A value is read as the type of its key: ``optimizer.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
@@ -88,6 +88,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     metric, unless these are given too. Raises ``UsageError`` for an item without ``=``, an unknown
     key (the nearest one is named) or a value of the wrong type.
     """
+    if isinstance(items, str):
+        items = [items]
     values = config.model_dump()
     given = {item.partition("=")[0].strip() for item in items}
     if "model.hidden_dim" in given and "model.parameter_budget" not in given:

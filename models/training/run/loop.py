@@ -130,7 +130,7 @@ class Loop:
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
             self.progress = Progress(
-                "train, all epochs", epochs * self.count, unit="batches", initial=done
+                "training", epochs * self.count, unit="batches", initial=done
             )
         if rank() and not self.epoch and not self.batch:
             # All processes begin with the run's seed, for equal weights; dropout must differ.

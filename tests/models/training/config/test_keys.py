@@ -82,7 +82,7 @@ def test_a_width_of_ones_own_switches_the_budget_off(dim):
     begun = apply_overrides(config(), ["model.parameter_budget=300000"])
     asked = apply_overrides(begun, ["model.layers=1", f"model.hidden_dim={dim}"])
     assert (asked.model.hidden_dim, asked.model.parameter_budget) == (dim, None)
-    assert apply_overrides(begun, ["model.layers=1"]).model.parameter_budget == 300_000
+    assert apply_overrides(begun, "model.layers=1").model.parameter_budget == 300_000
 
 
 def test_wrong_overrides_are_named():
