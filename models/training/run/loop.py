@@ -129,9 +129,7 @@ class Loop:
         epochs = self.training.last_epoch
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
-            self.progress = Progress(
-                "training", epochs * self.count, unit="batches", initial=done
-            )
+            self.progress = Progress("training", epochs * self.count, unit="batches", initial=done)
         if rank() and not self.epoch and not self.batch:
             # All processes begin with the run's seed, for equal weights; dropout must differ.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
