@@ -199,9 +199,9 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         raise DamagedInput(f"{where}: there are no streets.")
     check_edges(tensors.edge_index, n, where)
 
-    # Other features are checked as they are written.
     most = float(np.finfo(np.float32).max)
     checks: tuple[tuple[Array, float, float, str], ...] = (
+        *((column, -most, most, "a feature is not finite") for column in features.T),
         (features[:, 0], -180, 180, "a longitude is not on the map"),
         (features[:, 1], -90, 90, "a latitude is not on the map"),
         (lengths, 0, most, "a street has no length in metres"),

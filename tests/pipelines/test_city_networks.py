@@ -157,7 +157,7 @@ def test_published_names_take_the_published_tensors_alone(tmp_path: Path, archiv
     for name in ("s3dis", "nowhere"):
         with pytest.raises(UsageError):
             CityNetwork(name, root=tmp_path)
-    with pytest.raises(UsageError, match="feed coordinates"):
+    with pytest.raises(UsageError, match="'both'"):
         CityNetwork("london", root=tmp_path, sample=True, limit=120, coordinates="both")
 
 
