@@ -124,7 +124,7 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
 def _damaged(
     name: str,
     fault: str,
-    expected: str = "a whole file written by torch.save",
+    expected: str = "a whole file that torch.save of PyTorch 1.6 or later has written",
 ) -> DamagedInput:
     return DamagedInput(
         f"{name} cannot be read as tensors.",
@@ -143,12 +143,8 @@ def _opened(
     Whatever hostile bytes provoke in zipfile, or in what reads the pickle, is ``DamagedInput``.
     """
     try:
-        with path.open("rb") as file:
-            if file.read(len(_BEFORE_1_6)) == _BEFORE_1_6:
-                old = "the layout before PyTorch 1.6: load it and save it again with a newer one"
-                raise _damaged(path.name, old)  # noqa: TRY301 -- not caught below
-            with zipfile.ZipFile(file) as archive:
-                yield _of_zip(archive, path, mapping)
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            yield _of_zip(archive, path, mapping)
     except (DamagedInput, MemoryError):
         raise
     except Exception as error:

@@ -1,7 +1,5 @@
 """Lists, points, edges and compressed tables of text.
 
-Many short texts are kept in one file for workers.
-
 A number of a point becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit as
 by Python's ``float`` and a float32 tensor.
 """
@@ -11,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -166,27 +164,3 @@ def _bad_line(
         f"{name}, line {first + number}: not {wanted}.",
         found=repr(lines[number][:80].decode("latin-1")),
     )
-
-
-def write_rows(folder: Path, rows: Iterable[str]) -> int:
-    """Write ASCII texts, concatenated, and their end positions; return how many."""
-    ends = [0]
-    with (folder / "rows.txt").open("wb") as file:
-        for row in rows:
-            ends.append(ends[-1] + file.write(row.encode("ascii")))
-    np.save(folder / "rows.npy", np.array(ends, np.int64))
-    return len(ends) - 1
-
-
-class StoredTexts:
-    """The texts that :func:`write_rows` wrote, by number."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ends = np.load(folder / "rows.npy", allow_pickle=False)
-        self._file = (folder / "rows.txt").open("rb")
-
-    def __getitem__(self, row: int) -> str:
-        start = int(self._ends[row])
-        stop = int(self._ends[row + 1])
-        self._file.seek(start)
-        return self._file.read(stop - start).decode("ascii")

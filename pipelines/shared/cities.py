@@ -150,17 +150,15 @@ def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64
 
 
 def mean_over_streets(edge_index: I64 | I32, edge_features: F32, num_nodes: int) -> F32:
-    """Return the mean of an edge feature over the edges into a node, (N,) float32, of several (N, F).
+    """Return the means of edge features (E, F) over the edges into a node, (N, F) float32.
 
-    ``edge_features`` are (E,) or (E, F); a node without edges has 0. Sums are made in float64, so
-    their order does not matter; upstream's are float32.
+    A node without edges has 0. Sums are made in float64, so their order does not matter; upstream's
+    are float32.
     """
-    if edge_features.ndim > 1:
-        means = [mean_over_streets(edge_index, column, num_nodes) for column in edge_features.T]
-        return np.stack(means, axis=1)
-    count = np.maximum(np.bincount(edge_index[1], minlength=num_nodes), 1)
-    total = np.bincount(edge_index[1], weights=edge_features, minlength=num_nodes)
-    return (total / count).astype(np.float32)
+    target = edge_index[1]
+    count = np.maximum(np.bincount(target, minlength=num_nodes), 1)
+    totals = [np.bincount(target, column, num_nodes) for column in edge_features.T]
+    return (np.stack(totals, axis=1) / count[:, None]).astype(np.float32)
 
 
 def chunk_labels(eccentricity: F32, classes: int) -> U8:

@@ -32,8 +32,8 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
-from kmip_data.pipelines.formats.text import StoredTexts
 from kmip_data.pipelines.shared.edges import there_and_back
+from kmip_data.pipelines.shared.pieces import Pieces
 from kmip_data.pipelines.shared.records import feature_column, split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ S = TypeVar("S", bound=SplitParams)
 class MoleculePipeline(Pipeline[P, S]):
     """A dataset of SMILES in a table, whose split is lists of its row numbers.
 
-    ``prepare`` writes the SMILES with :func:`~kmip_data.pipelines.formats.text.write_rows`; its
+    ``prepare`` writes the SMILES to ``smiles`` with :func:`.pieces.write_texts`; its
     plan has their number as ``rows``.
     """
 
@@ -239,11 +239,11 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
-        texts = StoredTexts(prepared.path)
+        texts = Pieces(prepared.path / "smiles")
         read = self.reader(prepared)
         for row in unit.items["rows"]:
             key = f"{row:06d}"
-            smiles = texts[row]
+            smiles = texts[row]["text"].tobytes().decode("ascii")
             try:
                 yield read(row, key, smiles)
             except RefusedSmilesError as error:

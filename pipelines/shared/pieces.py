@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from kmip_data.arrays import I64, Array
 
 _LAYOUT = "layout.json"
 _ENDS = "ends.npy"
+_BATCH = 1_000  #: texts written at a time
 
 
 def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]]) -> int:
@@ -36,6 +38,18 @@ def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]
     rows = np.concatenate(counts or [np.zeros((0, 0), np.int64)])
     finish_pieces(folder, layout, rows)
     return len(rows)
+
+
+def write_texts(folder: Path, texts: Iterable[str]) -> int:
+    """Write ASCII texts as pieces of one array, ``text``; return how many."""
+    rest = iter(texts)
+
+    def batches() -> Iterator[tuple[dict[str, Array], I64]]:
+        while batch := list(islice(rest, _BATCH)):
+            text = np.frombuffer("".join(batch).encode("ascii"), np.uint8)
+            yield {"text": text}, np.array([[len(row)] for row in batch])
+
+    return write_pieces(folder, batches())
 
 
 def finish_pieces(

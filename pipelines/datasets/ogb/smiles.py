@@ -20,13 +20,14 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
-from kmip_data.pipelines.formats.text import read_columns, write_rows
+from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.shared.molecules import (
     MoleculeParams,
     MoleculePipeline,
     check_partition,
     check_smiles,
 )
+from kmip_data.pipelines.shared.pieces import write_texts
 from kmip_data.pipelines.shared.records import units_of_rows
 
 TABLE = "raw/data.csv.gz"
@@ -66,7 +67,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Read the table once: seekable SMILES, gaps as an array; check the split."""
         gaps = array("d")
-        rows = write_rows(workdir, _smiles(raw.path / TABLE, gaps))
+        rows = write_texts(workdir / "smiles", _smiles(raw.path / TABLE, gaps))
         y = np.frombuffer(gaps, np.float64)
         parts = read_parts(raw.path / LISTS, rows)
         for part in ("train", "valid"):

@@ -19,7 +19,7 @@ from kmip_data.arrays import I64
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
-from kmip_data.pipelines.formats.text import read_columns, write_rows
+from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.shared.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -27,6 +27,7 @@ from kmip_data.pipelines.shared.molecules import (
     check_smiles,
     featurise,
 )
+from kmip_data.pipelines.shared.pieces import write_texts
 
 TABLE = "pcqm4m-contact.tsv.gz"
 LISTS = {
@@ -64,7 +65,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Extract the used rows from the table; check the split lists."""
-        rows = write_rows(workdir, used_rows(raw.path / TABLE))
+        rows = write_texts(workdir / "smiles", used_rows(raw.path / TABLE))
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})

@@ -22,8 +22,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
-from kmip_data.pipelines.formats.text import read_columns, write_rows
+from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, check_smiles
+from kmip_data.pipelines.shared.pieces import write_texts
 
 TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
@@ -69,7 +70,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
             targets.append(self.parse(fields, where))
         lists = self.read_lists(raw.path, "upstream", len(smiles))
         y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
-        write_rows(workdir, smiles)
+        write_texts(workdir / "smiles", smiles)
         np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
 
