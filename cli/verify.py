@@ -60,35 +60,33 @@ def command(
 
         rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)
-    if report.ok and content_of(path) is None:  # its marker is missing
-        with contextlib.suppress(UsageError):  # its folder may be read-only
-            mark(path, build_content(read_card(path).key))
-    # Digests of a damaged build differ anyway: the damage is reported.
-    compared = published and report.ok
-    unlike = unlike_published(read_card(path)) if compared else None
-    if unlike:
-        raise CheckFailed(
-            f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-            next="compare the versions of numpy, h5py and scipy with those of the constraints file",
-        )
-
     text = []
     if rebuilt:
         text.append(f"Rebuilt: {', '.join(rebuilt)}")
+    pinned = False
     if report.ok:
+        card = read_card(path)
+        pinned = card.pinned
+        if content_of(path) is None:  # its marker is missing
+            with contextlib.suppress(UsageError):  # its folder may be read-only
+                mark(path, build_content(card.key))
         counts = []
         for kind, count in report.checked.items():
             counts.append(counted(count, kind.removesuffix("s")))
         text.append(f"{path} is sound: {', '.join(counts)}.")
-        origin = read_card(path).origin
-        if origin:
-            text.append(f"Raw files: {origin}.")
-    if compared:
-        text.append("All digests are the published ones.")
+        if card.origin:
+            text.append(f"Raw files: {card.origin}.")
+        if published:
+            if unlike := unlike_published(card):
+                raise CheckFailed(
+                    f"{path} is sound, but not the published build: {', '.join(unlike)}.",
+                    next="compare the versions of numpy, h5py and scipy with those of the constraints file",
+                )
+            text.append("All digests are the published ones.")
     result = {
         "path": path,
         "ok": report.ok,
-        "pinned": report.ok and read_card(path).pinned,
+        "pinned": pinned,
         "checked": report.checked,
         "broken_shards": report.broken_shards,
         "problems": list(map(vars, report.problems)),
