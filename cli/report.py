@@ -64,13 +64,10 @@ def command(
 
     runs, notices = read_runs(folders)
     if not runs:
-        options = "--dataset helsinki --epochs 20"
-        if folders:
-            options = f"--resume {folders[0]}"
         raise UsageError(
             "There is no finished run to report.",
             found="; ".join(notices) or f"none below {home.runs}",
-            next=f"kmip-data train {options}",
+            next="kmip-data runs, which names the command that resumes each run",
         )
     tables, left_out = tables_of(runs, against)
     rows = list(itertools.chain(*(results.rows for results in tables)))
