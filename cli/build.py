@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 PYG = "pyg"  #: builds from a class that the command line names
-#: What goes with it besides ``--set``.
+#: Options that it takes.
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
 
 

@@ -100,7 +100,7 @@ def main() -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
-    # What commands print says it.
+    # Commands print this themselves.
     warnings.simplefilter("ignore", errors.PartialBuildWarning)
     # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten
     # times the work. Read when OpenMP is loaded, so set before.
@@ -108,9 +108,9 @@ def main() -> NoReturn:
     # PyTorch asks for huge pages: fresh memory of a training step costs a tenth. Read at its first
     # allocation.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    # Or PyTorch's profiler says when it starts and stops.
+    # Without it PyTorch's profiler logs when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    # Or pydantic searches every installed package for plugins.
+    # Without it pydantic searches every installed package for plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -99,7 +99,7 @@ def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
     )
 
 
-#: Where, and on which other data, a trained model is measured.
+#: Options of commands that evaluate a trained model.
 trained_options = several(
     click.option(
         "--dataset", "target", metavar="TARGET", type=TARGET,
@@ -118,7 +118,7 @@ archive_options = several(
         help="Accept the owner's terms if the download requires it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )  # fmt: skip
-#: Where raw files come from.
+#: Options for the origin of raw files.
 raw_options = several(
     archive_options,
     click.option(

@@ -42,11 +42,11 @@ def save_class(
     address
         ``MODULE:CLASS``, a subclass of ``torch.utils.data.Dataset``.
     arguments
-        Of its constructor, by name.
+        Arguments of its constructor, by name.
     root
         Folder where the class downloads and processes, unless the arguments have another.
     folder, name
-        Those of the build, as for :func:`kmip_data.save`.
+        Folder and name of the build, as for :func:`kmip_data.save`.
 
     Returns
     -------
