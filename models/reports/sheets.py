@@ -68,56 +68,11 @@ class Sheet:
 
     def written(self, form: str) -> str:
         """Return the table as ``markdown`` or ``latex``; ``ranks`` mark ``test``."""
-        quoted, marks, write = _FORMS[form]
-        rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
-        test = self.header.index("test")
-        for row, rank in zip(rows[1:], self.ranks, strict=True):
-            if rank:
-                row[test] = marks[rank - 1].format(row[test])
-        return write(quoted(self.title), rows, self.numbers, quoted(self.remarks))
+        return template("kmip_data.drawing", f"report.{form}", _latex).render(sheet=self)
 
 
-def _markdown(
-    title: str,
-    rows: list[list[str]],
-    numbers: list[bool],
-    notes: str,
-) -> str:
-    head, *lines = [f"| {' | '.join(row)} |" for row in rows]
-    rule = "|" + "".join("---:|" if number else "---|" for number in numbers)
-    table = "\n".join([head, rule, *lines])
-    return "\n\n".join(filter(None, [f"**{title}**", table, notes]))
-
-
-def _latex(
-    title: str,
-    rows: list[list[str]],
-    numbers: list[bool],
-    notes: str,
-) -> str:
-    head, *lines = [rf"    {' & '.join(row)} \\" for row in rows]
-    marks = "".join("r" if number else "l" for number in numbers)
-    written = [
-        r"\begin{table}",
-        r"  \centering\small",
-        rf"  \caption{{{title}. {notes}}}",
-        rf"  \begin{{tabular}}{{{marks}}}",
-        r"    \toprule",
-        head,
-        r"    \midrule",
-        *lines,
-        r"    \bottomrule",
-        r"  \end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(written)
-
-
-#: Format -> function that quotes a text, marks of the best and the second, writer of a table.
-_FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str]]] = {
-    "markdown": (lambda text: text.replace("|", "\\|"), ("**{}**", "*{}*"), _markdown),
-    "latex": (lambda text: text.translate(_LATEX), (r"\textbf{{{}}}", r"\underline{{{}}}"), _latex),
-}
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
 
 
 @dataclass(frozen=True)
@@ -233,7 +188,7 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     ``--against``, else to the paper, else to the best.
     """
     first = table.rows[0]
-    higher = all_metrics()[first["metric"]].better == "higher"
+    higher = all_metrics()[first["metric"]].higher_is_better
     ranked = sorted(table.rows, key=lambda row: float(row["test"]), reverse=higher)
     rows = list(map(_cells, ranked))
     title = first["dataset"]
