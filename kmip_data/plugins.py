@@ -46,7 +46,7 @@ _NEEDED = {
     "node_encoders": ("build", "reads"),
     "edge_encoders": ("build", "reads"),
     "models": ("__call__",),
-    "metrics": ("compute", "better", "title", "kind"),
+    "metrics": ("compute", "title", "kind", "higher_is_better"),
     "losses": ("compute", "kind", "weight", "divided"),
     "schedules": ("build", "options", "only_epochs"),
     "optimizers": ("build", "options", "fused"),

@@ -174,7 +174,7 @@ def worst(sums: Tensor) -> Tensor:
     return (sums[1] / sums[0]).max()
 
 
-METRICS["worst"] = Metric(worst, "lower", "worst MAE", "regression")
+METRICS["worst"] = Metric(worst, "worst MAE", "regression", higher_is_better=False)
 '''
 LOSS = """
 LOSSES["five"] = Loss(lambda logits, target: 5 + 0 * (logits - target).mean(), "regression")

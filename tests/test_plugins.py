@@ -265,7 +265,9 @@ def by_class(task):
     from torchmetrics.classification import MulticlassAccuracy
     return MulticlassAccuracy(task.outputs, average="macro")
 PLUGIN["encodings"]["whole"] = Whole
-PLUGIN["metrics"]["by-class"] = Metric(float, "lower", "recall", "single-label", accumulator=by_class)
+PLUGIN["metrics"]["by-class"] = Metric(
+    float, "recall", "single-label", higher_is_better=False, accumulator=by_class
+)
 """
 NO_UNITS = GRAPHS.replace("def units", "def pieces")
 FACTS = GRAPHS.replace('"title"', '"heading"')
@@ -318,8 +320,6 @@ ERRORS = {
         "of kmip-data itself",
     ),
     "our model": ('PLUGIN = {"models": {"gcn": {}}}', "of kmip-data itself"),
-    "the better end": (OWN.replace('"lower"', '"less"'), "is higher or lower, not 'less'"),
-    "the unit": (OWN.replace('unit="share"', 'unit="%"'), "is share or number, not '%'"),
     "a loss": ('PLUGIN = {"losses": {"x": len}}', "'x' in losses .* lacks compute, kind"),
     "a schedule": ('PLUGIN = {"schedules": {"x": 1}}', "'x' in schedules .* lacks build"),
     "an optimizer": ('PLUGIN = {"optimizers": {"x": 1}}', "'x' in optimizers .* lacks build"),
@@ -400,7 +400,7 @@ MINE = f"""{TRAINING}
 from kmip_data.models.training.metrics import Metric
 def mean_recall(confusion):
     return (confusion.diagonal() / confusion.sum(1).clamp_min(1)).mean()
-PLUGIN["metrics"] = {{"recall": Metric(mean_recall, "higher", "mean recall", "single-label", unit="share")}}
+PLUGIN["metrics"] = {{"recall": Metric(mean_recall, "mean recall", "single-label", percent=True)}}
 """
 CHOSEN = (
     "training.metric=recall",

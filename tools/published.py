@@ -223,7 +223,7 @@ def difference(first: Ours, second: Ours) -> str:
     if first.std is None or second.std is None:
         return "–"
     deviation = math.sqrt((first.std**2 + second.std**2) / 2)
-    sign = 1 if all_metrics()[first.metric].better == "higher" else -1
+    sign = 1 if all_metrics()[first.metric].higher_is_better else -1
     text = f"{sign * (first.mean - second.mean) / deviation:+.1f}"
     return "0.0" if float(text) == 0 else text.replace("-", "−")
 
@@ -280,7 +280,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
                 standings[dataset, metric].append(standing)
 
     for (_, metric), ranked in standings.items():
-        ranked.sort(reverse=all_metrics()[metric].better == "higher")
+        ranked.sort(reverse=all_metrics()[metric].higher_is_better)
     return dict(sorted(standings.items()))
 
 

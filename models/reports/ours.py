@@ -7,7 +7,6 @@ shows it next to the paper's result, ``kmip-data train --reproduce DATASET/ROW``
 from __future__ import annotations
 
 import functools
-import re
 import statistics
 from pathlib import Path
 from typing import NamedTuple
@@ -149,49 +148,46 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
     lines = []
     seeds = []
     reproduced = True
+    kind = "fold" if row.folds else "seed"
     columns = zip(row.test, row.weights, row.splits, strict=True)
     of_run = dict(zip(row.runs, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        # 1. Data, values and weights of this seed and of the row.
+        # 1. Data and values of this seed and of the row.
         number = result.split.parameters["fold"] if row.folds else result.seed
+        published, weights, split = of_run.get(number, (None, None, None))
         values = _first_values(row, folder, number)
         deciding = _deciding(row, values)
-        published = of_run.get(number)
-        split = json_digest(result.split.digests)[:12]
-        same_data = result.build_key == row.build
-        if published is not None:
-            same_data = same_data and split == published[2]
+        same_split = split in {None, json_digest(result.split.digests)[:12]}
+        same_data = same_split and result.build_key == row.build
 
         # 2. Equal to the last bit, or close.
+        test = None
+        equal = bool(values) and all(value.here == value.row for value in values)
         if whole:
             test = result.metrics["test"][row.metric]
-            weights, _ = sha256_file(folder / WEIGHTS)
-            equal = same_data and (test, weights, split) == published
-        else:
-            test = None
-            equal = same_data and bool(values) and all(value.here == value.row for value in values)
-        reproduced &= equal or (same_data and _is_close(row, test, deciding))
+            equal = (test, sha256_file(folder / WEIGHTS)[0]) == (published, weights)
+        reproduced &= same_data and (equal or _is_close(row, test, deciding))
 
         # 3. The seed in the dictionary, and as a line.
         seeds.append(
             {
-                "fold" if row.folds else "seed": number,
+                kind: number,
                 "test": test,
-                "row": published[0] if published else None,
-                "equal": equal,
+                "row": published,
+                "equal": equal and same_data,
                 "values": [value._asdict() for value in deciding],
             }
         )
         parts = []
         if test is not None:
-            before = with_unit(row.metric, published[0]) if published else "–"
+            before = "–" if published is None else with_unit(row.metric, published)
             parts.append(f"test {with_unit(row.metric, test)}, row {before}")
         parts += [value.text() for value in deciding]
         if not same_data:
             parts.append("other data")
         elif equal:
             parts.append("equal, weights too" if whole else f"all {len(values)} values equal")
-        lines.append(f"{'fold' if row.folds else 'seed'} {number}: {'; '.join(parts)}")
+        lines.append(f"{kind} {number}: {'; '.join(parts)}")
 
     lines.append(
         f"row: {row.text()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
@@ -201,16 +197,13 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], st
     text = "\n".join(lines)
     name = f"{row.dataset}/{row.name}"
     if not reproduced:
-        hint = "compare build, split, machine and version of torch"
-        threads = re.search(r"\b(\d+) threads?$", row.hardware)
-        if threads and not first.hardware.endswith(f" {threads[0]}"):
-            hint = f"set OMP_NUM_THREADS={threads[1]}, as for the row, and use another --home"
         raise NotReproduced(
             f"{name} is not reproduced.",
             expected=f"equal values, or a second epoch within {LOSS:.0%} (loss) and "
             f"{100 * METRIC:g} points (metric) and a test metric within three deviations",
             found=f"\n{text}",
-            next=hint,
+            next="compare build, split, machine, version of torch and threads (OMP_NUM_THREADS); "
+            "use another --home",
         )
     compared = {
         "row": name,
@@ -306,7 +299,7 @@ def entry_for(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
         if entries:
             name = board.models.get(model, "")
             if name not in entries:
-                best = max if all_metrics()[metric].better == "higher" else min
+                best = max if all_metrics()[metric].higher_is_better else min
                 name = best(entries, key=lambda entry: entries[entry][0])
             mean, *std = entries[name]
             return LeaderboardEntry(name, mean, std[0] if std else None, board.source)

@@ -259,8 +259,8 @@ def _draw_over_seconds(
     test = _scale(metric) * test
     spread = _scale(metric) * spread
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))
-    better = all_metrics()[metric].better
-    best = frontier(points, better=better)
+    higher_is_better = all_metrics()[metric].higher_is_better
+    best = frontier(points, higher_is_better=higher_is_better)
 
     # Stairs: between two points of a frontier, only the value of the cheaper one is attained.
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
@@ -271,7 +271,7 @@ def _draw_over_seconds(
     # No point is both faster and better than one of the frontier, so there is room for its k; for
     # other points it goes on the opposite side.
     text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
-    up = POINTS if better == "higher" else -POINTS
+    up = POINTS if higher_is_better else -POINTS
     for number, row in enumerate(rows):
         side = {"ha": "left", "xytext": (POINTS, -up)}
         if number in best:
@@ -279,14 +279,14 @@ def _draw_over_seconds(
         axes.annotate(str(row["k"]), points[number], **side, **text)
 
 
-def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]:
+def frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
     """Return the points (seconds, metric) that no other point beats in both, by increasing seconds.
 
-    >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], better="higher")
+    >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], higher_is_better=True)
     [0, 1]
     """
     # By increasing seconds, ties best first: a point counts if it beats all earlier ones.
-    sign = -1 if better == "higher" else 1
+    sign = -1 if higher_is_better else 1
     ranked = [(seconds, sign * metric, i) for i, (seconds, metric) in enumerate(points)]
     best = math.inf
     chosen = []

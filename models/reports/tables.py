@@ -268,7 +268,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
         return Table(rows, groups, "")
 
     # 1. Mark the best and the second row.
-    higher = all_metrics()[rows[0]["metric"]].better == "higher"
+    higher = all_metrics()[rows[0]["metric"]].higher_is_better
     both = zip(rows, groups, strict=True)
     ranked = sorted(both, key=lambda ranked: float(ranked[0]["test"]), reverse=higher)
     for number, (row, _) in enumerate(ranked[:2], start=1):
@@ -309,7 +309,7 @@ def _row(runs: Sequence[Run]) -> Row:
         share = "all"
 
     # Seeds of a row may have run on several devices and versions: list each once.
-    def each(value: Callable[[Run], str]) -> str:
+    def joined(value: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(value, runs)))
 
     paper = run.paper
@@ -334,13 +334,13 @@ def _row(runs: Sequence[Run]) -> Row:
         "paper_source": paper and paper.source,
         "paper_hours": paper and paper.hours,
         "paper_hardware": paper and paper.hardware,
-        "device": each(lambda run: run.result.device),
+        "device": joined(lambda run: run.result.device),
         "memory": max(memory),
         "parameters": first.num_parameters,
-        "version": each(lambda run: run.result.versions.get("kmip-data", "")),
+        "version": joined(lambda run: run.result.versions.get("kmip-data", "")),
         "build": first.build_key,
-        "split": each(lambda run: run.result.split.name),
-        "split_digest": each(_digest),
+        "split": joined(lambda run: run.result.split.name),
+        "split_digest": joined(_digest),
         "folders": " ".join(str(run.folder) for run in runs),
     }
 

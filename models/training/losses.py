@@ -252,43 +252,20 @@ class Loss:
 
 LOSSES: dict[str, Loss] = {
     "weighted_cross_entropy": Loss(
-        compute=weighted_cross_entropy,
-        kind="single-label",
-        weight=_sum_of_class_weights,
-        by_class=True,
+        weighted_cross_entropy, "single-label", weight=_sum_of_class_weights, by_class=True
     ),
     "weighted_binary_cross_entropy": Loss(
-        compute=weighted_binary_cross_entropy,
-        kind="single-label",
+        weighted_binary_cross_entropy,
+        "single-label",
         weight=lambda target, _: known_targets(target),
         by_class=True,
     ),
-    "cross_entropy": Loss(
-        compute=cross_entropy,
-        kind="single-label",
-    ),
-    "binary_cross_entropy": Loss(
-        compute=binary_cross_entropy,
-        kind="multilabel",
-    ),
-    "l1": Loss(
-        compute=l1,
-        kind="regression",
-    ),
-    "mse": Loss(
-        compute=squared_error,
-        kind="regression",
-    ),
-    "log10_mse": Loss(
-        compute=squared_error_or_one,
-        kind="regression",
-        of_mean=log10_of,
-    ),
-    "link_cross_entropy": Loss(
-        compute=link_cross_entropy,
-        kind="links",
-        weight=_sum_of_link_weights,
-    ),
+    "cross_entropy": Loss(cross_entropy, "single-label"),
+    "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
+    "l1": Loss(l1, "regression"),
+    "mse": Loss(squared_error, "regression"),
+    "log10_mse": Loss(squared_error_or_one, "regression", of_mean=log10_of),
+    "link_cross_entropy": Loss(link_cross_entropy, "links", weight=_sum_of_link_weights),
 }
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.tasks import Task
@@ -194,89 +194,34 @@ class Metric:
     #: Value from the accumulator's sums: of classes the confusion matrix (C, C), row by label; of labels
     #: scores and targets, (N, L) each; of numbers seven sums a target, (7, T); of links :data:`LINK_TITLES`.
     compute: Callable[[Any], Tensor]
-    better: Literal["higher", "lower"]
     title: str
     kind: TargetKind
+    higher_is_better: bool = True
+    percent: bool = False  #: True if it is a fraction, printed in percent
     #: accumulator of a plugin's metric; None: that of its kind
     accumulator: Callable[[Task], Accumulator] | None = None
-    unit: Literal["share", "number"] = "number"  #: fractions are printed in percent
     #: also of two classes: from the difference of their scores
     of_two_classes: bool = False
     everywhere: bool = True  #: True if computed for every task of its kind, not on request alone
 
-    def __post_init__(self) -> None:
-        if self.better not in {"higher", "lower"}:
-            raise ValueError(
-                f"the better end of {self.title} is higher or lower, not {self.better!r}"
-            )
-        if self.unit not in {"share", "number"}:
-            raise ValueError(f"the unit of {self.title} is share or number, not {self.unit!r}")
-
 
 #: Constructor of a metric in percent.
-_share = partial(Metric, better="higher", unit="share")
+_share = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
-    "accuracy": _share(
-        compute=accuracy,
-        title="accuracy",
-        kind="single-label",
-    ),
-    "f1": _share(
-        compute=macro_f1,
-        title="macro F1",
-        kind="single-label",
-    ),
-    "miou": _share(
-        compute=mean_iou,
-        title="mIoU",
-        kind="single-label",
-    ),
-    "accuracy_sbm": _share(
-        compute=class_accuracy,
-        title="accuracy-SBM",
-        kind="single-label",
-        everywhere=False,
-    ),
-    "ap": _share(
-        compute=mean_average_precision,
-        title="AP",
-        kind="multilabel",
-        of_two_classes=True,
-    ),
-    "roc_auc": _share(
-        compute=mean_roc_auc,
-        title="ROC-AUC",
-        kind="multilabel",
-        of_two_classes=True,
-        everywhere=False,
-    ),
-    "mae": Metric(
-        compute=mean_absolute_error,
-        better="lower",
-        title="MAE",
-        kind="regression",
-    ),
+    "accuracy": _share(accuracy, "accuracy", "single-label"),
+    "f1": _share(macro_f1, "macro F1", "single-label"),
+    "miou": _share(mean_iou, "mIoU", "single-label"),
+    "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "single-label", everywhere=False),
+    "ap": _share(mean_average_precision, "AP", "multilabel", of_two_classes=True),
+    "roc_auc": _share(mean_roc_auc, "ROC-AUC", "multilabel", of_two_classes=True, everywhere=False),
+    "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
     "mae_batches": Metric(
-        compute=mean_error_of_batches,
-        better="lower",
-        title="MAE of batches",
-        kind="regression",
+        mean_error_of_batches, "MAE of batches", "regression", higher_is_better=False
     ),
-    "r2": Metric(
-        compute=r_squared,
-        better="higher",
-        title="R²",
-        kind="regression",
-    ),
-    **{
-        name: _share(
-            compute=partial(mean_over_graphs, name),
-            title=title,
-            kind="links",
-        )
-        for name, title in LINK_TITLES.items()
-    },
+    "r2": Metric(r_squared, "R²", "regression"),
 }
+for _name, _title in LINK_TITLES.items():
+    METRICS[_name] = _share(partial(mean_over_graphs, _name), _title, "links")
 
 
 def all_metrics() -> Mapping[str, Metric]:
@@ -287,7 +232,7 @@ def all_metrics() -> Mapping[str, Metric]:
 def is_share(name: str) -> bool:
     """True for a metric reported in percent; False for the loss."""
     metric = all_metrics().get(name)
-    return metric is not None and metric.unit == "share"
+    return metric is not None and metric.percent
 
 
 def is_better(metric: str, new: float, old: float | None) -> bool:
@@ -297,6 +242,6 @@ def is_better(metric: str, new: float, old: float | None) -> bool:
     """
     if old is None:
         return not math.isnan(new)
-    if all_metrics()[metric].better == "higher":
+    if all_metrics()[metric].higher_is_better:
         return new > old
     return new < old

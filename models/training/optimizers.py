@@ -33,21 +33,9 @@ class OptimizerFactory:
 
 
 OPTIMIZERS: dict[str, OptimizerFactory] = {
-    "adamw": OptimizerFactory(
-        build=late("torch.optim:AdamW"),
-        options=("betas",),
-        fused=True,
-    ),
-    "adam": OptimizerFactory(
-        build=late("torch.optim:Adam"),
-        options=("betas",),
-        fused=True,
-    ),
-    "sgd": OptimizerFactory(
-        build=late("torch.optim:SGD"),
-        options=("momentum",),
-        fused=True,
-    ),
+    "adamw": OptimizerFactory(late("torch.optim:AdamW"), options=("betas",), fused=True),
+    "adam": OptimizerFactory(late("torch.optim:Adam"), options=("betas",), fused=True),
+    "sgd": OptimizerFactory(late("torch.optim:SGD"), options=("momentum",), fused=True),
 }
 
 

@@ -197,7 +197,7 @@ def title_of(name: str) -> str:
     metric = all_metrics().get(name)
     if metric is None:
         return name
-    return f"{metric.title} [%]" if metric.unit == "share" else metric.title
+    return f"{metric.title} [%]" if metric.percent else metric.title
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:

@@ -32,10 +32,10 @@ def tables(home: Path):
 
 def test_a_frontier_is_what_nothing_else_beats():
     draws = random.Random(0)
-    for better, sign in (("higher", 1), ("lower", -1)):
+    for higher, sign in ((True, 1), (False, -1)):
         for _ in range(200):
             points = [(draws.randrange(8), draws.randrange(8)) for _ in range(draws.randrange(9))]
-            chosen = [points[at] for at in frontier(points, better=better)]
+            chosen = [points[at] for at in frontier(points, higher_is_better=higher)]
             beaten = [
                 point
                 for point in points
