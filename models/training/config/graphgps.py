@@ -8,7 +8,6 @@ that the file omits has GraphGPS's default, not the preset's value.
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -120,10 +119,11 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     model = kind
     passing = None
     if kind in kinds:
-        layers = {}
-        for first, second in itertools.product(_NAMES["locals"], kinds[kind]):
-            layers[f"{first}+{second}"] = _NAMES["locals"][first], kinds[kind][second]
-        passing, model = file.pick("gt.layer_type", layers, "SANLayer") or (None, None)
+        first, _, second = str(file.get("gt.layer_type", "SANLayer")).partition("+")
+        passing = _NAMES["locals"].get(first)
+        model = kinds[kind].get(second)
+        if passing is None or model is None:
+            file.refuse("gt.layer_type")
     elif kind:
         model = file.pick("gnn.layer_type", _NAMES["stacks"], "generalconv")
     if file.unmapped:
@@ -140,7 +140,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     changes = _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=graphgps)
     file.unread += file.skip(*_NAMES["unread"]["gps" if kind in kinds else "stack"])
-    file.skip(*_NAMES["harmless"])
+    for key, (value, default) in _NAMES["required"].items():
+        file.require(key, value, default)
+    file.skip(*_NAMES["harmless"], *_NAMES["conditional"])
     for key in sorted(file.left):
         file.refuse(key)
     if file.unmapped:
@@ -220,7 +222,6 @@ def _network(
         file.require("gnn.dim_inner", network["hidden_dim"], 16)
     if kind == "gnn" or blocks:
         file.require("gnn.batchnorm", True, True)
-    file.skip("gnn.dim_inner")
     activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
         network["local"] = _stack(file, kind, preset.local, activation)
@@ -262,11 +263,8 @@ def _stack(file: _File, kind: str, local: Part, activation: str) -> dict[str, ob
 def _attention(file: _File, base: RunConfig, network: Mapping[str, object]) -> dict[str, object]:
     kind = base.model.attention.kind
     heads = file.number("gt.n_heads", 8)
-    attention: dict[str, object] = {"heads": heads}
-    dropout = file.get("gt.attn_dropout", 0.0)
-    if kind in {"transformer", "performer"}:
-        attention["dropout"] = dropout
-    elif dropout:
+    attention = {"heads": heads, **file.mapped(_NAMES["keys"].get(kind, {}))}
+    if file.get("gt.attn_dropout", 0.0) and "dropout" not in attention:
         file.unread.append("gt.attn_dropout")
     if kind == "k-mip":
         attention["k"] = file.number("gt.sparse.k")
@@ -284,12 +282,9 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, object]) -> d
     elif kind == "exphormer":
         used = file.get("prep.exp", False) and file.get("prep.use_exp_edges", True)
         attention["expander"] = file.get("prep.exp_deg", 5) if used else 0
-        attention["virtual_nodes"] = file.get("prep.num_virt_node", 0)
-        attention["real_edges"] = file.get("prep.add_edge_index", True)
         file.skip("prep.exp_deg", "prep.use_exp_edges")
     elif kind == "none":
         attention = {}
-    file.skip("gt.sparse.*")
     return attention
 
 
@@ -302,10 +297,6 @@ def _encoders(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
     if node not in _NAMES["nodes"]:
         file.refuse("dataset.node_encoder_name")
     edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
-    types = {
-        "node": file.get("dataset.node_encoder_num_types", 0),
-        "edge": file.get("dataset.edge_encoder_num_types", 0),
-    }
     encoders = {"node": _NAMES["nodes"].get(node), "edge": edge}
 
     # 2. Ours. Superpixels are standardised by the constants of LRGB's code, whose files have GELU,
@@ -314,7 +305,7 @@ def _encoders(file: _File, base: RunConfig, blocks: int) -> dict[str, object]:
     graphgps = file.get("gnn.act", "relu") == "relu" and base.model.attention.kind != "exphormer"
     for level, encoder in encoders.items():
         if encoder == "types":
-            encoders[level] = f"types{types[level]}"
+            encoders[level] = f"types{file.get(f'dataset.{level}_encoder_num_types', 0)}"
         elif encoder == "":
             encoders[level] = "linear" if graphgps else usual[level]
     keys: dict[str, object] = {
@@ -377,7 +368,6 @@ def _position(
             return {}
         values["steps"] = int(steps[1]) - 1
     file.unread += file.skip(f"{section}.n_heads", f"{section}.layers")
-    file.skip(f"{section}.pass_as_var")
     return values
 
 
@@ -402,8 +392,6 @@ def _head(file: _File, preset: ModelConfig, activation: str) -> dict[str, object
     }
     if level == "graph":
         keys["pooling"] = file.pick("model.graph_pooling", _NAMES["poolings"], "add")
-    file.require("model.edge_decoding", "dot", "dot")
-    file.skip("model.graph_pooling")
     return keys
 
 
@@ -412,23 +400,11 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
     keys = _NAMES["keys"]
     optimizer = file.mapped(keys["optimizer"])
     optimizer["name"] = file.pick("optim.optimizer", _NAMES["optimizers"], "adam")
-    if optimizer["name"] == "sgd":
-        optimizer["momentum"] = file.get("optim.momentum", 0.9)
+    optimizer |= file.mapped(keys.get(optimizer["name"], {}))
     kind = file.pick("optim.scheduler", _NAMES["schedules"], "cos")
-    schedule = {"kind": kind}
-    if str(kind).endswith("_with_warmup"):
-        schedule["warmup_epochs"] = file.get("optim.num_warmup_epochs", 50)
-    elif kind == "reduce_on_plateau":
-        schedule["patience"] = file.get("optim.schedule_patience", 10)
+    schedule = {"kind": kind, **file.mapped(keys.get(kind, {}))}
+    if kind == "reduce_on_plateau":
         file.require("optim.reduce_factor", 0.5, 0.1)
-        schedule["min_lr"] = file.get("optim.min_lr", 0.0)
-    file.skip(
-        "optim.num_warmup_epochs",
-        "optim.schedule_patience",
-        "optim.reduce_factor",
-        "optim.min_lr",
-        "optim.momentum",
-    )
 
     # 2. Loss and metric.
     losses = {name: name for name in ("weighted_cross_entropy", "cross_entropy", "l1")}
@@ -451,7 +427,7 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
     name = _NAMES["metrics"].get(name, name)
     metric = METRICS.get(name)
     if metric is not None:
-        best = {"higher": "argmax", "lower": "argmin"}[metric.better]
+        best = "argmax" if metric.higher_is_better else "argmin"
         file.require("metric_agg", best, "argmax")
 
     # 3. The loop, and keys that have one value here.
@@ -459,9 +435,6 @@ def _training(file: _File, base: RunConfig) -> dict[str, dict[str, object]]:
     clips = file.get("optim.clip_grad_norm", False)
     training = file.mapped(keys["training"])
     training |= {"clip_norm": clip if clips else 0.0, "loss": loss, "metric": name}
-    file.require("train.sampler", "full_batch", "full_batch")
-    file.require("dataset.split_mode", "standard", "standard")
-    file.require("dataset.split_index", 0, 0)
     if str(file.values.get("dataset.format")).endswith("Superpixels"):
         file.require("dataset.slic_compactness", 30, 10)
     return {"optimizer": optimizer, "schedule": schedule, "training": training}
