@@ -22,7 +22,7 @@ from kmip_data.files.changes import (
 from kmip_data.files.faults import writing
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.states import ERROR, failure, is_free, log_name, state_of
+from kmip_data.models.sweeps.states import ERROR, described, failure, is_free, log_name
 from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
@@ -59,7 +59,7 @@ def run_cells(
     ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder`` of the sweep holds the logs;
     ``options`` apply to missing builds, which are made before the first cell starts. Cells that
     another process runs are waited for. However this function ends, its processes end first; the
-    outcome of every cell is on disk (:func:`state_of`). Raises ``UsageError`` if a folder or log is
+    outcome of every cell is on disk (:func:`described`). Raises ``UsageError`` if a folder or log is
     a link or a special file.
     """
     # 1. Folders and data, before any run starts.
@@ -214,6 +214,6 @@ def _start(
 
 
 def _progress(cell: Cell, home: Home) -> str:
-    state = state_of(cell.folder, home)
-    text = f"{'/'.join(cell.folder.parts[-3:])}: {state.kind}"
-    return f"{text}: {state.reason}" if state.reason else text
+    run = described(cell.folder, home)
+    text = f"{'/'.join(cell.folder.parts[-3:])}: {run['state']}"
+    return f"{text}: {run['reason']}" if run["reason"] else text

@@ -9,7 +9,7 @@ import shlex
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError
@@ -27,43 +27,6 @@ from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.wording import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
-
-
-class State(NamedTuple):
-    """Status of one run."""
-
-    kind: Literal["done", "running", "failed", "stopped", "waiting"]
-    epoch: int  #: finished epochs
-    epochs: int | None  #: epochs of the configuration
-    left: str = ""  #: estimated time of the remaining epochs
-    reason: str = ""  #: reason of a failure
-
-
-def state_of(run: Path, home: Home) -> State:
-    """Return the state of the run in a folder of ``home``, which a waiting run does not have yet."""
-    epochs = None
-    left = ""
-    # Not validated, as it may name plugins that are not loaded.
-    with contextlib.suppress(
-        OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
-    ):
-        epochs = int(tomllib.loads(read_small(run / CONFIG_NAME).decode())["training"]["epochs"])
-    seconds = [value for _, value in metrics_columns(run).get("seconds", [])]
-    done = len(seconds)
-    if (run / RESULT_NAME).is_file():
-        return State("done", done, epochs)
-    # No epoch yet, or absurd figures in the file.
-    with contextlib.suppress(ArithmeticError, ValueError):
-        left = rough_time(sum(seconds) / done * max(0, (epochs or 0) - done))
-    log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(run))}"), None)
-    # In this order: a sweep that starts a run holds the first lock and needs the second one free.
-    if not ((log is None or is_free(log)) and is_free(run)):
-        return State("running", done, epochs, left)
-    reason = "" if log is None else failure(log)
-    if reason:
-        return State("failed", done, epochs, left, reason)
-    begun = (run / CONFIG_NAME).is_file()
-    return State("stopped" if begun else "waiting", done, epochs, left)
 
 
 def log_name(run: Path) -> str:
@@ -138,34 +101,62 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     (estimated time), ``reason`` (of a failure) and ``resume``: the command that resumes it, unless
     it runs or is done.
     """
-    run = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
-    state = state_of(folder, home)
-    metric = None
-    test = None
-    edited = False
-    resume = None
-    if state.kind == "done":
+    names = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
+    epochs = None
+    # Not validated, as it may name plugins that are not loaded.
+    with contextlib.suppress(
+        OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
+    ):
+        config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
+        epochs = int(config["training"]["epochs"])
+    seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]
+    run: dict[str, Any] = {
+        "path": folder,
+        **names,
+        "state": "waiting",
+        "epoch": len(seconds),
+        "epochs": epochs,
+        "metric": None,
+        "test": None,
+        "edited": False,
+        "left": "",
+        "reason": "",
+        "resume": None,
+    }
+    begun = (folder / CONFIG_NAME).is_file()
+    if begun:
+        run["state"] = "stopped"
+
+    # 1. A finished run.
+    if (folder / RESULT_NAME).is_file():
         try:
             result = read_result(folder)
-            metric = result.metric
-            test = result.metrics.get("test", {}).get(metric)
-            edited = is_edited(folder)
         except DamagedInput:
             reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
-            state = state._replace(kind="stopped", reason=reason)
-    if state.kind in {"stopped", "failed"} and (folder / CONFIG_NAME).is_file():
-        resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}"
-        resume += home_option(folder)
-    return {
-        "path": folder,
-        **run,
-        "state": state.kind,
-        "epoch": state.epoch,
-        "epochs": state.epochs,
-        "metric": metric,
-        "test": test,
-        "edited": edited,
-        "left": state.left,
-        "reason": state.reason,
-        "resume": resume,
-    }
+            run |= {"state": "stopped", "reason": reason}
+        else:
+            test = result.metrics.get("test", {}).get(result.metric)
+            return run | {
+                "state": "done",
+                "metric": result.metric,
+                "test": test,
+                "edited": is_edited(folder),
+            }
+
+    # 2. One that runs, or failed. In this order: a sweep that starts a run holds the first lock and
+    #    needs the second one free.
+    else:
+        # No epoch yet, or absurd figures in the file.
+        with contextlib.suppress(ArithmeticError, ValueError):
+            mean = sum(seconds) / len(seconds)
+            run["left"] = rough_time(mean * max(0, (epochs or 0) - len(seconds)))
+        log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
+        if not ((log is None or is_free(log)) and is_free(folder)):
+            return run | {"state": "running"}
+        if log is not None and (reason := failure(log)):
+            run |= {"state": "failed", "reason": reason}
+
+    if begun:
+        run["resume"] = f"kmip-data train --resume {shlex.quote('/'.join(names.values()))}"
+        run["resume"] += home_option(folder)
+    return run
