@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.changes import begin_folder, build_lock, refuse_link, refuse_links_below
+from kmip_data.files.changes import begin_folder, build_lock, make_folder
 from kmip_data.files.faults import located, writing
 from kmip_data.files.reading import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -43,35 +42,17 @@ def check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def new_run(
-    home: Home,
-    dataset: str,
-    model: str,
-    name: str,
-    *,
-    exact: bool,
-) -> Iterator[Path]:
+def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
     """Make a new run folder and hold its lock.
 
-    Unless ``exact``, a name that is taken gets a number.
-
     A folder without a configuration is the rest of a run that was killed early, and is reused.
-    Raises ``UsageError`` if an ``exact`` name exists, or a parent folder is a link;
-    ``OutOfResources`` without disk space.
+    Raises ``UsageError`` if the name exists, or a parent folder is a link; ``OutOfResources``
+    without disk space.
     """
-    parent = home.runs / dataset / model
-    folder = parent / name
+    folder = home.runs / dataset / model / name
     with writing(folder):
-        refuse_links_below(home.runs, parent)
-        parent.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count(2):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                break
-            if exact:
-                break
-            folder = parent / f"{name}-{number}"
-    refuse_link(folder)
+        home.runs.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, root=home.runs)
     with build_lock(folder, wait=False):
         if (folder / CONFIG_NAME).exists():
             raise UsageError(
@@ -111,29 +92,22 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     path = located(text, "run")
     if (path / CONFIG_NAME).is_file():
         return path
-    wanted = Path(text).parts
+    wanted = list(Path(text).parts)
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    matches = [folder for folder in runs if has_beginning(folder.parts, wanted)]
+    matches = []
+    for folder in runs:
+        *parents, name = folder.parts[-len(wanted) :]
+        if wanted and parents == wanted[:-1] and name.startswith(wanted[-1]):
+            matches.append(folder)
     exact = [folder for folder in matches if folder.name == wanted[-1]]
     matches = exact or matches
     if len(matches) == 1:
         return matches[0]
     if matches:
-        fault = "are called" if exact else "begin with"
         several = "".join(f"\n    {folder}" for folder in matches)
-        raise UsageError(
-            f"{len(matches)} runs {fault} {text!r}.", found=several, next="give a path"
-        )
+        raise UsageError(f"{len(matches)} runs match {text!r}.", found=several, next="give a path")
     names = [str(folder.relative_to(home.runs)) for folder in runs]
     raise unknown_name("run", text, names, command="kmip-data runs")
-
-
-def has_beginning(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """True if a run's path ends with ``wanted``, of whose last part the beginning suffices."""
-    if not wanted:
-        return False
-    *parents, name = parts[-len(wanted) :]
-    return parents == [*wanted[:-1]] and name.startswith(wanted[-1])
 
 
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:

