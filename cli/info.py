@@ -186,11 +186,11 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
         ("the paper's result", aim and f"{aim.value} ({aim.published.source})"),
     ]
     text.append(facts(pairs))
-    differences = [[entry.key, entry.code, entry.paper] for entry in preset.text]
+    differences = [[key, entry.code, entry.paper] for key, entry in preset.text.items()]
     if differences:
         cells = table(["key", "code", "text"], differences, indent=2)
         text.append(f"\nThe paper's text differs from its code in\n{cells}")
-    text += [f"\n{note.topic}: {note.text}" for note in preset.note]
+    text += [f"\n{topic}: {reason}" for topic, reason in preset.note.items()]
     return result, "\n".join(text)
 
 

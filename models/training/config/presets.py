@@ -12,7 +12,7 @@ from pydantic import Field
 from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import unknown_name
 from kmip_data.files.faults import located
-from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, load_manifest
@@ -27,7 +27,6 @@ from kmip_data.wording import counted
 
 #: Model whose settings others use if upstream has none.
 USUAL = "gps-kmip"
-_PARTS = ("name", "attention", "local")
 #: Folder of settings for a single graph without a preset.
 ONE_GRAPH = "one-graph"
 _NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
@@ -61,18 +60,14 @@ class PaperTable(Strict):
     hours: dict[str, tuple[str, ...]] = Field(description="model -> hours of one run")
     taken_from: dict[str, str] = Field(default={}, description="model -> whose results they are")
 
-    def printed(self, dataset: str, model: str) -> str:
-        """Return a cell as printed in the paper; empty if there is none."""
-        if dataset not in self.datasets or model not in self.results:
-            return ""
-        return self.results[model][self.datasets.index(dataset)]
-
     def result(self, dataset: str, model: str) -> PaperResult | None:
         """Return a cell's result; None if missing or empty."""
-        printed = self.printed(dataset, model)
-        if printed in {"", *EMPTY}:
+        if dataset not in self.datasets or model not in self.results:
             return None
         column = self.datasets.index(dataset)
+        printed = self.results[model][column]
+        if printed in EMPTY:
+            return None
         mean, _, std = printed.partition(" ± ")
 
         hardware = self.hardware_on.get(f"{dataset}/{model}", self.hardware[column])
@@ -139,19 +134,11 @@ def influence_of_k() -> dict[str, Any]:
 
 
 class Difference(Strict):
-    """Key on which the paper's text and code disagree."""
+    """What the paper's text and its code have for a key on which they disagree."""
 
-    key: str
     value: Any = Field(description="what the text asks for")
     paper: str = Field(description="what the text says")
     code: str = Field(description="what the code does")
-
-
-class Note(Strict):
-    """Note on a choice shared by text and code, with the reason."""
-
-    topic: str
-    text: str
 
 
 class Preset(Strict):
@@ -178,13 +165,17 @@ class Preset(Strict):
         default=None, description="layers, channels and parameters of the published network"
     )
     code: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    text: tuple[Difference, ...] = ()
+    text: dict[str, Difference] = Field(
+        default={}, description="key -> what the text and the code have"
+    )
     variant: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="name -> keys in which a further variant differs from the code",
     )
     ours: tuple[str, ...] = Field(default=(), description="variants that are not upstream's")
-    note: tuple[Note, ...] = ()
+    note: dict[str, str] = Field(
+        default={}, description="topic -> reason of a choice shared by text and code"
+    )
     paper: PaperResult | None = Field(
         default=None, description="set when it is read; none: the paper has no result"
     )
@@ -212,7 +203,7 @@ class Preset(Strict):
                 command="kmip-data train --variant code …",
             )
         if variant == "text":
-            return {difference.key: difference.value for difference in self.text}
+            return {key: difference.value for key, difference in self.text.items()}
         return self.variant.get(variant, {})
 
     @classmethod
@@ -223,48 +214,29 @@ class Preset(Strict):
         are inherited from another model's base only if the kinds agree. The default variant is
         never inherited.
         """
-        # 1. The file.
         dataset, model = name.split("/")
         stored = read_shipped(f"datasets/{dataset}", model)
-        code = stored.get("code", {})
-        text = stored.get("text", {})
-        note = stored.get("note", {})
-        variant = stored.get("variant", {})
-        ours = [*stored.get("ours", ())]
-
-        # 2. Its base, for all keys that the file does not set.
         if "base" in stored:
             base = cls.read(stored["base"].replace(".", "/"))
-            inherited = base.code
-            if base.model != model:
-                inherited = merged(inherited, {"model": models()[model]})
-            for key in stored.get("unset", ()):
-                section, _, name = key.partition(".")
-                del inherited[section][name]
-            code = merged(inherited, code)
-            text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
-            note = {row.topic: row.text for row in base.note} | note
-            variant = base.variant | variant
-            ours += [name for name in base.ours if name not in ours]
 
-        # 3. Remove entries that do not apply here.
-        gone = stored.get("without", ())
-        for entries in (text, note, variant):
-            for key in gone:
-                entries.pop(key, None)
-        return cls.model_validate(
-            stored
-            | {
-                "dataset": dataset,
-                "model": model,
-                "code": code,
-                "text": [{"key": key, **row} for key, row in text.items()],
-                "note": [{"topic": topic, "text": row} for topic, row in note.items()],
-                "variant": variant,
-                "ours": [key for key in ours if key not in gone],
-                "paper": published(dataset, model),
-            }
-        )
+            # 1. Code, without keys and parts that the base alone has.
+            code = base.code
+            if base.model != model:
+                code = merged(code, {"model": models()[model]})
+            for key in stored.get("unset", ()):
+                section, _, option = key.partition(".")
+                del code[section][option]
+            stored["code"] = merged(code, stored.get("code", {}))
+
+            # 2. Differences, notes and variants, without those that do not apply here.
+            for table in ("text", "note", "variant"):
+                entries = getattr(base, table) | stored.get(table, {})
+                gone = {*stored.get("without", ())}
+                stored[table] = {key: entries[key] for key in entries if key not in gone}
+            ours = {*base.ours, *stored.get("ours", ())}
+            stored["ours"] = [variant for variant in stored["variant"] if variant in ours]
+        about = {"dataset": dataset, "model": model, "paper": published(dataset, model)}
+        return cls.model_validate(stored | about)
 
 
 def preset_names() -> list[str]:
@@ -323,7 +295,7 @@ def read_preset(dataset: str, model: str) -> Preset:
 def _ours(base: Preset, model: str) -> Preset:
     """Return unpublished settings: those of ``base`` with the parts of another model."""
     parts = models()[model]
-    replaced = {*parts, *_PARTS}
+    replaced = {*parts, "name"}
     code = base.code["model"].items()
     settings = {key: value for key, value in code if key not in replaced}
     terms = settings.get("positional", "none").split("+")
@@ -398,25 +370,19 @@ def config_for(
     default split for any seed. Names of the user's builds are resolved in ``home``. Raises
     ``UsageError`` if the dataset has presets, but none of that model or variant.
     """
-    # 1. The name of a folder below ``built/``.
-    if home is not None and (home.built / target / CARD_NAME).is_file():
-        named = build_in(target, home)
-        if named:
-            target = str(named.path)
-
-    # 2. A build folder, or the name of a dataset.
+    # 1. A build folder or its name below ``built/``, or the name of a dataset.
     card = None
     changes = {}
     dataset = target
-    folder = folder_of(target)
-    if folder is not None:
-        card = read_card(folder)
+    build = build_in(target, home)
+    if build is not None:
+        card = build.card
         dataset = card.dataset
         split: Mapping[str, Any] = {}
         if card.default_split and dataset in dataset_names():
             split = card.splits[card.default_split].parameters
         changes = {
-            "dataset": target,
+            "dataset": str(build.path),
             "sample": card.sample,
             "parameters": without_none(card.parameters),
             "split": without_none(split),
@@ -426,7 +392,7 @@ def config_for(
         cards = (build.card for build in list_builds(home))
         card = next((found for found in cards if found.dataset == target), None)
 
-    # 3. The preset of the dataset or of its family, that of one graph, or the defaults.
+    # 2. The preset of the dataset or of its family, that of one graph, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
         config = load_preset(preset, model, variant, target=dataset)
@@ -449,11 +415,7 @@ def config_for(
                 ["code"],
                 command="kmip-data train without --variant",
             )
-        values = {
-            "data": {"dataset": target},
-            "model": {"name": model},
-            "variant": variant or "code",
-        }
+        values = {"data": {"dataset": target}, "model": {"name": model}}
         config = config_from_mapping(values, "the defaults")
     return config.updated("data", **changes)
 
