@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -79,13 +80,12 @@ class KSchedule:
     @classmethod
     def parse(cls, text: str) -> KSchedule:
         """Parse ``cosine:50:5``; raise ``ValueError`` for anything else."""
-        shape, *numbers = text.split(":")
-        right = all(number.isdecimal() and int(number) > 0 for number in numbers)
-        if shape not in {"cosine", "linear"} or len(numbers) != 2 or not right:
+        match = re.fullmatch("(cosine|linear):([1-9][0-9]*):([1-9][0-9]*)", text)
+        if match is None:
             raise ValueError(
                 f"{text!r} is not a schedule of k: cosine or linear, and two numbers, cosine:50:5"
             )
-        return cls(shape, *map(int, numbers))
+        return cls(match[1], int(match[2]), int(match[3]))
 
     def at(self, epoch: int, epochs: int) -> int:
         """K in ``epoch``, from 0, of a run of ``epochs``; a run of one epoch has the last number.

@@ -242,7 +242,7 @@ class OneGraph(RunData):
     @property
     def ragged(self) -> bool:
         """True if neighbourhoods are sampled."""
-        return bool(self.config.training.neighbors)
+        return self._sampled
 
     @property
     def example(self) -> Data:

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.columns import shards_digest
 from kmip_data.builds.home import Build, added_names
-from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
+from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
@@ -99,16 +99,6 @@ class RunData(ABC):
 
     #: Unit of a part: graphs or nodes.
     unit: str
-    build: Build
-    #: Key of ``card.splits``.
-    split_name: str
-    #: Source of the node features.
-    inputs: Inputs
-    #: Part -> number of its graphs (or nodes), for parts that have any, in order.
-    sizes: dict[str, int]
-    task: Task
-    #: Configuration with loss, metric and head filled in.
-    config: RunConfig
     #: All parts.
     _whole: ShardedDataset | Data
 
@@ -116,11 +106,14 @@ class RunData(ABC):
         self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
     ) -> None:
         self.build = build
+        #: Key of ``card.splits``.
         self.split_name = split_name
+        #: Source of the node features.
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
         column = check_columns(build, config)
         self._open(config)
-        self.sizes = {}
+        #: Part -> number of its graphs (or nodes), for parts that have any, in order.
+        self.sizes: dict[str, int] = {}
         for part in PARTS:
             size = self._size(part)
             if size:
@@ -132,6 +125,7 @@ class RunData(ABC):
         if self.task.stored is None:
             metric = eval_metric(build.card.schema_, build.card.manifest)
             self.task = replace(self.task, metric=metric)
+        #: Configuration with loss, metric and head filled in.
         self.config = with_task(config, self.task)
 
     @abstractmethod

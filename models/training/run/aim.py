@@ -19,7 +19,6 @@ from kmip_data.models.training.run.result import with_unit
 from kmip_data.wording import counted
 
 _K = "model.attention.k"
-_MAX_SHOWN = 3  #: keys that a line names
 _SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
 #: Sections and keys that do not affect a result, or appear in a run's path.
 _IRRELEVANT = {"data.dataset", "data.sample", "training.seed"}
@@ -48,11 +47,7 @@ class Aim(NamedTuple):
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.other_keys:
-            keys = ", ".join(self.other_keys[:_MAX_SHOWN])
-            line += f"; this run has other values of {keys}"
-            more = len(self.other_keys) - _MAX_SHOWN
-            if more > 0:
-                line += f" and {more} more"
+            line += f"; this run has other values of {', '.join(self.other_keys)}"
         return line
 
 

@@ -158,7 +158,7 @@ class Loop:
         # Include the batches before the resumption.
         if self._unfinished is not None:
             self._begun -= self._unfinished["seconds"]
-            meter.values.copy_(self._unfinished["meter"]["values"])
+            meter.values.copy_(self._unfinished["meter"])
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
         batches = self.data.batches(self.epoch, self.batch)
@@ -370,7 +370,7 @@ class Loop:
         if self.batch:
             unfinished = {
                 "seconds": time.perf_counter() - self._begun,
-                "meter": {"values": self.module.meter.values.cpu()},
+                "meter": self.module.meter.values.cpu(),
                 "metrics": self.module.metrics.state(),
             }
         return {
