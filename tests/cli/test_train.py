@@ -215,7 +215,7 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
 
     # The beginning of a name is enough, where only one run has it.
     start = folders[0].name[:-1]
-    assert f"3 runs begin with '{start}'." in refused("evaluate", start)
+    assert f"3 runs match '{start}'." in refused("evaluate", start)
     result = done("evaluate", f"gcn/{start}2", "--json").json
     assert result["run"] == str(folders[0].with_name(f"{start}2"))
     (folders[0].with_name("other") / "config.toml").parent.mkdir()

@@ -102,11 +102,11 @@ def test_a_row_is_close_within_three_deviations(tmp_path) -> None:
     on_two = a_row(hardware="a processor, 2 threads")
     with pytest.raises(NotReproduced) as caught:
         check_reproduced(on_two, a_summary(tmp_path / "threads", 0.92 + 1.01 * far))
-    assert caught.value.parts["next"].startswith("set OMP_NUM_THREADS=2")
+    assert "OMP_NUM_THREADS" in caught.value.parts["next"]
 
     lists = ("seeds", "splits", "val", "test", "seconds", "weights")
     one = a_row(**{name: getattr(a_row(), name)[:1] for name in lists})
-    with pytest.raises(NotReproduced, match="is not reproduced"):
+    with pytest.raises(NotReproduced, match="malnet-tiny/gps-kmip"):
         check_reproduced(one, a_summary(tmp_path / "one", 0.9000001))
     for name, other in (("build", "another"), ("splits", ["another"] * 3)):
         with pytest.raises(NotReproduced, match="other data"):
@@ -143,13 +143,13 @@ def test_first_epochs_are_equal_or_close(tmp_path) -> None:
     assert [seed["equal"] for seed in data["seeds"]] == [False, False]
     assert "train_loss of epoch 2: 1.0099, row 1.0" in text
     for line in ("1.0101,0.5", "1.0,0.4989"):
-        with pytest.raises(NotReproduced, match="is not reproduced"):
+        with pytest.raises(NotReproduced, match="malnet-tiny/gps-kmip"):
             check_reproduced(row, with_epochs(summary, "2.0,0.25", line))
 
     other_build = row.model_copy(update={"build": "another"})
     with pytest.raises(NotReproduced, match="other data"):
         check_reproduced(other_build, with_epochs(summary, "2.0,0.25", "1.0,0.5"))
-    with pytest.raises(UsageError, match="no values of single epochs"):
+    with pytest.raises(UsageError, match="single epochs"):
         check_reproduced(a_row(), with_epochs(summary, "2.0,0.25", "1.0,0.5"))
 
 
@@ -233,7 +233,7 @@ def test_shipped_rows() -> None:
         for item in row.set:
             key, _, value = item.partition("=")
             assert str(key_value(config, key)) == value or key.startswith("data.split.")
-    with pytest.raises(UsageError, match="Did you mean 'long-range/gps-kmip'"):
+    with pytest.raises(UsageError, match="'long-range/gps-kmip'"):
         our_row("long-range/gps-kmipp")
 
 

@@ -179,17 +179,17 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
 
     helsinki = {"datasets": ["helsinki"]}
     cases = [
-        ({"datasets": ["helsinky"]}, "Did you mean 'helsinki'"),
-        ({"datasets": ["helsinki", "city"]}, "not a dataset"),
-        (helsinki | {"models": ["gcn", "gnc"]}, "Did you mean"),
-        (helsinki | {"variant": "txt"}, "Did you mean 'text'"),
-        (helsinki | {"set": ["optimizer.lr=much"]}, "cannot be 'much'"),
+        ({"datasets": ["helsinky"]}, "'helsinki'"),
+        ({"datasets": ["helsinki", "city"]}, "city"),
+        (helsinki | {"models": ["gcn", "gnc"]}, "'city/gcn'"),
+        (helsinki | {"variant": "txt"}, "'text'"),
+        (helsinki | {"set": ["optimizer.lr=much"]}, "'much'"),
         ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
         ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
     ]
     check_each(check, cases)
     only = plan_of(tmp_path, **helsinki, models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}])
-    with pytest.raises(UsageError, match="has no run"):
+    with pytest.raises(UsageError, match=only.name):
         cells_of(only.model_copy(update={"models": ("gat",)}), home)
     assert (
         len(cells_of(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home)) == 1
@@ -242,5 +242,5 @@ def test_what_is_wrong_in_a_plan_is_named(tmp_path):
 def test_a_file_that_is_no_plan(tmp_path: Path):
     (tmp_path / "no.toml").write_text("about = ")
     for path in (tmp_path / "no.toml", tmp_path / "absent.toml"):
-        with pytest.raises(UsageError, match="cannot be used"):
+        with pytest.raises(UsageError, match=path.name):
             read_plan(str(path))

@@ -139,7 +139,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         assert (plan.recompute, plan.free) == (recompute, free)
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
-        with pytest.raises(OutOfResources, match=r"A training step on .* takes about") as caught:
+        with pytest.raises(OutOfResources, match="A training step") as caught:
             memory.plan_memory(
                 apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU
             )

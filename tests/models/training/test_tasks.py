@@ -100,7 +100,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     predictions = predict(summary.runs[0], split="test", home=tmp_path)
     scored = evaluate_predictions(predictions, str(data.build.path), home=tmp_path)
     assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
-    with pytest.raises(UsageError, match=f"trained with training.task={chosen}"):
+    with pytest.raises(UsageError, match=f"training.task={chosen}"):
         predict_record(summary.runs[0], home=Home(tmp_path))
 
 
@@ -139,22 +139,30 @@ def test_what_does_not_go_together(tmp_path):
         (
             "values",
             {"training": {"loss": "cross_entropy"}},
-            r"training\.loss = cross_entropy does not fit",
+            r"training\.loss = cross_entropy",
         ),
-        ("values", {"training": {"task": "classification"}}, "y is regression of a graph"),
+        (
+            "values",
+            {"training": {"task": "classification"}},
+            r"training\.task = classification .* regression",
+        ),
         ("values", {"training": {"task": "multilabel"}}, r"training\.task = multilabel"),
-        ("labels", {"training": {"task": "classification"}}, "y is multilabel of a graph"),
-        ("links", {"training": {"task": "regression"}}, r"training\.task = regression does not"),
+        (
+            "labels",
+            {"training": {"task": "classification"}},
+            r"training\.task = classification .* multilabel",
+        ),
+        ("links", {"training": {"task": "regression"}}, r"training\.task = regression"),
         (
             "classes",
             {"training": {"task": "regression", "metric": "accuracy"}},
-            "y is one of 3 classes of a graph, learned as regression",
+            r"training\.metric = accuracy .* 3 classes .* regression",
         ),
-        ("links", {"training": {"metric": "mae"}}, r"training\.metric = mae does not fit"),
-        ("classes", {"model": {"head": "node"}}, r"model\.head = node does not fit"),
-        ("classes", {"model": {"node_encoder": "atom"}}, ", not OGB's"),
-        ("classes", {"model": {"node_encoder": "voc"}}, "the encoder's constants 14"),
-        ("classes", {"model": {"edge_encoder": "bond"}}, ", not OGB's"),
+        ("links", {"training": {"metric": "mae"}}, r"training\.metric = mae"),
+        ("classes", {"model": {"head": "node"}}, r"model\.head = node"),
+        ("classes", {"model": {"node_encoder": "atom"}}, "OGB"),
+        ("classes", {"model": {"node_encoder": "voc"}}, "14"),
+        ("classes", {"model": {"edge_encoder": "bond"}}, "OGB"),
     ):
         with pytest.raises(UsageError, match=message):
             train(tiny_config(builds[kind], **sections), home=Home(tmp_path), quiet=True)

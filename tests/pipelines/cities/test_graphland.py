@@ -111,7 +111,7 @@ def test_a_finished_build_is_found_repaired_and_dealt_anew(
         assert dealt[f"{part}_mask"].sum() == item[f"{part}_mask"].sum()
     assert not dealt.train_mask[item.y.isnan()].any()
     assert not torch.equal(dealt.train_mask, item.train_mask)
-    with pytest.raises(UsageError, match="'paris'"):
+    with pytest.raises(UsageError, match="no dataset of GraphLand called 'paris'"):
         GraphLandDataset("paris", root=home)
 
 

@@ -69,7 +69,7 @@ def test_all_of_upstreams_files_are_their_presets(tmp_path, subtests):
             swept = {"gt.sparse.k": 10} if str(keys.get("gt.sparse.k")).startswith("swept") else {}
             path = written(tmp_path, keys | swept)
             if "model.type" not in keys:
-                with pytest.raises(UsageError, match=r"dataset\.format is missing"):
+                with pytest.raises(UsageError, match=r"dataset\.format"):
                     read_graphgps(path)
                 continue
             config, wanted = read_graphgps(path)[0], load_preset(*preset_of(name))

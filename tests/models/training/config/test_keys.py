@@ -117,10 +117,10 @@ def test_wrong_overrides_are_named():
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(DamagedInput, match="cannot be read"):
+    with pytest.raises(DamagedInput, match=r"absent\.toml"):
         read_config(tmp_path / "absent.toml")
     (tmp_path / "broken.toml").write_text("training = [")
-    with pytest.raises(DamagedInput, match="cannot be read"):
+    with pytest.raises(DamagedInput, match=r"broken\.toml"):
         read_config(tmp_path / "broken.toml")
     (tmp_path / "unknown.toml").write_text(
         '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\nmetric = "miuo"\n[optimizer]\nlr = "fast"\n'

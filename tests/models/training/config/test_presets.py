@@ -42,12 +42,12 @@ def check_text_changes_exactly_the_listed_keys(name):
         for key in documented_keys()
         if key.name != "variant" and key_value(code, key.name) != key_value(text, key.name)
     }
-    assert changed == {difference.key for difference in preset.text}
+    assert changed == {*preset.text}
     assert (code.variant, text.variant) == ("code", "text")
     assert code.preset == text.preset == name
-    for difference in preset.text:
-        read = key_value(text, difference.key)
-        assert (read, type(read)) == (difference.value, type(difference.value)), difference.key
+    for key, difference in preset.text.items():
+        read = key_value(text, key)
+        assert (read, type(read)) == (difference.value, type(difference.value)), key
         assert difference.paper
         assert difference.code
 
@@ -150,9 +150,9 @@ def test_named_variants():
     assert load_preset("london", variant="code").model.layers == 12  # upstream's file
     assert load_preset("london", "gps-performer").model.layers == 5
     assert load_preset("london", "gps-performer", "code").model.layers == 12
-    with pytest.raises(UsageError, match="Did you mean 'paper-depth'"):
+    with pytest.raises(UsageError, match="'paper-depth'"):
         load_preset("london", variant="paper-deph")
-    with pytest.raises(UsageError, match="no variant of paris/gps-kmip called 'paper-depth'"):
+    with pytest.raises(UsageError, match=r"paris/gps-kmip .*'paper-depth'"):
         load_preset("paris", variant="paper-depth")
 
 
@@ -284,7 +284,7 @@ def test_a_dataset_without_presets_has_the_defaults_and_no_other_variant(monkeyp
     config = config_for("s3dis", "gcn", "code")
     assert (config.preset, config.variant, config.model.local.kind) == ("", "code", "gcn")
     for variant in ("nonsense", "text"):
-        with pytest.raises(UsageError, match=f"no variant of s3dis called '{variant}'") as error:
+        with pytest.raises(UsageError, match=f"s3dis .*'{variant}'") as error:
             config_for("s3dis", "gcn", variant)
         assert error.value.parts["expected"] == "code"
 

@@ -205,7 +205,7 @@ def test_an_empty_part_is_refused(tmp_path):
     graph = streets()
     graph.val_mask = torch.zeros_like(graph.val_mask)
     other = kmip_data.save(graph, tmp_path / "no-val")
-    with pytest.raises(UsageError, match="The val part of the split given has no nodes"):
+    with pytest.raises(UsageError, match="val part"):
         train(config_of(other), home=Home(tmp_path), quiet=True)
 
 
@@ -219,5 +219,5 @@ def test_evaluation_on_another_graph(build, tmp_path):
     graph = streets()
     graph.x = torch.from_numpy(np.zeros((300, 6), np.float32))
     wide = kmip_data.save(graph, tmp_path / "wide")
-    with pytest.raises(UsageError, match="The weights do not fit wide"):
+    with pytest.raises(UsageError, match="wide"):
         evaluate(summary.runs[0], target=str(wide.path), home=home)

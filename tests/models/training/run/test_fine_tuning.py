@@ -94,7 +94,7 @@ def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(
 
 def test_nothing_that_fits_is_refused_before_a_folder_is_made(build, source, tmp_path) -> None:
     home = Home(tmp_path)
-    with pytest.raises(UsageError, match=r"No weights of .* fit the model"):
+    with pytest.raises(UsageError, match=str(source)):
         train(tuned(build, source, model={"hidden_dim": 16}), home=home, quiet=True)
     assert not list(home.runs.glob("*/*/*"))
 
@@ -133,7 +133,7 @@ def test_a_flipped_bit_in_the_first_weights_is_refused(build, source, tmp_path, 
     (run,) = home.runs.glob("*/*/stopped")
     sound = (run / INITIAL).read_bytes()
     damage(run / INITIAL, sound, "flipped")
-    with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256 is not in"):
+    with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256"):
         resume(run, home=home, quiet=True)
     (run / INITIAL).write_bytes(sound)
     assert resume(run, home=home, quiet=True).runs == [run]
@@ -144,5 +144,5 @@ def test_no_weights_are_taken_from_a_run_whose_result_was_edited(build, source, 
     shutil.copytree(source, own)
     text = (own / "result.json").read_text()
     (own / "result.json").write_text(text.replace('"seed": ', '"seed": 1', 1))
-    with pytest.raises(DamagedInput, match=r"result\.json was edited"):
+    with pytest.raises(DamagedInput, match=r"result\.json .*edited"):
         train(tuned(build, own), home=Home(tmp_path / "home"), quiet=True)

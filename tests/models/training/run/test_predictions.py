@@ -176,11 +176,11 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
         {"pred": pred / 2},
         {"key": key},
     ):
-        with pytest.raises(UsageError, match="do not fit the test part of clouds"):
+        with pytest.raises(UsageError, match="test part of clouds"):
             evaluate_predictions(arrays, clouds)
-    with pytest.raises(UsageError, match="do not fit the train part"):
+    with pytest.raises(UsageError, match="train part of clouds"):
         evaluate_predictions(predictions, clouds, split="train")
-    with pytest.raises(UsageError, match=r"The rest part of the split .* has no graphs"):
+    with pytest.raises(UsageError, match="rest part"):
         predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
 
 
@@ -205,10 +205,10 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
     for name, data in hostile.items():
         path = tmp_path / f"{name}.npz"
         path.write_bytes(data)
-        with pytest.raises(DamagedInput, match="cannot be read as predictions"):
+        with pytest.raises(DamagedInput, match=path.name):
             evaluate_predictions(path, clouds)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("logits.npy", bytes(2**20))
     monkeypatch.setattr(file, "free_host_memory", lambda: 2**19)
-    with pytest.raises(OutOfResources, match="unpacks to"):
+    with pytest.raises(OutOfResources, match=r"bomb\.npz"):
         evaluate_predictions(tmp_path / "bomb.npz", clouds)

@@ -242,7 +242,7 @@ def test_a_run_stopped_within_an_epoch_needs_as_many_processes(
     state = torch.load(run / LAST, weights_only=True)
     state["processes"] *= 2
     write_checkpoint(run, state)
-    with pytest.raises(UsageError, match="2 processes share"):
+    with pytest.raises(UsageError, match="2 processes"):
         resume(run, home=Home(tmp_path), quiet=True)
 
 
@@ -290,9 +290,9 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
     def second(*_, **__):
         (run,) = home.runs.glob("*/*/two*")
         inside.append(run)
-        with pytest.raises(UsageError, match=f"{run} is in use"):
+        with pytest.raises(UsageError, match=f"{run} .*in use"):
             resume(run, home=home, quiet=True)
-        with pytest.raises(UsageError, match=f"{run} is in use"):
+        with pytest.raises(UsageError, match=f"{run} .*in use"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
         raise Stop("stopped")
 
@@ -321,7 +321,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     same_run(run, whole)
     (run.parent / "mine").mkdir()
     (run.parent / "mine/notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="mine is not empty"):
+    with pytest.raises(UsageError, match=r"mine .*empty"):
         train(tiny_config(build, **options), home=home, name="mine", quiet=True)
 
 
@@ -380,15 +380,15 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
             return os.system, (f"touch {canary}",)
 
     write_checkpoint(run, {"state_dict": Hostile()})
-    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+    with pytest.raises(DamagedInput, match=r"last\.ckpt .*read"):
         resume(run, home=home, quiet=True)
     assert not canary.exists()
     write_checkpoint(run, {"pytorch-lightning_version": "2.6.6", "state_dict": {}})
-    with pytest.raises(DamagedInput, match="The run cannot be resumed from"):
+    with pytest.raises(DamagedInput, match=r"resumed from .*last\.ckpt"):
         resume(run, home=home, quiet=True)
     (run / "checkpoints").rename(run.with_name("away"))
     (run / "checkpoints").symlink_to(run.with_name("away"))
-    with pytest.raises(UsageError, match="checkpoints is a symbolic link"):
+    with pytest.raises(UsageError, match=r"checkpoints .*link"):
         resume(run, home=home, quiet=True)
 
 
@@ -400,7 +400,7 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
     learnable_build(
         tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]}
     )
-    with pytest.raises(CheckFailed, match="not those that the run began with"):
+    with pytest.raises(CheckFailed, match="build_key"):
         resume(run, home=home, quiet=True)
 
 

@@ -215,7 +215,7 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     config = tiny_config(
         learnable_build(tmp_path / "build"), training={"batch_size": 1}, system={"devices": 2}
     )
-    with pytest.raises(UsageError, match="A batch of 1 graph cannot be divided") as refused:
+    with pytest.raises(UsageError, match=r"1 graph .* 2 processes") as refused:
         train(config, home=Home(tmp_path), quiet=True)
     assert "training.batch_size=2" in str(refused.value)
 
@@ -402,5 +402,5 @@ def test_a_process_that_is_killed_ends_the_other_with_one_error(stoppable: Path,
 
 def test_one_graph_is_refused_on_several_processes(tmp_path: Path) -> None:
     config = tiny_config(streets_build(tmp_path / "build"), system={"devices": 2})
-    with pytest.raises(UsageError, match="is one graph, which 2 processes cannot share"):
+    with pytest.raises(UsageError, match=r"one graph.* 2 processes"):
         train(config, home=Home(tmp_path), quiet=True)
