@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -316,30 +317,54 @@ def _ours(base: Preset, model: str) -> Preset:
 
 
 def load_preset(
-    dataset: str, model: str = "gps-kmip", variant: str | None = None, *, target: str | None = None
+    dataset: str,
+    model: str = "gps-kmip",
+    variant: str | None = None,
+    *,
+    target: str | None = None,
+    home: str | os.PathLike[str] | Home | None = None,
 ) -> RunConfig:
     """Return the configuration of a preset.
 
     Parameters
     ----------
+    dataset
+        Dataset of the preset, or a build of your own: a folder, or a name in ``home``. Without a
+        preset, the configuration is that of ``kmip-data train``: the settings for a single graph,
+        or the defaults.
     variant
         Default: the variant of the published result, ``code`` except for two presets of London.
         ``code``: upstream's file. ``text``: the same with the keys in which the paper's text
         differs; where the text is silent, both follow the code. Or another variant of the preset.
     target
-        Dataset or build folder of the run; default: the preset's dataset.
+        Dataset or build of the run, which takes the settings that fit it; default: ``dataset``.
+    home
+        Folder of builds; the default home if ``None``.
 
     Raises
     ------
     UsageError
-        There is no such preset or variant.
+        There is no such preset, variant or build.
     """
+    home = Home.locate(home)
+    if target is not None:
+        config, _ = preset_on(target, f"{dataset}/{model}", variant, home=home)
+        return config
+    if family_of(dataset) is not None:
+        return _preset(dataset, model, variant, dataset)
+    if dataset not in dataset_names():
+        find(dataset, home=home)  # refuses an unknown name
+    return config_for(dataset, model, variant, home=home)
+
+
+def _preset(dataset: str, model: str, variant: str | None, target: str) -> RunConfig:
+    """Return a preset's configuration, unchanged but for the dataset ``target``."""
     preset = read_preset(dataset, model)
     variant = variant or preset.default
     of_run = {
         "preset": preset.name,
         "variant": variant,
-        "data": {"dataset": target or dataset},
+        "data": {"dataset": target},
         "model": {"name": model},
     }
     config = config_from_mapping(merged(preset.code, of_run), f"the preset {preset.name!r}")
@@ -395,14 +420,14 @@ def config_for(
     # 2. The preset of the dataset or of its family, that of one graph, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
-        config = load_preset(preset, model, variant, target=dataset)
+        config = _preset(preset, model, variant, dataset)
     else:
         if model not in models():
             command = "one of these, or --plugin FILE for a model of your own"
             raise unknown_name("model", model, list(models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
-            config = load_preset(ONE_GRAPH, model, variant, target=dataset)
+            config = _preset(ONE_GRAPH, model, variant, dataset)
             config, _ = fitted(config, card.schema_, dataset)
             # The metric of a manifest, such as a benchmark's, precedes the preset's accuracy.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
@@ -425,7 +450,7 @@ def preset_on(
 ) -> tuple[RunConfig, list[str]]:
     """Return the preset ``name``, ``dataset/model``, for other data; see :func:`on_data`."""
     dataset, _, model = name.partition("/")
-    return on_data(load_preset(dataset, model, variant), target, home=home)
+    return on_data(_preset(dataset, model, variant, dataset), target, home=home)
 
 
 def on_data(

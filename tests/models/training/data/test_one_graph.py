@@ -20,7 +20,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.network import build_model
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.config.presets import config_for, load_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import LAST
@@ -68,6 +68,19 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
     last = torch.load(run / LAST, weights_only=True)["model"]
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(last[name], weight, rtol=1e-5, atol=1e-7)
+
+
+def test_your_own_build_has_settings_by_its_name(tmp_path):
+    home = Home(tmp_path)
+    streets_build(home.built / "streets")
+    config = load_preset("streets", "gcn", home=home)
+    assert config == config_for("streets", "gcn", home=home)
+    assert config.preset == "one-graph/gcn"
+
+    of_s3dis = load_preset("s3dis", target="streets", home=home)
+    assert (of_s3dis.preset, of_s3dis.data) == ("s3dis/gps-kmip", config.data)
+    with pytest.raises(UsageError, match="'street'"):
+        load_preset("street", home=home)
 
 
 def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypatch):
