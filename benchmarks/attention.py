@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.table import Row, thread_count
+from benchmarks.turns import compare
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
-from kmip_data.models.profiling.turns import compare
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from benchmarks.readers import generated
 from benchmarks.table import Row, thread_count
+from benchmarks.turns import compare
 from kmip_data.builds.home import Home
 from kmip_data.format import checks
-from kmip_data.models.profiling.turns import compare
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 

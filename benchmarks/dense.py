@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.table import Row
-from kmip_data.models.profiling.turns import compare
+from benchmarks.turns import compare
 from kmip_data.models.search.backends import dense
 from kmip_data.models.search.problem import check_problem
 

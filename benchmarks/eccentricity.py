@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch_geometric.utils import k_hop_subgraph
 
 from benchmarks.table import Row, thread_count
-from kmip_data.models.profiling.turns import compare
+from benchmarks.turns import compare
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's

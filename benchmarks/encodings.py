@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table import Row, thread_count
-from kmip_data.models.profiling.turns import compare
+from benchmarks.turns import compare
 
 GRAPHS, QUICK_GRAPHS = 5_000, 500
 STEPS = 20

@@ -11,10 +11,10 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.utils import scatter
 
 from benchmarks.table import Row
+from benchmarks.turns import compare
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.profiling.measuring import Peak
-from kmip_data.models.profiling.turns import compare
 
 DIM, K = 56, 32
 AGAINST = "PyTorch Geometric's MessagePassing with scatter, edge features updated"

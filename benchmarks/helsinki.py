@@ -13,10 +13,10 @@ from support.maps.osm_maps import write_areas, write_streets
 
 from benchmarks.eccentricity import upstream
 from benchmarks.table import Row
+from benchmarks.turns import seconds
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.manifest import load_manifest
-from kmip_data.models.profiling.turns import seconds
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.table import Row
-from kmip_data.models.profiling.turns import compare
+from benchmarks.turns import compare
 
 Clouds = list[NDArray[np.float32]]
 SHAPE = 2_616  #: points of an average shape of ShapeNet-Part

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset
 from torch_geometric.loader import DataLoader
 
-from kmip_data.models.profiling.turns import compare
+from benchmarks.turns import compare
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 

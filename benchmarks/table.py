@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.profiling.turns import Times, quantity, seconds
+from benchmarks.turns import Times, seconds
+from kmip_data.models.profiling.figures import quantity
 
 #: Seconds before each turn: threads of OpenMP hold a core for about 10 ms after their work.
 REST = 0.05

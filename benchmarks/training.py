@@ -24,15 +24,16 @@ from torch_geometric.nn import GCNConv, GPSConv, ResGatedGraphConv
 from torch_geometric.utils import to_dense_batch
 
 from benchmarks.table import Row
+from benchmarks.turns import seconds
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import linear
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
+from kmip_data.models.profiling.figures import machine_line
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method
-from kmip_data.models.profiling.turns import machine_line, seconds
 
 
 class PyGLayer(nn.Module):

@@ -24,7 +24,7 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import Json, csv_of, saved_paths, show, table
-from kmip_data.models.profiling.turns import machine_line, quantity
+from kmip_data.models.profiling.figures import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 

@@ -24,8 +24,8 @@ from usearch.index import search as usearch_search
 
 from benchmarks.peers import print_rows
 from benchmarks.table import Row, in_turns, thread_count
+from benchmarks.turns import seconds
 from kmip_data.models.profiling.methods import Shape, draw
-from kmip_data.models.profiling.turns import seconds
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
 
