@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import functools
 import hashlib
 import os
@@ -17,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from kmip_data.arrays import U8, Array
-from kmip_data.builds.home import COLUMNS, Build, Home
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import make_folder, open_partial, write_all
 from kmip_data.files.faults import writing
@@ -31,7 +30,6 @@ CONNECTIONS = 16
 _TOGETHER = 4  #: most blocks of one request, so that several requests share the connections
 _HEADS = 32  #: shards whose first blocks are fetched together
 _MAX_SMALL = 2**28  #: most bytes of card and splits, which are copied completely
-_SMALL = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")  #: files copied completely
 
 Key = tuple[str, int]  #: file, and number of the block in it
 
@@ -321,7 +319,7 @@ def open_remote(address: str, home: Home) -> RemoteBuild:
     sizes = {}
     blocks = []
     for pushed in share.files:
-        if any(fnmatch.fnmatchcase(pushed.file, pattern) for pattern in _SMALL):
+        if pushed.file.startswith("splits/") or pushed.file.endswith(CARD_NAME):
             sizes[pushed.file] = pushed.bytes
             blocks += blocks_between(pushed.file, 0, pushed.bytes)
     size = sum(sizes.values())
