@@ -94,14 +94,19 @@ def build_unit(task: BuildTask) -> UnitResult:
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
-    where = _Location(task.unit)
+    keys: list[str] = []
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
+
+    def where() -> str:
+        after = f" (after {keys[-1]!r})" if keys else ""
+        return f"unit {task.unit.name!r}, record {len(keys)}{after}"
+
     # Records are made, checked and written one by one, so a unit is never completely in memory.
     with frozen(), explained(name, where, task.pipeline.advice()):
         facts = writer.write_shard(
             task.folder / task.file,
-            _watched(task, statistics, where, skipped),
+            _watched(task, statistics, keys, skipped),
             schema,
             root=task.folder,
             dataset=name,
@@ -116,25 +121,13 @@ def build_unit(task: BuildTask) -> UnitResult:
     )
 
 
-class _Location:
-    """Position of the work inside a unit, for messages."""
-
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
-        self.count = 0
-        self.last = ""
-
-    def __str__(self) -> str:
-        after = f" (after {self.last!r})" if self.last else ""
-        return f"unit {self.unit.name!r}, record {self.count}{after}"
-
-
 def _watched(
     task: BuildTask,
     statistics: UnitStatistics,
-    where: _Location,
+    keys: list[str],
     skipped: list[list[str]],
 ) -> Iterator[GraphRecord]:
+    """Yield the records of a unit, whose keys are collected, unless the build is stopped."""
     if task.stop.exists():  # sent before the build was stopped
         raise StopRequestedError
     looked = time.monotonic()
@@ -150,8 +143,7 @@ def _watched(
             continue
         yield record
         statistics.add(record)
-        where.count += 1
-        where.last = record.key
+        keys.append(record.key)
 
 
 @contextlib.contextmanager
@@ -174,33 +166,34 @@ def frozen() -> Iterator[None]:
 @contextlib.contextmanager
 def explained(
     dataset: str,
-    where: _Location | str,
+    where: Callable[[], str] | str,
     advice: str | None = None,
 ) -> Iterator[None]:
-    """Convert any exception inside to an error that names its location: ``str(where)`` at that moment."""
+    """Convert any exception inside to an error that names its location, which may move."""
     try:
         yield
     except StopRequestedError:
         raise
     except KmipDataError as error:
-        if isinstance(where, _Location):
-            error.what = f"{error.what} [{where}]"
+        if callable(where):
+            error.what = f"{error.what} [{where()}]"
         if isinstance(error, DamagedInput):
             error.parts["next"] = error.parts["next"] or advice
         raise
     except Exception as error:
+        place = where() if callable(where) else where
         # Lack of space can be resumed; anything else is a fault of the raw files.
         memory = isinstance(error, MemoryError)
         if memory or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
             raise OutOfResources(
-                f"{full} at {where}: {str(error) or type(error).__name__}.",
+                f"{full} at {place}: {str(error) or type(error).__name__}.",
                 left=RESUMES,
                 next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
         raise DamagedInput(
-            f"Building stopped at {where}: {type(error).__name__}: {error}",
+            f"Building stopped at {place}: {type(error).__name__}: {error}",
             left="the shards that are finished",
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error

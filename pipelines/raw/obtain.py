@@ -207,9 +207,6 @@ class _Import:
         copy = self._earlier()
         if copy is not None:
             return copy
-        needed = any(not source.packaged for source in self.sources)
-        if self.options.offline and needed and not (self.archives or self.folder.exists()):
-            raise self._not_here(self.sources)
         with locked(self.folder, quiet=self.options.quiet):
             # Another process may have imported them while this one waited.
             return self._earlier() or self._import()

@@ -149,16 +149,15 @@ def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64
     return streets.edge_index.astype(np.int64), np.stack(means, axis=1)
 
 
-def mean_over_streets(edge_index: I64 | I32, edge_features: F32, num_nodes: int) -> F32:
-    """Return the means of edge features (E, F) over the edges into a node, (N, F) float32.
+def mean_over_streets(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) -> F32:
+    """Return the mean of an edge feature, (E,), over the edges into a node, (N,) float32.
 
     A node without edges has 0. Sums are made in float64, so their order does not matter; upstream's
     are float32.
     """
-    target = edge_index[1]
-    count = np.maximum(np.bincount(target, minlength=num_nodes), 1)
-    totals = [np.bincount(target, column, num_nodes) for column in edge_features.T]
-    return (np.stack(totals, axis=1) / count[:, None]).astype(np.float32)
+    count = np.maximum(np.bincount(edge_index[1], minlength=num_nodes), 1)
+    total = np.bincount(edge_index[1], weights=edge_feature, minlength=num_nodes)
+    return (total / count).astype(np.float32)
 
 
 def chunk_labels(eccentricity: F32, classes: int) -> U8:

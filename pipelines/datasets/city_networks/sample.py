@@ -51,7 +51,7 @@ def write_sample(
     street_count = np.bincount(edge_index[0], minlength=n)
     land_use = _one_hot(rng, n, 9)
     node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
-    around = mean_over_streets(edge_index, edge_features, n)
+    around = [mean_over_streets(edge_index, column, n) for column in edge_features.T]
     eccentricity = local_eccentricity(
         edge_index,
         edge_features[:, 0],
@@ -61,7 +61,7 @@ def write_sample(
     codes = split_codes(n)
     files: dict[str, Array] = {
         "node_features": node_features,
-        "node_features_augmented": np.column_stack([node_features, around]),
+        "node_features_augmented": np.column_stack([node_features, *around]),
         "edge_indices": edge_index,
         "edge_features": edge_features,
         "10-chunk_16-hop_node_labels": chunk_labels(eccentricity, 10).astype(np.int64),
