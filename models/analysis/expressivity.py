@@ -352,41 +352,35 @@ def transformer(
         return nn.Sequential(*blocks)
 
 
-def copied(k: int, seed: int = 0) -> tuple[float, float]:
+def copied(k: int) -> tuple[float, float]:
     """Return the L2 and the maximum error of k-MIP attention with the weights of the target of :func:`fit`."""
-    points = _points(2000, seed + 1)
-    full = transformer(TARGET, None, 2, seed)(points).detach()
-    sparse = transformer(TARGET, k, 2, seed)(points).detach()
+    points = _points(2000, 1)
+    full = transformer(TARGET, None, 2, 0)(points).detach()
+    sparse = transformer(TARGET, k, 2, 0)(points).detach()
     error = sparse - full
     relative = error.norm() / (full - points).norm()
     return float(relative), float(error.abs().max())
 
 
-def fit(
-    k: int,
-    depths: Sequence[int],
-    *,
-    steps: int,
-    seed: int = 0,
-) -> Iterator[float]:
+def fit(k: int, depths: Sequence[int], *, steps: int) -> Iterator[float]:
     """Fit transformers of Theorem 2's class with Adam, from few blocks to many; yield their errors.
 
     The error is the L2 distance over U, relative to that of the identity, which has no blocks. Each
     depth starts from the trained blocks plus identity blocks, so a larger class begins where the
     smaller one ended; it trains for ``steps`` batches of random points from U.
     """
-    target = transformer(TARGET, None, 2, seed).requires_grad_(False)
-    unseen = _points(2000, seed + 1)
+    target = transformer(TARGET, None, 2, 0).requires_grad_(False)
+    unseen = _points(2000, 1)
     network = nn.Sequential()
     wanted = target(unseen)
     for depth in depths:
-        new_blocks = transformer(FITTED, k, depth - len(network), seed + depth)
+        new_blocks = transformer(FITTED, k, depth - len(network), depth)
         network.extend(new_blocks)
         # A fresh optimizer and schedule: every depth trains for the same number of steps.
         optimizer = torch.optim.Adam(network.parameters())
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=steps)
         for step in range(steps):
-            points = _points(128, seed + 2 + step)
+            points = _points(128, 2 + step)
             loss = (network(points) - target(points)).square().mean()
             optimizer.zero_grad()
             loss.backward()

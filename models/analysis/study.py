@@ -89,17 +89,15 @@ class Recorder:
         layer: int,
         module: KMIPAttention,
         args: tuple[Tensor, ...],
-        options: dict[str, Tensor],
     ) -> None:
         """Record graphs within the size range from the input of a layer; layer 0 counts them."""
-        # Layers are called with positional or keyword arguments: the hook handles both.
-        given = dict(zip(("x", "ptr"), args, strict=False)) | options
-        x = given["x"]
+        x, *rest = args
+        ptr = rest[0] if rest else None
         least = self._range[0]
         most = self._range[1] or len(x)
 
         graphs = []
-        for start, stop in pairwise(pointers(given.get("ptr"), len(x))):
+        for start, stop in pairwise(pointers(ptr, len(x))):
             if least <= stop - start <= most:
                 graphs.append((start, stop))
 
@@ -145,8 +143,7 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     hooks = []
     for layer, module in enumerate(attentions):
         hook = partial(recorder.hook, layer)
-        handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-        hooks.append(handle)
+        hooks.append(module.register_forward_pre_hook(hook))
 
     try:
         with torch.compiler.set_stance("force_eager"):

@@ -55,14 +55,14 @@ def test_copied_weights_come_nearer_with_k_and_with_all_nodes_are_full_attention
     errors = [copied(k)[0] for k in (1, 2, 4, NODES)]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 0.1  # of a sharp target no single key is enough
-    assert max(copied(NODES, seed=1) + copied(NODES + 5)) < 1e-5
+    assert max(copied(NODES) + copied(NODES + 5)) < 1e-5
 
 
 def test_deeper_is_nearer_and_the_same_seed_gives_the_same():
     state = torch.get_rng_state()
     errors = list(fit(2, (1, 3), steps=60))
     assert 1 > errors[0] > errors[1]
-    assert list(fit(1, (1, 2), steps=3, seed=7)) == list(fit(1, (1, 2), steps=3, seed=7))
+    assert list(fit(1, (1, 2), steps=3)) == list(fit(1, (1, 2), steps=3))
     assert torch.equal(torch.get_rng_state(), state)
 
 

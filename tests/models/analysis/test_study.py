@@ -107,7 +107,7 @@ class TwoLayers(nn.Module):
         self.second = KMIPAttention(6, heads=3, key_dim=2, k=2, **options)
 
     def forward(self, x, ptr):
-        return self.second(self.first(x, ptr), ptr=ptr)
+        return self.second(self.first(x, ptr), ptr)
 
 
 def test_recorded_projections_give_the_layers_output_again():
