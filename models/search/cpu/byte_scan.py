@@ -59,24 +59,33 @@ class Codes(NamedTuple):
 
 
 class _Coded(NamedTuple):
-    """A block of queries as signed bytes, with pointers to keys and scratch memory."""
+    """State of a block of B queries as signed bytes, with pointers to the keys of the graph.
 
-    block: Block  #: candidates, with scores by the rule as products
+    The score of a pair is ``shift`` + ``length`` · x, where x is the product of the query and the
+    shifted key, both scaled to length 1 at most. The sum S of their byte products gives x up to a
+    bounded error: x ≈ (S − ``bias``) · the two quantisation steps.
+    """
+
+    block: Block  #: candidates; their products are scores by the rule
     keys: Pointer  #: (M, d) float32
-    queries: Pointer  #: (R, d) float32
+    queries: Pointer  #: (R, d) float32, all queries of the graph
     first: int  #: row of the block's first query
     dim: int
-    number: Pointer  #: row of the key at a position
-    quads: Pointer  #: (B, d / 4) int32
-    gate: Pointer  #: (B,) int32, initial value of sums, which pass if they end at 0 or above
-    bias: Pointer  #: (B,) int64, sum of products with the code of zero
-    scored: Pointer  #: (B,) int64, number of candidates that are scored
-    shift: Pointer  #: (B,) float64, product with the mean of the keys
+    number: Pointer  #: row of the key at each position by length, −1 at padding
+    quads: Pointer  #: (B, d / 4) int32, codes of the queries: four signed bytes in each number
+    #: (B,) int32, initial value of a query's sums: minus the least sum that may reach the limit, so
+    #: that sums of keys that pass end at 0 or above
+    gate: Pointer
+    bias: Pointer  #: (B,) int64, 128 · Σ codes of the query, as the code of zero is 128 in keys
+    scored: (
+        Pointer  #: (B,) int64, number of candidates, from the first on, that have scores already
+    )
+    shift: Pointer  #: (B,) float64, product of the query with the mean of the keys
     length: Pointer  #: (B,) float64, length of the query times that of the longest shifted key
-    step: Pointer  #: (B,) float64, quantisation step, for a query of length 1
-    error: Pointer  #: (B,) float64, bound on the quantisation error
-    slack: Pointer  #: (B,) float64, bound on all other errors
-    band: Pointer  #: (3,) float64, step, error and length of the keys in the current band
+    step: Pointer  #: (B,) float64, quantisation step of the query, scaled to length 1
+    error: Pointer  #: (B,) float64, bound on the length of that query's quantisation error
+    slack: Pointer  #: (B,) float64, bound on the errors of x besides those of quantisation
+    band: Pointer  #: (3,) float64, of the current band: step, quantisation error, length of its longest key
 
 
 def encode(keys: F32, sorted_keys: ByLength) -> Codes:
