@@ -27,8 +27,8 @@ TILED = 512
 class EqualSizes(NamedTuple):
     """Order of rows that groups graphs of equal size."""
 
-    order: Tensor | None  #: (N,) row at each position; None: unchanged
-    inverse: Tensor | None  #: (N,) position of each row
+    order: Tensor  #: (N,) row at each position
+    inverse: Tensor  #: (N,) position of each row
     groups: tuple[tuple[int, int], ...]  #: (graphs, nodes per graph) of each group
 
 
@@ -39,13 +39,8 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     sizes = np.diff(ptr)
     nodes, counts = np.unique(sizes[sizes > 0], return_counts=True)
     groups = tuple(zip(counts.tolist(), nodes.tolist(), strict=True))
-    # A batch already in order, such as a single graph, needs no gather and scatter.
-    by_size = np.argsort(sizes, kind="stable")
-    if (by_size[1:] > by_size[:-1]).all():
-        return EqualSizes(None, None, groups)
-    starts = np.asarray(ptr)
-    rows = [np.arange(starts[graph], starts[graph + 1]) for graph in by_size]
-    order = torch.from_numpy(np.concatenate(rows))
+    graph = np.repeat(np.arange(len(sizes)), sizes)
+    order = torch.from_numpy(np.argsort(sizes[graph], kind="stable"))
     inverse = order.argsort()
     return EqualSizes(order.to(device), inverse.to(device), groups)
 
@@ -128,9 +123,7 @@ class TransformerAttention(nn.Module):
         starts = pointers(ptr, projected.shape[0])
         plan = keep_alive(equal_sizes(starts, projected.device))
         dropout = self.dropout if self.training else 0.0
-        if plan.order is not None:
-            projected = projected.index_select(0, plan.order)
-
+        projected = projected.index_select(0, plan.order)
         dim = projected.shape[1] // 3
         queries, keys, _ = projected.view(-1, 3, self.heads, dim // self.heads).unbind(1)
         check_lengths(queries, keys)
@@ -151,5 +144,4 @@ class TransformerAttention(nn.Module):
                 by_node = attended.transpose(1, 2).flatten(0, 1)
                 done.append(by_node.flatten(1))
 
-        out = torch.cat(done)
-        return out if plan.inverse is None else out.index_select(0, plan.inverse)
+        return torch.cat(done).index_select(0, plan.inverse)
