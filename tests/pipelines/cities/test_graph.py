@@ -210,7 +210,7 @@ def test_record_follows_the_schema(tmp_path) -> None:
 
 FAULTS = [
     ({"features": np.ones((30, 36), np.float32)}, "fit together"),
-    ({"features": np.full((30, 37), np.nan, np.float32)}, "longitude .* nan, row 0"),
+    ({"features": np.full((30, 37), np.nan, np.float32)}, "nan, row 0"),
     ({"features": np.full((30, 37), 91.0, np.float32)}, "latitude .* 91.0, row 0"),
     ({"edge_length": np.full(60, -1.0, np.float32)}, "length .* -1.0, row 0"),
     ({"edge_index": np.full((2, 60), 30)}, "edges of nodes 30 to 30"),
