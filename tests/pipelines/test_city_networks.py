@@ -5,6 +5,7 @@ Huangpu is read exactly; others are refused.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 from dataclasses import replace
@@ -142,9 +143,8 @@ def test_huangpu(tmp_path: Path) -> None:
 
 
 def test_published_names_take_the_published_tensors_alone(tmp_path: Path, archive: Path) -> None:
-    with pytest.raises(DamagedInput, match="not the published tensors") as caught:
+    with pytest.raises(DamagedInput, match=r"intersections 350, .*114,127"):
         build_dataset("paris", home=Home(tmp_path), archives=[archive], jobs=1, quiet=True)
-    assert "intersections 350, not 114,127" in str(caught.value)
     outcome = kmip(
         "build", "london", "--archive", shared_data("city_networks_huangpu"), "--home", tmp_path
     )
@@ -181,14 +181,14 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
 
         return change
 
-    refused("node_features_augmented.pt", lambda t: t[:, :36], "cannot be read")
-    refused("node_features_augmented.pt", at((5, 7), torch.nan), "not finite")
-    refused("edge_indices.pt", at((0, 0), NODES), "edges of nodes")
-    refused("10-chunk_16-hop_node_labels.pt", at(0, 10), "does not fit")
-    refused("10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "does not fit")
-    refused("16-hop_eccentricities.pt", at(0, torch.nan), "does not fit")
+    refused("node_features_augmented.pt", lambda t: t[:, :36], "36")
+    refused("node_features_augmented.pt", at((5, 0), torch.nan), "nan, row 5")
+    refused("edge_indices.pt", at((0, 0), NODES), f" {NODES}")
+    refused("10-chunk_16-hop_node_labels.pt", at(0, 10), "labels 0 to 10")
+    refused("10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "node_labels.*order")
+    refused("16-hop_eccentricities.pt", at(0, torch.nan), "eccentricities.*order")
     (folder / "edge_features.pt").unlink()
-    with pytest.raises(DamagedInput, match="missing"):
+    with pytest.raises(DamagedInput, match=r"edge_features\.pt"):
         read_city_archive(folder)
 
 
@@ -207,5 +207,5 @@ def test_published_counts(home: Path, archive: Path) -> None:
             replace(stand_in, labels=np.sort(np.append(labels[1:], 4))),
             replace(stand_in, features=features[1:]),
         ):
-            with pytest.raises(DamagedInput, match="not the published tensors"):
+            with pytest.raises(DamagedInput, match=re.escape(manifest.title)):
                 check_published(other, manifest)

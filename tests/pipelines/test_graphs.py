@@ -120,7 +120,7 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
     assert [record.key for record in records] == ["1", "01"]
     assert [record.edge_index.tolist() for record in records] == [[[1], [0]], [[0], [0]]]
     unknown = write(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
-    with pytest.raises(DamagedInput, match=r"edges.csv, line 2: the node 7\.0 is not one of the 1"):
+    with pytest.raises(DamagedInput, match=r"edges\.csv, line 2: .*7\.0"):
         made(unknown)
 
 
@@ -223,7 +223,7 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
     assert schema.labels.fields == ("toxic", "gap")
     assert int(records[0].columns["graph/part"]) == 2
     path.write_text("smiles,label\nCCO,1\nC1CC,0\n")
-    with pytest.raises(DamagedInput, match=r"bad\.csv, line 3: RDKit makes no molecule of 'C1CC'"):
+    with pytest.raises(DamagedInput, match=r"bad\.csv, line 3: .*'C1CC'"):
         made(write(tmp_path / "n", bad_csv=path.read_bytes()))
     _, (_, skipped) = made(write(tmp_path / "k", bad_csv=path.read_bytes()), on_error="skip")
     assert isinstance(skipped, Skipped)
@@ -341,19 +341,17 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     assert record.columns["graph/flags"].tolist() == [1, 0, 1]
     assert schema.column("graph/flags").presented == "bool"
     assert made(folder, label=("age",))[0].labels.doc == "age"
-    with pytest.raises(DamagedInput, match=r"graph\.pt, graph 0 .* has no 'z'"):
+    with pytest.raises(DamagedInput, match=r"graph\.pt, graph 0 .*'z'"):
         made(folder, label=("z",))
-    with pytest.raises(UsageError, match="one array is the label"):
+    with pytest.raises(UsageError, match="--set feature="):
         made(folder, feature=("age",))
     other = graph.clone()
     del other.year
     torch.save([graph, other], folder / "graph.pt")
-    with pytest.raises(DamagedInput, match="Graph 00000001: graph/year is not as in the graphs"):
+    with pytest.raises(DamagedInput, match="00000001: graph/year"):
         made(folder)
     torch.save(Data(edge_index=edges, train_mask=train[:3]), folder / "graph.pt")
-    with pytest.raises(
-        DamagedInput, match=r"graph\.pt, graph 0 .from 0.: the mask of train is bool"
-    ):
+    with pytest.raises(DamagedInput, match=r"graph\.pt, graph 0 .*train is bool"):
         made(folder)
 
 
@@ -467,7 +465,7 @@ def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
     classes = np.array([2, 0, 1, 2])
     file = npz(edge_index=[[0, 1], [1, 2]], labels=np.eye(3)[classes])
     folder = write(tmp_path / "n", a_npz=file)
-    with pytest.raises(DamagedInput, match="has a single 1") as caught:
+    with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
         made(folder)
     assert "task=classification" in caught.value.parts["next"]
     column = made(folder, task="multilabel")[0].labels
@@ -486,13 +484,13 @@ def test_columns_without_names(tmp_path):
     assert schema.column("node/x").fields == ("mass",)
     assert "edge/edge_attr" not in record.columns
     other = write(tmp_path / "o", **{**index, "nodes_csv": ",mass\n0,5\n2,6\n1,7\n"})
-    with pytest.raises(DamagedInput, match="the ids of the edges are in 'Unnamed: 0'"):
+    with pytest.raises(DamagedInput, match="'Unnamed: 0'"):
         made(other)
     _, (record,) = made(other, node="Unnamed: 0")
     assert record.edge_index.tolist() == [[0, 2], [2, 1]]
     # Lines of a matrix, or a node and its neighbours, have no names either.
     matrix = write(tmp_path / "m", edges_txt="% a matrix\n0 1 1 0\n1 0 0 1\n")
-    with pytest.raises(DamagedInput, match="4 columns and no names"):
+    with pytest.raises(DamagedInput, match=r"edges\.txt .*4 columns"):
         made(matrix)
     _, (record,) = made(matrix, feature=("3",))
     assert record.columns["edge/edge_attr"].tolist() == [[0], [1]]
@@ -613,7 +611,7 @@ graph
 
 def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     repeated = write(tmp_path / "repeated", a_gml=GML.replace("  multigraph 1\n", ""))
-    with pytest.raises(DamagedInput, match=r"edge #1 .*duplicated") as caught:
+    with pytest.raises(DamagedInput, match="edge #1") as caught:
         made(repeated)
     assert "multigraph 1" in caught.value.parts["next"]
     folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
@@ -664,10 +662,10 @@ LABELS = [
     (["0", "1", "2"], "regression", (None, "float32")),
     (["no", "yes", "no"], None, (2, "uint16")),
     (["0", "1", ""], "multilabel", (1, "float16")),
-    (["0", "1", ""], None, "graph 2 .from 0. has no label"),
-    (["no", "yes", ""], None, "graph 2 .from 0. has no label"),
-    (["-1", "1", "1"], None, "which does not fit classification"),
-    (["1", "2", "3"], "multilabel", "which does not fit multilabel"),
+    (["0", "1", ""], None, "graph 2 "),
+    (["no", "yes", ""], None, "graph 2 "),
+    (["-1", "1", "1"], None, "-1 to 1.*classification"),
+    (["1", "2", "3"], "multilabel", "1 to 3.*multilabel"),
     (["1", "2", "x"], None, (3, "uint16")),
 ]
 
@@ -727,87 +725,87 @@ LARGE = GRAPHML.format(
 )
 ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
 BAD = [
-    ({"edges_csv": ""}, {}, "No columns"),
-    ({"edges_csv": "source,source\n"}, {}, "no column 'target'"),
-    ({"edges_csv": "source,target\n"}, {}, "hold no graph"),
-    ({"edges_csv": "source,to\n1,2\n"}, {}, "no column 'target'"),
-    ({"edges_csv": "source,target\n1,2\n1,2,3\n"}, {}, "Expected 2 fields in line 3, saw 3"),
-    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "more fields than in the first line"),
-    ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 'target' is empty"),
-    ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source' is empty"),
+    ({"edges_csv": ""}, {}, "edges.csv.* table"),
+    ({"edges_csv": "source,source\n"}, {}, "'target'"),
+    ({"edges_csv": "source,target\n"}, {}, "no graph"),
+    ({"edges_csv": "source,to\n1,2\n"}, {}, "'target'"),
+    ({"edges_csv": "source,target\n1,2\n1,2,3\n"}, {}, "line 3.* 3"),
+    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "more fields"),
+    ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 'target'"),
+    ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
     ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
-    ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "cannot be read as a table"),
-    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "cannot be read as a table"),
-    ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "cannot be read as a table"),
-    ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz is a damaged gzip"),
-    ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index is not an array: EOF"),
-    ({"a_npz": npz(**MATRIX)}, {}, "a.npz has no graph"),
-    ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz has no graph"),
-    ({"a_npz": npz(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes, of at most 4,"),
+    ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv.* table"),
+    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "edges.csv.* table"),
+    ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz.* table"),
+    ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz.* gzip"),
+    ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index"),
+    ({"a_npz": npz(**MATRIX)}, {}, "a.npz.* graph"),
+    ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz.* graph"),
+    ({"a_npz": npz(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes"),
     ({"a_npz": npz(edge_index=EDGE + HUGE)}, {}, "a.npz: 1,000,000,000,001 nodes"),
     ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[HUGE, 2])}, {}, "a.npz: 1,000,000,000,000 nodes"),
-    ({"edges_csv": "source,target,w\n1,2,3\n2,1,\n"}, {}, "line 3: the feature 'w' is nan"),
-    ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: the feature 'w' is x, not a"),
-    ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: the feature 'w' is 1e"),
-    ({"edges_csv": "source,target,label\n1,2,0\n2,1,1\n"}, {}, "line 3: y differs from that of the"),
-    ({"edges_csv": EDGES}, {"label": ("y",)}, "No table has a column 'y'"),
-    ({"edges_csv": EDGES}, {"feature": ("y",)}, "No table has a column 'y'"),
-    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column 'graph'"),
-    ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: the graph 'b' is not"),
-    ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: the node 5 is"),
-    ({"edges_csv": EDGES, "nodes_csv": NODES + "c,1,2,x\n"}, {"feature": ("none",)}, "line 8: the node"),
-    ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "line 5: the graph 'c' is not in"),
-    ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no', not train"),
+    ({"edges_csv": "source,target,w\n1,2,3\n2,1,\n"}, {}, "line 3: .*'w' is nan"),
+    ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: .*'w' is x"),
+    ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: .*'w' is 1e"),
+    ({"edges_csv": "source,target,label\n1,2,0\n2,1,1\n"}, {}, "line 3: y "),
+    ({"edges_csv": EDGES}, {"label": ("y",)}, "'y'"),
+    ({"edges_csv": EDGES}, {"feature": ("y",)}, "'y'"),
+    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv .*'graph'"),
+    ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: .*'b'"),
+    ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: .* 5 "),
+    ({"edges_csv": EDGES, "nodes_csv": NODES + "c,1,2,x\n"}, {"feature": ("none",)}, "line 8: "),
+    ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "line 5: .*'c'"),
+    ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no'"),
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
-    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "same name"),
-    ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 may be the numbers of nodes and edges"),
-    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "edges are in 'id'"),
-    ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "edges are in 'name'"),
-    ({"edges_csv": "graph_id,source,target\n1,0,1\n2,0,1\n"}, {}, "'graph_id' seems to be it"),
-    ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "not 0 and 1 of 2"),
-    ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx does not hold positions"),
-    ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train is given twice"),
-    ({"a_bin": b"\0\1\2"}, {}, "The files are not graphs in a known format"),
-    ({"edges_csv": EDGES}, {"smiles": "y"}, "no column 'y'"),
-    ({"a_pt": PICKLE}, {}, "cannot be read as tensors"),
-    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a complete archive"),
-    ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "declares a document type"),
-    ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml cannot be read as GraphML"),
-    ({"a_gexf": "<!DOCTYPE x><gexf/>"}, {}, "a.gexf declares a document type"),
-    ({"a_gexf": "<gexf version='9'/>"}, {}, "a.gexf cannot be read as GEXF"),
-    ({"a_gml": "graph [ node [ id 1 ] edge [ source 1 ] ]"}, {}, "a.gml cannot be read as GML"),
-    ({"a_json": "[" * 100_000}, {}, "a.json cannot be read as JSON"),
-    ({"a_json": '{"x": [1]}'}, {}, "a.json cannot be read as JSON: .*'x'"),
-    ({"ind.cora_x": PICKLE}, {}, r"Of the eight files ind.cora.…, ind.cora.tx, .* are missing"),
-    ({f"ind.{name}_x": PICKLE for name in "ab"}, {}, "The files are of 2 graphs: a, b"),
+    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv, edges.tsv"),
+    ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 "),
+    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "'id'"),
+    ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "'name'"),
+    ({"edges_csv": "graph_id,source,target\n1,0,1\n2,0,1\n"}, {}, "'graph_id'"),
+    ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
+    ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),
+    ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train .*train_"),
+    ({"a_bin": b"\0\1\2"}, {}, "a.bin"),
+    ({"edges_csv": EDGES}, {"smiles": "y"}, "'y'"),
+    ({"a_pt": PICKLE}, {}, "a.pt.* tensors"),
+    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "a.npz.* archive"),
+    ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "a.graphml.* document type"),
+    ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml.* GraphML"),
+    ({"a_gexf": "<!DOCTYPE x><gexf/>"}, {}, "a.gexf.* document type"),
+    ({"a_gexf": "<gexf version='9'/>"}, {}, "a.gexf.* GEXF"),
+    ({"a_gml": "graph [ node [ id 1 ] edge [ source 1 ] ]"}, {}, "a.gml.* GML"),
+    ({"a_json": "[" * 100_000}, {}, "a.json.* JSON"),
+    ({"a_json": '{"x": [1]}'}, {}, "a.json.* JSON.*'x'"),
+    ({"ind.cora_x": PICKLE}, {}, r"ind.cora.tx, .*"),
+    ({f"ind.{name}_x": PICKLE for name in "ab"}, {}, "2 graphs: a, b"),
     ({f"ind.a_{end}": PICKLE for end in ENDS} | {"ind.a.test_index": "3"}, {}, "system"),
-    ({**TU, "D_graph_indicator_txt": "2\n1\n2\n"}, {}, "graphs are not numbered in order"),
-    ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n"}, {}, "line 3: graph 1,000,000,000,000, of 3 nodes"),
+    ({**TU, "D_graph_indicator_txt": "2\n1\n2\n"}, {}, "D_graph_indicator.txt, line 2: "),
+    ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n"}, {}, "line 3: .*1,000,000,000,000"),
     ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n", "D_graph_labels_txt": "1\n"}, {}, "1 lines, not 1,000"),
-    ({**TU, "D_A_txt": "1, 2\n1, 3\n"}, {}, "D_A.txt, line 2: the edge joins two"),
-    ({**TU, "D_A_txt": "1, 4\n"}, {}, "D_A.txt, line 1: .* are not two of the 3 nodes"),
+    ({**TU, "D_A_txt": "1, 2\n1, 3\n"}, {}, "D_A.txt, line 2: "),
+    ({**TU, "D_A_txt": "1, 4\n"}, {}, "D_A.txt, line 1: .* 4"),
     ({**TU, "D_node_labels_txt": "1\n2\n"}, {}, "D_node_labels.txt has 2 lines, not 3"),
-    ({**TU, "D_graph_labels_txt": "1\nx\n"}, {}, "line 2: the feature '0' is x"),
-    ({**TU, "D_node_labels_txt": f"{-(2**63)}\n1\n{2**63 - 1}\n"}, {}, "line 3: more than 10,000 labels"),
-    ({"a_npz": npz(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz has no graph: overflow"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[np.nan]])}, {}, "All labels are missing"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "which does not fit regression"),
-    ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: node/y is not as in"),
-    ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks of .2, 3. splits"),
-    ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels for a graph of 3 nodes"),
+    ({**TU, "D_graph_labels_txt": "1\nx\n"}, {}, "line 2: .*'0' is x"),
+    ({**TU, "D_node_labels_txt": f"{-(2**63)}\n1\n{2**63 - 1}\n"}, {}, "line 3: .*10,000"),
+    ({"a_npz": npz(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz.* overflow"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[np.nan]])}, {}, "missing"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "0.5 to 1e.*regression"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: node/y"),
+    ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks .*2, 3"),
+    ({"a_npz": npz(edge_index=EDGE, x=np.eye(3), y=[0, 1])}, {}, "2 labels .* 3 nodes"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n"}, {}, "2 x 3 real values"),
-    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "a.mtx has no graph"),
+    ({"a_mtx": "%%MatrixMarket matrix coordinate real general\n2 2 9\n1 1 1\n"}, {}, "a.mtx.* graph"),
     ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
-    ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "edges is not an array"),
-    ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "edges is not an array"),
+    ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "a.npz, edges"),
+    ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "a.npz, edges"),
     ({"a_graphml": LARGE}, {}, "OverflowError"),
-    ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: a SMILES of 10,001 letters"),
+    ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: .* 10,001"),
 ]  # fmt: skip
 
 
 def test_a_label_that_no_table_has_lists_the_columns_of_all(tmp_path):
     folder = write(tmp_path / "t", edges_csv=EDGES, nodes_csv=NODES, graphs_csv=GRAPHS)
-    with pytest.raises(DamagedInput, match="No table has a column 'club'") as caught:
+    with pytest.raises(DamagedInput, match="'club'") as caught:
         made(folder, label=("club",))
     columns = (
         "graphs.csv: graph, label, fold; nodes.csv: graph, node, mass, kind; "
@@ -834,7 +832,7 @@ def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
     data, slices = InMemoryDataset.collate(pyg_graphs())
     folder = write(tmp_path / "t")
     torch.save((data, {**slices, "y": torch.tensor(bounds)}), folder / "a.pt")
-    with pytest.raises(DamagedInput, match=r"the slices of y do not fit|slices are of"):
+    with pytest.raises(DamagedInput, match=r"a\.pt: .*slices"):
         made(folder)
 
 
@@ -965,7 +963,7 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
         raise MemoryError("no room")
 
     monkeypatch.setattr(tensors, "_record", full)
-    with pytest.raises(OutOfResources, match="Memory ran out while the files were read: no room"):
+    with pytest.raises(OutOfResources, match="no room"):
         made(folder)
     monkeypatch.setattr(np, "frombuffer", full)
     with pytest.raises(OutOfResources, match="no room"):

@@ -53,14 +53,14 @@ def test_contacts_are_no_edges_and_rows_are_those_of_the_lists(raw, tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("C( |atomProp:0.contact.0|", "not a SMILES"),
-        ("[H]C([H])[H] |atomProp:0.contact.0|", "contact 0 is between 1 atoms"),
+        ("C( |atomProp:0.contact.0|", "SMILES"),
+        ("[H]C([H])[H] |atomProp:0.contact.0|", "contact 0 .* 1 atoms"),
         (
             "[H]C([H])[H] |atomProp:0.contact.0:2.contact.0:3.contact.0|",
-            "contact 0 is between 3 atoms",
+            "contact 0 .* 3 atoms",
         ),
-        ("[H]C([H])[H] |atomProp:0.contact.x:2.contact.0|", "contacts of atom 0 are 'x'"),
-        ("C" * 257 + " |atomProp:0.contact.0:9.contact.0|", "257 atoms, and 256 are allowed"),
+        ("[H]C([H])[H] |atomProp:0.contact.x:2.contact.0|", "atom 0 .*'x'"),
+        ("C" * 257 + " |atomProp:0.contact.0:9.contact.0|", "257 atoms.* 256 "),
     ],
 )
 def test_bad_rows_are_refused(text, reason):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import sys
 from pathlib import Path
@@ -163,7 +164,7 @@ def test_blocks_are_the_windows_of_s3dis():
     np.testing.assert_allclose(share, xyz[blocks[0]] / xyz.max(axis=0), atol=1e-6)
     np.testing.assert_allclose(centred[:, 2], xyz[blocks[0], 2], atol=1e-6)
     for extent in ((1e38, 1e38), (1e300, 1.0), (1e5, 1e5)):
-        with pytest.raises(UsageError, match="too small"):
+        with pytest.raises(UsageError, match=r"Blocks of 1e-05"):
             windows(extent, 1e-5)
 
 
@@ -295,20 +296,20 @@ def test_what_a_build_does_not_use_is_said(tmp_path):
 
 
 TEXTS = [
-    ("1 2 3\n4 5\n", {}, "cannot be read"),
-    ("1 2 3\n4 five 6\n", {}, "cannot be read"),
-    ("1 2 3\n4 nan 6\n", {}, "column 'y' of point 1 is not finite"),
-    ("x y\n1 2\n", {}, "has no column 'z'"),
-    ("x y z\n1 2\n", {}, "cannot be read"),
-    ("", {}, "holds no points"),
-    ("x y z\n", {}, "holds no points"),
-    ("1 2 3\n4 5 6\n", {"label_column": "class"}, "has no column 'class'"),
+    ("1 2 3\n4 5\n", {}, "cloud.txt"),
+    ("1 2 3\n4 five 6\n", {}, "cloud.txt"),
+    ("1 2 3\n4 nan 6\n", {}, "'y' of point 1"),
+    ("x y\n1 2\n", {}, "'z'"),
+    ("x y z\n1 2\n", {}, "cloud.txt"),
+    ("", {}, "points"),
+    ("x y z\n", {}, "points"),
+    ("1 2 3\n4 5 6\n", {"label_column": "class"}, "'class'"),
     ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3"}, "point 1: "),
     ("1 2 3 0\n4 5 6 -1\n", {"label_column": "3"}, "point 1: "),
-    ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "the class 7 is out of range"),
-    ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "has no column 'red'"),
-    ("1 2 3\n4 5 6\n", {"k": 2}, "too few for k"),
-    ("1 2 3\n4 5 6\n", {"block": 1.0}, "has no block"),
+    ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "class 7"),
+    ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "'red'"),
+    ("1 2 3\n4 5 6\n", {"k": 2}, "k = 2"),
+    ("1 2 3\n4 5 6\n", {"block": 1.0}, "cloud.txt.* block"),
 ]
 
 
@@ -360,7 +361,7 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
         ]
     for name, data in files:
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(DamagedInput, match=r"cannot be read|no points"):
+        with pytest.raises(DamagedInput, match=re.escape(name)):
             read_points(tmp_path / name, name)
     (tmp_path / "a.ply").write_bytes(ply[:-1] % (b"ascii", b"1"))  # the last line needs no end
     assert read_points(tmp_path / "a.ply", "a.ply")["x"].tolist() == [1]
@@ -383,11 +384,11 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
             files.append(data[: table + 4] + many[:4] + data[table + 8 :])
         huge = np.array([1e308]).tobytes()
         (tmp_path / f"far.{kind}").write_bytes(data[:131] + huge + data[139:])
-        with pytest.raises(DamagedInput, match="'x' of point 0 is not finite"):
+        with pytest.raises(DamagedInput, match=r"'x' of point 0 .*inf"):
             made(tmp_path / f"far.{kind}")
     for data in files:
         path.write_bytes(data)
-        with pytest.raises(DamagedInput, match=r"scan cannot be read"):
+        with pytest.raises(DamagedInput, match="scan "):
             read_points(path, "scan")
     assert not capfd.readouterr().err
 
@@ -411,7 +412,7 @@ def test_a_laser_scan_of_more_points_than_it_declares_is_refused(
         if version == "1.4":
             struct.pack_into("<Q", data, 247, declared)
         path.write_bytes(data)
-        with pytest.raises(DamagedInput, match=f"{declared:,} points are declared, and the file"):
+        with pytest.raises(DamagedInput, match=f"{declared:,} points"):
             read_points(path, "scan")
 
 

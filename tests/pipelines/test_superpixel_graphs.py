@@ -96,9 +96,7 @@ def test_labels_of_coco():
     pyg = LRGBDataset.label_remap_coco(None)
     assert {number: int(classes_of(np.array([number]), "")[0]) for number in COCO_IDS} == pyg
     for number in sorted(set(range(-1, 256)) - set(COCO_IDS)):
-        with pytest.raises(
-            DamagedInput, match=f"graph 3: the label {number} is not a category of COCO"
-        ):
+        with pytest.raises(DamagedInput, match=f"graph 3: .* {number} "):
             classes_of(np.array([1, number]), "graph 3")
 
 

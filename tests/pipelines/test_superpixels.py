@@ -199,10 +199,10 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     for name in ("index", "colour", "palette", "deep"):
         mask = ours.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
         np.testing.assert_array_equal(mask, classes, err_msg=name)
-    with pytest.raises(DamagedInput, match="row 1, column 0 is 20, which is not a class"):
+    with pytest.raises(DamagedInput, match=r"row 1, column 0 .*20"):
         ours.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
-    with pytest.raises(DamagedInput, match=r"\(7, 7, 7\), which is not one of"):
+    with pytest.raises(DamagedInput, match=r"\(7, 7, 7\)"):
         ours.read_mask(tmp_path / "other.png", "m", classes=21, void=255)
 
 
@@ -289,6 +289,6 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     Image.open(pictures / "images" / "picture_000.png").save(
         pictures / "images" / "picture_000.jpg"
     )
-    with pytest.raises(DamagedInput, match="differ only in their suffix"):
+    with pytest.raises(DamagedInput, match=r"picture_000\.jpg .*picture_000\.png"):
         build(pictures, home)
     assert [path.name for path in home.root.rglob("*") if path.is_file()] == []

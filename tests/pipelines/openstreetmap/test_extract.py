@@ -119,7 +119,7 @@ def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_th
         ([(1, [1, 2], STREET)], [relation]),
     ):
         path = write_map(tmp_path / "map.osm", nodes, ways, relations)
-        with pytest.raises(DamagedInput, match="never uploaded") as caught:
+        with pytest.raises(DamagedInput, match=r"number -?\d") as caught:
             read(path, tmp_path)
         assert "osmium renumber" in caught.value.parts["next"]
 

@@ -84,7 +84,7 @@ def test_anothers_vocabulary(home):
     archive = shared_data("city_networks_huangpu")
     build = build_city("huangpu", {"archive": archive}, home=home)
     assert (build.card.counts["nodes"], build.card.counts["edges"]) == (5_268, 14_870)
-    with pytest.raises(UsageError, match="no vocabulary"):
+    with pytest.raises(UsageError, match=r"huangpu.* vocabulary"):
         build_city("x", {"osm_file": helsinki(), "vocabulary": "huangpu"}, home=home)
 
 
@@ -124,7 +124,7 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
     small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 2, "classes": 3}
     sources = {"osm_file": helsinki()}, {"osm_file": helsinki(), "vocabulary": "helsinki"}
     builds = [build_city("twice", source, parameters=small, home=home) for source in sources]
-    with pytest.raises(UsageError, match="2 builds of 'twice' match") as caught:
+    with pytest.raises(UsageError, match="2 builds of 'twice'") as caught:
         kmip_data.open("twice", home=home)
     lines = caught.value.parts["found"].splitlines()
     for build, source in zip(builds, sources, strict=True):
@@ -181,8 +181,8 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     bare = write_map(tmp_path / "bare.osm.pbf", nodes, [])
     for path, words in (
         (half, "half.osm.pbf"),
-        (tiny, "too small"),
-        (bare, "has no connected streets"),
+        (tiny, "10 classes"),
+        (bare, "bare.osm.pbf"),
     ):
         with pytest.raises(DamagedInput, match=words) as caught:
             build_city("x", {"osm_file": path}, home=empty)
@@ -194,7 +194,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
         3,
         4,
     }
-    with pytest.raises(UsageError, match="leaves no intersection") as caught:
+    with pytest.raises(UsageError, match="1,000 hops") as caught:
         build_city("centre", home=empty, split_parameters={"split": "spatial", "buffer": 1_000})
     # The labels are finished by then: a folder stays, and the error does not claim otherwise.
     (folder,) = empty.built.glob("centre-*")
