@@ -321,16 +321,15 @@ def is_small(pipeline: AnyPipeline, raw: RawFolder) -> bool:
     return pipeline.one_unit and size <= pipeline.small_bytes
 
 
-def raw_lists(manifest: Manifest, raw: Path | None, rule: str = "") -> Path:
+def raw_lists(manifest: Manifest, raw: Path | None) -> Path:
     """Return the raw folder with the lists of a published split.
 
     Raises :class:`RawNeededError` if there is none; ``build`` fetches it.
     """
     if raw is None:
-        option = f" --split-rule {rule}" if rule else ""
         raise RawNeededError(
             "The published split is read from the raw lists, which a finished build does not have.",
-            next=f"kmip-data build {manifest.name}{option}",
+            next=f"kmip-data build {manifest.name}, with the same --split-rule",
         )
     return raw
 

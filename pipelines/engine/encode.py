@@ -225,7 +225,7 @@ def _edges(shard: Shard) -> Array:
         return shard.read(EDGE_INDEX, 0, shard.edges)
     # A table of sources becomes edges: row i of a graph has the sources of node i.
     table = shard.read(NEIGHBOR, 0, shard.nodes)
-    rows = np.arange(shard.nodes) - np.repeat(shard.node_ptr[:-1], np.diff(shard.node_ptr))
+    rows = np.concatenate([np.arange(count) for count in np.diff(shard.node_ptr)])
     return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
 
 

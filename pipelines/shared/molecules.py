@@ -256,7 +256,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        folder = raw_lists(self.manifest, raw, params.split if len(self.lists) > 1 else "")
+        folder = raw_lists(self.manifest, raw)
         arrays = self.read_lists(folder, params.split)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
         rows = [int(key) for key in records.keys]

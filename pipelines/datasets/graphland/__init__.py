@@ -169,9 +169,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
-        code = read_masks(
-            raw_lists(self.manifest, raw, params.split), params.split, int(records.nodes[0])
-        )
+        code = read_masks(raw_lists(self.manifest, raw), params.split, int(records.nodes[0]))
         code[np.isnan(records.column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
         return Split(params.split, params.split, {}, note=note, node_code=code)
