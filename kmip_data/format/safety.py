@@ -169,25 +169,14 @@ class _Inspection:
         )
         offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         stored = StoredDataset(kind.dtype, space.shape, offset)
-        chunk = properties.get_chunk() if layout == h5d.CHUNKED else ()
-        self.sizes(
-            stored,
-            layout,
-            math.prod(chunk),
-            dataset.get_storage_size(),
-            where,
-        )
+        self.sizes(stored, dataset, where)
         self.datasets[name] = stored
 
-    def sizes(
-        self,
-        stored: StoredDataset,
-        layout: int,
-        chunk: int,
-        stored_bytes: int,
-        where: str,
-    ) -> None:
+    def sizes(self, stored: StoredDataset, dataset: h5d.DatasetID, where: str) -> None:
         """Check the declared size of a dataset against its stored bytes."""
+        properties = dataset.get_create_plist()
+        layout = properties.get_layout()
+        stored_bytes = dataset.get_storage_size()
         problem = "declares absurd sizes"
         declared = stored.nbytes
         # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is
@@ -204,7 +193,9 @@ class _Inspection:
 
         # Compressed data may unpack to MAX_RATIO times their size; what exceeds it adds up over
         # datasets.
-        chunk *= stored.dtype.itemsize
+        chunk = 0
+        if layout == h5d.CHUNKED:
+            chunk = stored.dtype.itemsize * math.prod(properties.get_chunk())
         _require(chunk <= MAX_CHUNK_BYTES, problem, f"a chunk of {chunk:,} bytes {where}")
         self.excess += max(0, declared - stored_bytes * MAX_RATIO)
         _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, problem, sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -369,13 +370,12 @@ class Assembler:
                 if is_cold(source, stride, rows)
             ]
             # A batch may exceed the page cache, so request pages a part ahead.
-            _request_rows(cold, rows, order[:AHEAD])
-            for start in range(0, len(rows), AHEAD):
-                stop = start + AHEAD
-                _request_rows(cold, rows, order[stop : stop + AHEAD])
-                part = order[start:stop]
+            parts = np.split(order, range(AHEAD, len(rows), AHEAD))
+            for part, following in pairwise([order[:0], *parts, order[:0]]):
+                for source, stride in cold:
+                    request(source, stride, stride, rows[following])
                 gather.copy_chosen(sources, rows, part, layout, target[fields])
-        self._finish(values, converted, None, None)
+        self._finish(values, converted, None, _NO_EDGES)
         self._check_values(values, graph)
 
         # Mapped pages stay in memory longer than unmapped ones. Reading them again takes half of
@@ -390,7 +390,7 @@ class Assembler:
         values: dict[str, torch.Tensor],
         converted: Sequence[_Conversion],
         unchecked: I64 | None,
-        index: I64 | None,
+        index: I64,
         *,
         pin: bool = False,
     ) -> None:
@@ -403,7 +403,7 @@ class Assembler:
         if unchecked is not None:
             self._check_values(values, int(unchecked[0]))
             self._unchecked[unchecked] = False
-        if self.lengths and index is not None:
+        if self.lengths:
             lengths, values["edge_attr"] = empty((index.shape[1], 1), _FLOAT32, pin=pin)
             gather.edge_lengths(
                 values["pos"].numpy(),
@@ -501,9 +501,3 @@ def _widened(field: Field) -> int:
     """
     whole = field.width == field.row_bytes and field.stored == np.uint8
     return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
-
-
-def _request_rows(columns: Sequence[tuple[int, int]], rows: I64, part: I64) -> None:
-    """Request ``rows[part]`` of columns that begin at an address, with so many bytes a row."""
-    for start, stride in columns:
-        request(start, stride, stride, rows[part])

@@ -88,7 +88,9 @@ def laplacian_encoding(
     check_edges(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
     vectors = np.full((num_nodes, count), np.nan, np.float32)
-    adjacency = _simple_graph(edge_index, num_nodes)
+    adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)
+    adjacency.sum_duplicates()
+    adjacency.data[:] = 1  # the simple, undirected graph
     parts = _components(adjacency)
     pairs = []  # eigenvalue, component, vector
 
@@ -121,14 +123,6 @@ def laplacian_encoding(
         vectors[:, k] = 0
         vectors[parts[c], k] = _signed(mode)
     return values, vectors
-
-
-def _simple_graph(edge_index: Integers, num_nodes: int) -> csr_array:
-    """Return the adjacency matrix as a simple, undirected graph: float64 (N, N), ones."""
-    adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)
-    adjacency.sum_duplicates()
-    adjacency.data[:] = 1
-    return adjacency
 
 
 def adjacency_matrix(source: Integers, target: Integers, num_nodes: int) -> csr_array:
