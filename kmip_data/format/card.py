@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -20,7 +19,7 @@ from pydantic import (
 )
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
+from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, member_file, parse_schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation
@@ -358,6 +357,10 @@ class Card(Strict, frozen=False):
         return sealed_json(self.model_dump(mode="json"))
 
 
+class _Version(BaseModel):
+    version: int
+
+
 def read_card(folder: Path) -> Card:
     """Read the card of a build folder.
 
@@ -367,24 +370,21 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     remedy = f"move {path} away, and build it again with the same command: its shards stay"
+    problem = "cannot be read as a card"
     try:
-        card = read_model(path, Card, "cannot be read as a card", next=remedy)
+        # Only the version counts here: the other fields of a newer card may have any form.
+        version = read_model(path, _Version, problem, next=remedy).version
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.",
             next="build it again with the same command: finished shards stay",
         ) from error
-    except DamagedInput as error:
-        # Only the version counts here: the other fields of a newer card may have any form.
-        version: object = None
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            version = read_json(path)["version"]
-        if not isinstance(version, int) or version <= CARD_VERSION:
-            raise
+    if version > CARD_VERSION:
         raise UsageError(
             f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
             next="upgrade kmip-data, or use another --home or --output with this version",
-        ) from error
+        )
+    card = read_model(path, Card, problem, next=remedy)
     if read_small(path) != card.to_json().encode():
         raise DamagedInput(f"{path} was changed after it was written.", next=remedy)
     return card
