@@ -70,7 +70,7 @@ class StackPart(MessagePassing):
         description="residual connection: none (code), after the stack (inside, outside), or linear,"
         " a linear map of the input before it (tunedGNN)",
     )
-    stack: Literal["lrgb", "graphgym", "gnn-plus", "layer-norm", "none"] = Field(
+    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "layer-norm", "none"] = Field(
         default="lrgb", description="operations after the convolution (models.md)"
     )
     activation: Activation = Field(
@@ -160,9 +160,6 @@ class GINEPart(StackPart):
     reads_edges = True
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
-    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "layer-norm", "none"] = Field(  # type: ignore[assignment] # one more
-        default="lrgb", description="operations after the convolution (models.md)"
-    )
 
     @property
     def reads_distances(self) -> bool:
