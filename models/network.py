@@ -30,6 +30,7 @@ from kmip_data.models.tables import (
     NORMS_OF_ROWS,
     all_heads,
     all_norms,
+    attributes,
     edge_encoders,
     node_encoders,
 )
@@ -277,8 +278,9 @@ class ForeignNetwork(nn.Module):
         network = network_of(config.name)
         assert network is not None
         self.network = network(config, **sizes)
-        columns = [column for encoding in config.encodings for column in encoding.columns()]
-        self.reads = tuple(column.attribute for column in columns)
+        self.reads: tuple[str, ...] = ()
+        for encoding in config.encodings:
+            self.reads += attributes(encoding)
 
     def forward(self, batch: Any) -> Tensor:
         """Predict, in the form of the targets."""

@@ -230,7 +230,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         longest = int(held[graph[blocks]].max())
         positions = torch.arange(longest).expand(len(blocks), -1)
         keys = of_batch(positions, blocks)
-        groups.append(Group(blocks, keys[None]))
+        groups.append(Group(blocks.to(device), keys[None].to(device)))
 
     # 4. All others form one group: first, left, itself, right, last (−1 where that repeats a global
     # block), then the random blocks of each head.
@@ -245,14 +245,10 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         drawn = _random_positions(middle, end, pattern)
         far = torch.stack([of_batch(positions, blocks) for positions in drawn])
         keys = torch.cat([near, far], 2)
-        groups.append(Group(blocks, keys))
+        groups.append(Group(blocks.to(device), keys.to(device)))
 
-    on_device = []
-    for group in groups:
-        moved = Group(group.queries.to(device), group.keys.to(device))
-        on_device.append(moved)
     filled = filled.view(-1, block)
-    return BlockPlan(rows.to(device), filled.to(device), tuple(on_device))
+    return BlockPlan(rows.to(device), filled.to(device), tuple(groups))
 
 
 def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:

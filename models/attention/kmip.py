@@ -107,8 +107,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
         get_backend(backend)  # operators take strings alone
-    if not isinstance(k, int):
-        raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
+    problem.check_k(k)
 
     # 1. Search.
     scores, indices = search_op(
