@@ -68,7 +68,7 @@ def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
 def test_chunks() -> None:
     values = np.array([5, 1, 3, 3, 2, 9, 8, 7, 6, 4, 0], np.float32)
     assert chunk_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
-    with pytest.raises(DamagedInput, match="too small for 10 classes"):
+    with pytest.raises(DamagedInput, match="10 classes: 15 "):
         chunk_labels(np.arange(15, dtype=np.float32), 10)
     assert np.bincount(chunk_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [1]
 
@@ -166,7 +166,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
         f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part"
         in split.note
     )
-    with pytest.raises(UsageError, match="A buffer of 60 hops leaves no intersection for val"):
+    with pytest.raises(UsageError, match=r"60 hops .*\bval\b"):
         city_split(town, CitySplitParams(split="spatial", buffer=60))
     touching = city_split(town, CitySplitParams(split="spatial", buffer=0))
     assert touching.name == f"spatial-{side}-seed0"
@@ -209,12 +209,12 @@ def test_record_follows_the_schema(tmp_path) -> None:
 
 
 FAULTS = [
-    ({"features": np.ones((30, 36), np.float32)}, "fit together"),
+    ({"features": np.ones((30, 36), np.float32)}, r"\(30, 36\)"),
     ({"features": np.full((30, 37), np.nan, np.float32)}, "nan, row 0"),
     ({"features": np.full((30, 37), 91.0, np.float32)}, "latitude .* 91.0, row 0"),
     ({"edge_length": np.full(60, -1.0, np.float32)}, "length .* -1.0, row 0"),
-    ({"edge_index": np.full((2, 60), 30)}, "edges of nodes 30 to 30"),
-    ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "no streets"),
+    ({"edge_index": np.full((2, 60), 30)}, "30 to 30"),
+    ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "streets"),
 ]
 
 
