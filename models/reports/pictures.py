@@ -334,11 +334,8 @@ def _svg(draw: Draw, table: Table) -> str:
     _write_svg(draw, table, picture)
     svg = picture.getvalue()
     colors = _colors_of_page()
-
-    def of_page(color: re.Match[str]) -> str:
-        return colors.get(color[0], color[0])
-
-    return re.sub(r"#[0-9a-f]{6}\b", of_page, svg[svg.index("<svg") :])
+    svg = svg[svg.index("<svg") :]
+    return re.sub(r"#[0-9a-f]{6}\b", lambda color: colors.get(color[0], color[0]), svg)
 
 
 @styled()

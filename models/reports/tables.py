@@ -10,7 +10,7 @@ import contextlib
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_na
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.models.config import dotted
 from kmip_data.models.reports.ours import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -117,8 +118,8 @@ def _read(folder: Path) -> Run:
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield differences from ``base``, except for keys filled in from the data."""
-    usual = dict(_flat(base.model_dump()))
-    chosen = dict(_flat(config.model_dump()))
+    usual = dict(dotted(base.model_dump()))
+    chosen = dict(dotted(config.model_dump()))
     # A warm-up shortened to fit a shorter run is not a choice.
     shorter = with_epochs(base, config.training.epochs).schedule.warmup_epochs
     if config.schedule.warmup_epochs == shorter:
@@ -166,14 +167,6 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
 
 def _text(value: object) -> str:
     return "none" if value is None else str(value)
-
-
-def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 Row = dict[str, Any]  #: keys as in docs/reports.md; shares, not percent

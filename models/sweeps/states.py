@@ -87,10 +87,10 @@ def list_runs(home: Home) -> list[dict[str, Any]]:
     """Return the runs below ``home.runs``, the latest first, as :func:`described`."""
     configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
     begun = [(path.stat().st_mtime, path.parent) for path in configs]
-    runs = []
-    for seconds, folder in sorted(begun, reverse=True):
-        runs.append({**described(folder, home), "begun": timestamp(seconds)})
-    return runs
+    return [
+        {**described(folder, home), "begun": timestamp(seconds)}
+        for seconds, folder in sorted(begun, reverse=True)
+    ]
 
 
 def described(folder: Path, home: Home) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import load_manifest
-from kmip_data.models.config import USUAL_DIM, ModelConfig, kinds_of, merged
+from kmip_data.models.config import USUAL_DIM, ModelConfig, dotted, kinds_of, merged
 from kmip_data.models.layers.kinds import GatedGCNPart, StackPart
 from kmip_data.models.parts import Part
 from kmip_data.models.tables import all_heads
@@ -456,21 +456,14 @@ def _read(path: Path) -> dict[str, Any]:
         text = read_small(path, 2**16)  # upstream's have 4 kB
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY301
-        return dict(_flat(yaml.safe_load(text), ""))
+        keys = dict(dotted(yaml.safe_load(text)))
     except Exception as error:  # tags and digits cause errors of many classes in PyYAML
         fault = first_fault(error)
         if isinstance(error, AttributeError):
             fault = "its top level is not a mapping"
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
-
-
-def _flat(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values; numbers such as 1e-5, text in YAML, as numbers."""
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
-            yield name, float(value)
-        else:
-            yield name, value
+    for key, value in keys.items():
+        # Numbers such as 1e-5 are text in YAML.
+        if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
+            keys[key] = float(value)
+    return keys

@@ -259,13 +259,8 @@ def _is_preset(name: str) -> bool:
 
 def presets_of(dataset: str) -> list[str]:
     """Return the models with a preset on ``dataset``, or on its family."""
-    datasets = {dataset, family(dataset)}
-    preset_models = set()
-    for name in preset_names():
-        owner, model = name.split("/")
-        if owner in datasets:
-            preset_models.add(model)
-    return sorted(preset_models)
+    owners = (f"{dataset}/", f"{family(dataset)}/")
+    return sorted({name.split("/")[1] for name in preset_names() if name.startswith(owners)})
 
 
 @functools.cache

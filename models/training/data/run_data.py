@@ -249,11 +249,9 @@ class RunData(ABC):
         card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
         line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name}: {sizes} {self.unit}"
-        return (
-            f"{line}; raw files: {COMPLETE_BY_COUNTS}"
-            if card.origin == COMPLETE_BY_COUNTS
-            else line
-        )
+        if card.origin == COMPLETE_BY_COUNTS:
+            line += f"; raw files: {COMPLETE_BY_COUNTS}"
+        return line
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -183,10 +183,12 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     )
 
 
-def initial_files(weights: Mapping[str, Tensor]) -> dict[str, bytes]:
-    """Return the files of a run's initial weights: list of digests, and weights."""
+def write_initial(run: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write a run's initial weights, and the list of digests with theirs."""
     data = weights_bytes(weights)
-    return {DIGESTS: hashlib.sha256(data).hexdigest().encode(), INITIAL: data}
+    (run / DIGESTS).parent.mkdir(exist_ok=True)
+    write_file(run / DIGESTS, hashlib.sha256(data).hexdigest().encode())
+    write_file(run / INITIAL, data)
 
 
 def put_initial(module: nn.Module, run: Path) -> None:

@@ -198,7 +198,7 @@ def _train_one(
     if is_run and read_config(existing / CONFIG_NAME) == config:
         return resume(existing, home=home, quiet=quiet, **build_options)
 
-    first = {}
+    weights = None
     if config.training.init_from:
         with torch.random.fork_rng(devices=[]):
             model = build_model(config.model, **data.channels)
@@ -206,7 +206,6 @@ def _train_one(
         refuse_edited(source)
         expected = read_result(source).files.get(WEIGHTS)
         weights = checkpoint.fitting_weights(model, source, expected, log)
-        first = checkpoint.initial_files(weights)
     needed = _try_out(config, data, device)
 
     # Only the first process has a folder.
@@ -215,9 +214,8 @@ def _train_one(
         opened = run_folder.new_run(home, label, config.model.name, name)
     with opened as folder:
         if folder is not None:
-            for file, content in first.items():
-                (folder / file).parent.mkdir(exist_ok=True)
-                write_file(folder / file, content)
+            if weights is not None:
+                checkpoint.write_initial(folder, weights)
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
         result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
     return Summary([folder or Path()], [result])
