@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -435,6 +436,14 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         )
     best = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best)
+    metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
+    for part, values in metrics.items():
+        undefined = [name for name, value in values.items() if not math.isfinite(value)]
+        if undefined:  # such as the ROC-AUC of a part that lacks a class
+            raise CheckFailed(
+                f"The {part} part has no finite {', '.join(undefined)}.",
+                next="another --set training.metric, or another split, such as --split-rule stratified",
+            )
     card = data.build.card
     rows = loop.history
     device_memory = None
@@ -461,7 +470,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         epochs=len(rows),
         best_epoch=loop.best_epoch,
         metric=loop.metric,
-        metrics=evaluate_parts(loop.module, data, data.parts, loop.device),
+        metrics=metrics,
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),

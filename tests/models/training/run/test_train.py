@@ -271,6 +271,20 @@ def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkey
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
+def test_a_metric_that_is_not_finite_is_named_with_its_part(build, tmp_path, monkeypatch):
+    """The ROC-AUC of a part that lacks a class is one."""
+    measured = run_file.evaluate_parts
+
+    def undefined(*arguments):
+        metrics = measured(*arguments)
+        metrics["test"]["f1"] = math.nan
+        return metrics
+
+    monkeypatch.setattr(run_file, "evaluate_parts", undefined)
+    with pytest.raises(CheckFailed, match=r"test part .*f1"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+
+
 def test_what_is_no_seed(build, tmp_path):
     with pytest.raises(UsageError, match=r"training\.seed .*'-1'"):
         train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
