@@ -372,12 +372,15 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
             As PyTorch Geometric's ``InMemoryDataset`` does; nothing else is read.
             """
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if "_assembler" in self.__dict__:  # not while an instance is unpickled
                 if field := self._field(name):
                     return self._of_all(field)
                 if name in self._masks or (name == "edge_index" and len(self) == 1):
                     return self.get(0)[name]
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+                columns = [field.attribute for field in self._assembler.fields]
+                message += f"; columns of all graphs: {', '.join(columns)}"
+            raise AttributeError(message)
 
     def _of_all(self, field: Field) -> torch.Tensor:
         values = Assembler(self._store, [field], edges=False, lengths=False)
