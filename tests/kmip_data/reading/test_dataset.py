@@ -193,6 +193,8 @@ def test_chosen_columns_and_views(build, records):
     dataset = ShardedDataset(build, columns=["y", "pos"])
     wanted = expected(records[2])
     assert_same(dataset[2], Data(y=wanted.y, pos=wanted.pos))
+    with pytest.raises(AttributeError, match=r"'data'; columns of all graphs: y, pos$"):
+        _ = dataset.data
     only_edges = ShardedDataset(build, columns=["edge_index"])[2]
     assert_same(only_edges, Data(edge_index=wanted.edge_index, num_nodes=records[2].num_nodes))
     dataset = ShardedDataset(build, views=[View(attribute="x", source="node/x", start=0, stop=6)])
