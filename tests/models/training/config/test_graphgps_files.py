@@ -155,7 +155,7 @@ def table() -> str:
         lines.append(f"|`{name}`|`{entry['dataset']}`|{entry['parameters']:,}{published}|")
     lines += ["", "| ignored (no code reads it) | files |", "|---|---|"]
     lines += [f"| `{key}` | {count} |" for key, count in IDLE.items()]
-    lines += ["", "| stays out | why |", "|---|---|"]
+    lines += ["", "| unsupported | why |", "|---|---|"]
     for reason, why in REASONS.items():
         names = [f"`{name}`" for name, entry in FILES.items() if entry.get("out") == reason]
         lines.append(f"| {', '.join(names)} | {why} |")
