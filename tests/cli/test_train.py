@@ -96,7 +96,7 @@ def test_a_stopped_run_continues_to_the_same_result(trained):
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
     assert longer["metrics"] == trained["metrics"]
     Path(early, "result.json").unlink()
-    assert f"next: kmip-data train --resume {early}\n" in refused("report", early)
+    assert "next: kmip-data runs" in refused("report", early)
 
 
 def test_an_unknown_variant_is_refused(make_build):

@@ -18,6 +18,7 @@ from support.oracles.knn_oracle import exact_table, torch_cluster_edges
 from support.shared import shared_data
 from torch_geometric.datasets import ShapeNet
 
+from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
@@ -178,6 +179,10 @@ def test_complete_set(published):
     }
     with pytest.raises(RawNeededError, match="kmip-data build shapenet-part"):
         PIPELINE.split(records_of(chosen), SPLIT, None)
+    # A sample of that size is no claim to be it, but the published lists are not disjoint.
+    params = PIPELINE.Params()
+    with pytest.raises(DamagedInput, match="shapes are in two lists"):
+        PIPELINE.prepare(RawFolder(published, {}, (), sample=True), params, published)
 
 
 # --- what can be wrong with the files ------------------------------------------------------------
@@ -233,9 +238,11 @@ def test_bad_shapes_name_file_and_line(copy):
 def test_lists(copy):
     path = copy / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
+    train = json.loads((copy / "train_test_split/shuffled_train_file_list.json").read_bytes())
     unknown = "a repeated entry, or one of an unknown category"
     for more, *patterns in (
         ([listed[0]], unknown),
+        ([train[3]], "1 shapes are in two lists"),
         (["shape_data/02691156/absent"], "val list is missing", "02691156/absent.txt"),
         (["shape_data/12345678/a"], unknown, "12345678"),
         (["shape_data/02691156/../../etc"], unknown),
@@ -250,3 +257,9 @@ def test_lists(copy):
     ):
         path.write_text(text)
         fails(copy, "val", words)
+    path.write_text(json.dumps(listed))
+    categories = copy / "synsetoffset2category.txt"
+    categories.write_bytes(categories.read_bytes().replace(b"\n", b"\r\n"))
+    records_of_folder("shapenet-part", copy, limit=1)
+    categories.write_text("Airplane\t02691156\nBag\t02954340\n")
+    fails(copy, "synsetoffset2category.txt, line 2", "Bag")

@@ -21,7 +21,7 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_faults
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.changes import build_lock, refuse_links, write_file
+from kmip_data.files.changes import build_lock, content_of, refuse_links, write_file
 from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.encoders import check_integers
@@ -195,7 +195,7 @@ def _train_one(
     config = plan_evaluation(data.pinned(config), data, device, log)
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
-    is_run = (existing / CONFIG_NAME).is_file()
+    is_run = content_of(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file()
     if is_run and read_config(existing / CONFIG_NAME) == config:
         return resume(existing, home=home, quiet=quiet, **build_options)
 

@@ -110,6 +110,8 @@ class OwnPointParams(PointParams, OwnParams):
         if len(self.position_columns) != 3 or not all(self.position_columns):
             raise ValueError("position names three columns, such as x,y,z")
         names = len(self.class_name)
+        if names == 1:
+            raise ValueError("a classification needs at least two classes")
         if not names:
             return self
         if self.classes not in {None, names}:

@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.formats.text import parse_points
+from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.records import split_by_lists, units_by_size
@@ -109,8 +109,23 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         )
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
-        """Check the split lists, and that every listed shape is there."""
-        for part, keys in read_split_lists(raw.path).items():
+        """Check the category list and the split lists, and that every listed shape is there."""
+        known = {(category.name, category.synset) for category in CATEGORIES}
+        path = raw.path / "synsetoffset2category.txt"
+        for number, line in enumerate(read_lines(path), 1):
+            if tuple(line.split()) not in known:
+                fault = f"not one of the 16 categories: {line[:100]!r}"
+                raise DamagedInput(f"{path.name}, line {number}: {fault}")
+
+        # The published lists have 35 shapes twice; those of a part may not repeat one.
+        lists = read_split_lists(raw.path)
+        shapes = sum(map(len, lists.values()))
+        twice = [key for keys in lists.values() for key in keys if "@" in key]
+        complete = not raw.sample and shapes == self.manifest.expected.graphs
+        if twice and not complete:
+            raise DamagedInput(f"{len(twice)} shapes are in two lists, such as {twice[0]}.")
+
+        for part, keys in lists.items():
             for key in keys:
                 name = _file_name(key)
                 if not (raw.path / name).is_file():
