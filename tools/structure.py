@@ -8,7 +8,7 @@
 - What begins with ``_`` is imported in its own folder only.
 - Rates keep to :data:`LIMITS`: the density of tokens (lines may grow: one thought a line), habits.
 - Tokens of Python, words of docs, commands and options are printed with their change since
-  :data:`BASE`, and fail only a tenth above it: a contribution is not stopped by its size.
+  :data:`BASE`, and fail only a tenth above :data:`NOW`: a contribution is not stopped by its size.
   Parameters of datasets, which are options of several commands, count once.
 """
 
@@ -42,25 +42,32 @@ COMMON = {
     "--quiet",
     "--verbose",
 }  #: options of every command, not counted
-#: Sizes of commit 8e041a52, which may grow by :data:`GROWTH`.
+#: Sizes of commit 8e041a52, with which others are compared.
 BASE = {
     "tokens": 454_197,
     "words of docs": 57_298,
     "commands": 27,
     "options": 150,
 }
+#: Sizes of 26 November 2026, which may grow by :data:`GROWTH`.
+NOW = {
+    "tokens": 413_000,
+    "words of docs": 51_000,
+    "commands": 26,
+    "options": 162,
+}
 GROWTH = 0.1
 #: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled
 #: lines.
 LIMITS = {
-    **{name: int(size * (1 + GROWTH)) for name, size in BASE.items()},
+    **{name: int(size * (1 + GROWTH)) for name, size in NOW.items()},
     "tokens a code line": 9.0,
     **{f"tokens a code line in {folder}": 9.5 for folder in FOLDERS},
     "parallel assignments": 2,
     "conditional expressions": 18,
     "comprehensions": 28,
     "found": 5,
-    "Any": 20,
+    "Any": 10,
     "comments": 30,
 }
 AT_LEAST = {"comments"}
