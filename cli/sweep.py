@@ -15,6 +15,7 @@ from kmip_data.cli.shared.options import (
     distinct_numbers,
     keys_option,
     number_option,
+    offline_option,
     plugin_option,
     work_options,
 )
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu."
 )
+@offline_option
 @plugin_option
 @click.option("--dry-run", is_flag=True, help="Check and list the runs without starting any.")
 @click.option(
@@ -74,6 +76,7 @@ def command(
     slurm: tuple[str, ...],
     dry_run: bool,
     status: bool,
+    offline: bool,
     home: Home,
     quiet: bool,
     **chosen: Any,
@@ -93,7 +96,8 @@ def command(
     begin = None
     if not (dry_run or status):
         folder = home.root / "sweeps" / sweep.name
-        begin = partial(start, home=home, folder=folder, options={"quiet": quiet})
+        options = {"quiet": quiet, "offline": offline}
+        begin = partial(start, home=home, folder=folder, options=options)
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
         cells = _run(sweep, home, begin)

@@ -16,6 +16,7 @@ from kmip_data.cli.shared.options import (
     keys_option,
     number_list,
     number_option,
+    offline_option,
     on_line,
     path_option,
     plugin_option,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "Data": (
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
-        "--neighbor-sampling",
+        "--neighbor-sampling", "--offline",
     ),
     "Model": ("--model", "--variant", "--preset", "--set", "--config", "--init-from"),
     "Run": ("--epochs", "--stop-after", "--seeds", "--folds", "--name", "--resume", "--reproduce"),
@@ -111,6 +112,7 @@ GROUPS = {
     metavar="N,N",
     help="For one large graph: train on parts with at most N neighbours per node in each hop, such as 10,10.",
 )
+@offline_option
 @plugin_option
 @sample_option
 @work_options
@@ -123,6 +125,7 @@ def command(
     seeds: str | None,
     folds: str | None,
     name: str | None,
+    offline: bool,
     home: Home,
     quiet: bool,
     **chosen: Any,
@@ -161,6 +164,7 @@ def command(
             devices=chosen["devices"],
             stop_after=chosen["stop_after"],
             quiet=quiet,
+            offline=offline,
         )
     else:
         if reproduce is not None:
@@ -194,7 +198,7 @@ def command(
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
-        summary = train(config, home=home, quiet=quiet, name=name, **repeats)
+        summary = train(config, home=home, quiet=quiet, name=name, offline=offline, **repeats)
     from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
@@ -275,7 +279,15 @@ def _refuse_second_model() -> None:
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
+    if others := on_line() - {
+        option,
+        *allowed,
+        "--home",
+        "--json",
+        "--quiet",
+        "--plugin",
+        "--offline",
+    }:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",

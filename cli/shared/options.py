@@ -118,15 +118,13 @@ archive_options = several(
         help="Accept the owner's terms if the download requires it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )  # fmt: skip
-#: Options for the origin of raw files.
-raw_options = several(
-    archive_options,
-    click.option(
-        "--offline",
-        is_flag=True,
-        help="Never use the network: needs a finished build or fetched raw files.",
-    ),
+offline_option = click.option(
+    "--offline",
+    is_flag=True,
+    help="Never use the network: needs a finished build or fetched raw files.",
 )
+#: Options for the origin of raw files.
+raw_options = several(archive_options, offline_option)
 
 
 def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.builds.learnable import learnable_build
-from support.cli import done, refused
+from support.cli import done, kmip, refused
 from torch_geometric.data import Data
 from torch_geometric.datasets import FakeDataset
 
@@ -365,3 +365,12 @@ def test_the_task_is_chosen_where_the_targets_allow(one_graph, home):
     fitting = [name for name, metric in METRICS.items() if metric.kind == "regression"]
     assert f"expected: {', '.join(fitting)}\n" in message
     assert "training.task cannot be 'classes'" in refused(*words, "--set", "training.task=classes")
+
+
+def test_offline_training_downloads_nothing(tmp_path):
+    message = refused("train", "london", "--offline", "--home", tmp_path, code=3)
+    assert "offline" in message
+    assert "https://" in message
+    sweep = kmip("sweep", "--dataset", "london", "--offline", "--home", tmp_path)
+    assert sweep.code == 1
+    assert "offline" in sweep.err
