@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from kmip_data.arrays import F32, I32, I64, Array
+from kmip_data.arrays import F32, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.runtime.threads import for_ranges
 
@@ -22,12 +23,12 @@ LEAF_SIZE = 32  #: most points in a leaf of the tree
 GRAIN = 64  #: fewest leaves worth a thread
 
 
-def knn_table(pos: F32, k: int) -> I32:
+def knn_table(pos: ArrayLike, k: int) -> I32:
     """Return the k nearest other points of every point, nearest first.
 
-    ``pos`` (N, 3) float32 are finite, 1 ≤ k ≤ N − 1. Row i of the result, int32 (N, k), holds the
-    neighbours of point i by (float32 squared distance, index). Raises ``UsageError`` for a wrong
-    shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
+    ``pos`` (N, 3) float32 are finite, 1 ≤ k ≤ N − 1. Row i of the result, an int32 array (N, k)
+    for tensors too, holds the neighbours of point i by (float32 squared distance, index). Raises
+    ``UsageError`` for a wrong shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
     """
     points = _checked(pos)
     if not 1 <= k < max(len(points), 1):
@@ -38,7 +39,7 @@ def knn_table(pos: F32, k: int) -> I32:
     return _searched(points, k)
 
 
-def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
+def knn_edges(pos: ArrayLike, k: int, *, rule: KnnRule = "exact") -> I64:
     """Return k-NN edges, int64 (2, E): source = neighbour, target = point, grouped by target, nearest first.
 
     ``pos`` (N, 3) float32 are finite; k is at least 1, and where N ≤ k each point has its N − 1
@@ -72,7 +73,8 @@ def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     return np.stack([sources, np.repeat(targets, k + crowded)])
 
 
-def _checked(pos: Array) -> F32:
+def _checked(pos: ArrayLike) -> F32:
+    pos = np.asarray(pos)
     if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
         raise UsageError(
             f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}."

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from kmip_data.arrays import F32, Array, Integers
+from kmip_data.arrays import F32, Array
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
@@ -41,7 +42,7 @@ class DegreeProfile(Encoding):
         return {"node/degree_profile": profile}
 
 
-def local_degree_profile(edge_index: Integers, num_nodes: int, rule: Rule = "2.0") -> F32:
+def local_degree_profile(edge_index: ArrayLike, num_nodes: int, rule: Rule = "2.0") -> F32:
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
     Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one
@@ -57,8 +58,9 @@ def local_degree_profile(edge_index: Integers, num_nodes: int, rule: Rule = "2.0
     rules = get_args(Rule)
     if rule not in rules:
         raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(rules))
-    check_edges(edge_index, num_nodes)
-    source, target = edge_index.astype(np.int64, copy=False)
+    edges = np.asarray(edge_index)
+    check_edges(edges, num_nodes)
+    source, target = edges.astype(np.int64, copy=False)
 
     # Exact sums over the out-edges of each node, of the degrees of their targets and the squares of
     # these.

@@ -22,7 +22,7 @@ DRAWS = 100  #: most draws; the best counts if none reaches the bound
 _TOLERANCE = 1e-3  #: relative, of the eigenvalue: the bound has a slack of 0.1
 
 
-def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I32:
+def expander_targets(num_nodes: int, degree: int, rng: int | np.random.Generator) -> I32:
     """Draw a 2d-regular multigraph on N nodes: d = ``degree`` permutations, edges in both directions.
 
     Permutations are drawn again until the second eigenvalue of the Laplacian is at least 2d - 2√(2d
@@ -36,6 +36,7 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I
     """
     if degree < 1:
         raise UsageError(f"The degree must be 1 or more, not {degree}.")
+    rng = np.random.default_rng(rng)
     targets = np.full((num_nodes, degree), -1, np.int32)
     if num_nodes <= COMPLETE:
         return targets

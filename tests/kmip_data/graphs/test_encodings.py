@@ -18,8 +18,10 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import DegreeProfile, local_degree_profile
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
+from kmip_data.graphs.encodings.expander import expander_targets
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
+from kmip_data.graphs.knn import knn_edges, knn_table
 from kmip_data.runtime import threads
 
 
@@ -216,3 +218,15 @@ def test_every_encoding_reads_its_own_name_and_no_other() -> None:
     for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
         with pytest.raises(UsageError):
             parse_encoding(name)
+
+
+def test_functions_read_tensors_and_return_arrays() -> None:
+    points = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
+    edges = knn_edges(points, 3)
+    assert np.array_equal(edges, knn_edges(points.numpy(), 3))
+    assert np.array_equal(knn_table(points, 3), knn_table(points.numpy(), 3))
+
+    profile = local_degree_profile(torch.from_numpy(edges), 20)
+    assert np.array_equal(profile, local_degree_profile(edges, 20))
+    drawn = expander_targets(20, 3, 0)
+    assert np.array_equal(drawn, expander_targets(20, 3, np.random.default_rng(0)))
