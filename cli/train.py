@@ -151,20 +151,18 @@ def command(
             next="kmip-data train --help",
         )
 
-    # 1. A resumed run keeps its configuration; else it comes from a row of our results, a file or a
-    #    preset.
+    # 1. A resumed run keeps its configuration; others have that of a row, a file or a preset.
     row = None
+    options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:
         _refuse_others("--resume", resume, ("--devices", "--stop-after"))
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(
             resume,
-            home=home,
             devices=chosen["devices"],
             stop_after=chosen["stop_after"],
-            quiet=quiet,
-            offline=offline,
+            **options,
         )
     else:
         if reproduce is not None:
@@ -186,7 +184,7 @@ def command(
 
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
-        repeats = {
+        options |= {
             "seeds": None if seeds is None else distinct_numbers("--seeds", seeds),
             "folds": None if folds is None else distinct_numbers("--folds", folds),
         }
@@ -198,7 +196,7 @@ def command(
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
-        summary = train(config, home=home, quiet=quiet, name=name, offline=offline, **repeats)
+        summary = train(config, name=name, **options)
     from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
