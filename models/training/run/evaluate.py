@@ -30,6 +30,7 @@ from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
     RunResult,
     SplitUsed,
+    headline,
     is_edited,
     metrics_table,
     read_result,
@@ -40,7 +41,7 @@ from kmip_data.runtime.memory import is_out_of_memory
 CLOSE = 1e-4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Metrics of a run's weights on a build."""
 
@@ -54,6 +55,9 @@ class Evaluation:
     metrics: dict[str, dict[str, float]]
     #: True if ``result.json`` was edited after it was written.
     edited: bool
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.run.name}, {headline(self.result.metric, self.metrics)})"
 
     @property
     def same(self) -> bool | None:

@@ -88,6 +88,11 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     assert OF_SAMPLE not in summary.table()
     assert (summary.to_dict()["complete"], read_result(summary.runs[0]).complete) == (False, False)
     evaluation = evaluate(summary.runs[0], home=Home(tmp_path))
+    test = f"{100 * result.metrics['test'][result.metric]:.2f} %"
+    assert repr(summary).startswith("Summary(clouds/gps-kmip, 1 run, train ")
+    assert repr(evaluation).startswith(f"Evaluation({result.name}, train ")
+    for shown in (repr(summary), repr(evaluation)):
+        assert shown.endswith(f"test {result.metric} {test})")
     assert "clouds (part of the published set), split" in evaluation.table()
     assert evaluation.to_dict()["complete"] is False
     width, parameters = result.config["model"]["hidden_dim"], result.num_parameters
