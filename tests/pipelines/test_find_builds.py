@@ -121,6 +121,9 @@ def test_a_folder_must_have_the_values_given(home):
     assert kmip_data.open(home / "built/s3dis-sample").card.sample
     with pytest.raises(UsageError, match="k = 5"):
         kmip_data.open(home / "built/mine", k=5)
+    with pytest.raises(UsageError, match="'radius'") as error:
+        kmip_data.open(home / "built/mine", radius=5)
+    assert error.value.parts["next"] == "leave out radius"
     chairs = home / "built/chairs"
     write_build(
         chairs,
