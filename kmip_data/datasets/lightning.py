@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,9 @@ class GraphDataModule(LightningDataModule):
                 f"{dataset} is one part of a split, and a module has them all.",
                 next=f"GraphDataModule({type(dataset).__name__}, …)",
             )
+        # Refuse wrong arguments before the dataset is opened.
+        if callable(dataset):
+            inspect.signature(dataset).bind_partial(**dataset_options)
         self._dataset = dataset
         self._dataset_options = dataset_options
         self.batch_size = batch_size
@@ -74,6 +78,8 @@ class GraphDataModule(LightningDataModule):
     def __str__(self) -> str:
         """Return a summary; Lightning's own reads every loader, which moves the epoch on."""
         return f"GraphDataModule({', '.join([*self.parts, f'batch_size={self.batch_size}'])})"
+
+    __repr__ = __str__
 
     def prepare_data(self) -> None:
         """Build missing data; Lightning calls it in one process per node."""

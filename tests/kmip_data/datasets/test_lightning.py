@@ -5,6 +5,7 @@ import pytest
 import torch
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
+from kmip_data import S3DIS
 from kmip_data.datasets.lightning import GraphDataModule
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
@@ -68,6 +69,12 @@ def module(build, **options):
 def test_a_dataset_is_one_part_alone(build):
     with pytest.raises(UsageError, match=r"GraphDataModule\(Sharded"):
         GraphDataModule(ShardedDataset(build.path, "train"), batch_size=4)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_opened():
+    with pytest.raises(TypeError, match="'kk'"):
+        GraphDataModule(S3DIS, kk=3)
+    assert repr(GraphDataModule(S3DIS, batch_size=8)) == "GraphDataModule(batch_size=8)"
 
 
 def test_fit_and_test(build):
