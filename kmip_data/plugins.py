@@ -297,7 +297,11 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
         # Keys of a network of GPS layers; a module is a whole network.
         missing = [key for key in ("attention", "local") if "kind" not in _table(value.get(key))]
     if missing:
-        raise UsageError(f"{label} lacks {', '.join(dict.fromkeys(missing))}.")
+        raise UsageError(
+            f"{label} lacks {', '.join(dict.fromkeys(missing))}.",
+            found=repr(value)[:100],
+            next=f"{group} in docs/bring-your-own.md",
+        )
 
     stated = name
     if group == "encodings":

@@ -287,7 +287,10 @@ ERRORS = {
         'PLUGIN = {"models": {"../x": {}}}',
         "'../x' in models of the plugin odd.py is not a valid name",
     ),
-    "a class": ('PLUGIN = {"datasets": {"x": 1}}', "lacks facts, version, schema, units, records"),
+    "a class": (
+        'PLUGIN = {"datasets": {"x": 1}}',
+        r"lacks facts, version, schema, units, records\.\n  found: 1\n",
+    ),
     "a method": (f"{NO_UNITS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "lacks units"),
     "facts": (
         f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
