@@ -480,7 +480,9 @@ def origin(config: RunConfig) -> str:
     preset = read_preset(*config.preset.split("/"))
     preset.changes(config.variant)  # refuses an unknown variant
     line = f"preset {preset.name}, variant {config.variant}"
-    if config.variant in preset.ours or not (preset.paper or preset.text):
+    if config.variant in preset.ours:
+        return f"{line}: our settings, not the paper's"
+    if not (preset.paper or preset.text):
         line += ", not the paper's"
     if not preset.text:
         return f"{line}: {preset.source}"

@@ -509,11 +509,15 @@ def _announcement(
     epochs = config.training.epochs
     last = config.training.last_epoch
     line = f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}"
+    warm_up = 0
     if "warmup_epochs" in all_schedules()[schedule.kind].options:
-        line += f", {min(schedule.warmup_epochs, epochs)} of them warm-up"
+        warm_up = min(schedule.warmup_epochs, epochs)
+        line += f", {warm_up} of them warm-up"
     if last < epochs:
         line += f"; the run stops after {counted(last, 'epoch')}"
     yield line
+    if warm_up == epochs:
+        yield f"warning: warm-up takes every epoch; --epochs {epochs} shortens it"
 
     precision = config.training.precision
     device = f"device: {run.device.name} ({run.device.reason})"

@@ -131,9 +131,8 @@ def test_a_preset_that_is_not_the_papers_names_its_source():
 
 def test_a_variant_of_ours_says_so():
     config = config_for("helsinki", variant="small-city")
-    assert origin(config).startswith(
-        "preset city/gps-kmip, variant small-city, not the paper's; the paper's text"
-    )
+    line = "preset city/gps-kmip, variant small-city: our settings, not the paper's"
+    assert origin(config) == line
     assert (config.model.layers, config.model.local.kind, config.training.epochs) == (6, "gcn", 60)
     # A model needs no such variant; where there is one, it is nobody's published choice.
     presets = [read_preset("city", model) for model in presets_of("city")]

@@ -339,6 +339,9 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     train(config, home=Home(tmp_path), quiet=True)
     assert capfd.readouterr() == ("", "")
 
+    train(tiny_config(build, schedule={"warmup_epochs": 5}), home=Home(tmp_path))
+    assert "--epochs 3 shortens it" in capfd.readouterr().err
+
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
     memory.empty((2 << 20,), np.dtype(np.uint8))
