@@ -198,7 +198,7 @@ def _build_class(
     check_target(folder, name)
     if not quiet:
         click.echo(
-            f"{address} runs: its own code downloads and processes, by default in {root}.", err=True
+            f"Running {address}, which downloads and processes by default in {root}.", err=True
         )
     arguments = {key: toml_value(text) for key, text in texts.items()}
     return save_class(address, arguments, root, folder, name=name)

@@ -106,7 +106,7 @@ def _load(address: str) -> Any:
         raise UsageError(
             f"{address!r} is not a class of a dataset.",
             expected="MODULE:CLASS, a subclass of torch_geometric.data.Dataset",
-            next="--set class=torch_geometric.datasets:Planetoid, for one",
+            next="--set class=MODULE:CLASS, such as torch_geometric.datasets:Planetoid",
         )
     return loaded
 
