@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.wording import nearest
 
 SUBGRAPHS = ("directional", "bidirectional", "induced")
 
@@ -199,6 +202,14 @@ def _check(data: object, num_neighbors: object, name: str, options: dict[str, ob
                 f"NeighborLoader cannot do {option}.",
                 next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
             )
+    known: set[str] = set()
+    for loader in (NeighborLoader, NodeLoader, DataLoader):
+        known |= inspect.signature(loader).parameters.keys()
+    for option in options:
+        if option not in known:
+            close = nearest(option, known)
+            hint = f" Did you mean {close!r}?" if close else ""
+            raise TypeError(f"NeighborLoader has no argument {option!r}.{hint}")
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(
             f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.",

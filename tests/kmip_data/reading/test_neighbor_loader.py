@@ -183,6 +183,8 @@ def test_arguments_are_pygs_or_refused_by_name(data):
         "temporal_strategy",
     }
     assert theirs - refused <= set(inspect.signature(NeighborLoader).parameters) | {"kwargs"}
+    with pytest.raises(TypeError, match="'input_nodes'"):
+        NeighborLoader(data, [2], input_node=None)
     for name in refused:
         with pytest.raises(UsageError, match=name):
             NeighborLoader(data, [2], **{name: "last"})
