@@ -30,7 +30,7 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import build_facts, build_pairs, facts, shortened, show, table
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
@@ -216,6 +216,18 @@ def _city_source(path: Path) -> str:
     xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
     if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower():
         return "osm_file"
+
+    from kmip_data.pipelines.raw.archives import kind_of
+
+    if head and not kind_of(head):
+        line = head[:60].decode("latin-1").splitlines()[0]
+        raise DamagedInput(
+            f"{path} is not a city.",
+            expected="an OpenStreetMap extract (.osm.pbf, .osm, .osm.gz, .osm.bz2), GraphML of"
+            " osmnx.save_graphml, or a folder, zip or tar of City-Networks tensors",
+            found=f"a file that begins with {line!a}",
+            next="kmip-data info city",
+        )
     return "archive"
 
 

@@ -10,7 +10,7 @@ import osmnx
 import pytest
 import shapely
 from support.cases import check_each
-from support.cli import kmip
+from support.cli import kmip, refused
 from support.maps.osm_maps import helsinki, streets_of_helsinki, write_map
 from support.maps.osm_servers import osm_servers
 from support.shared import shared_data
@@ -293,3 +293,14 @@ def test_a_place_that_cannot_be_had_leaves_nothing(empty, servers):
         with pytest.raises(SourceUnavailable, match="refused"):
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
     assert not left(empty)
+
+
+def test_a_table_is_no_city(tmp_path):
+    table = tmp_path / "roads.csv"
+    table.write_text("source,target\n1,2\n")
+    code = DamagedInput.exit_code
+    line = ("build", "city", "--name", "x", "--archive", table, "--home", tmp_path)
+    message = refused(*line, code=code)
+    assert str(table) in message
+    assert "'source,target'" in message
+    assert ".osm.pbf" in message
