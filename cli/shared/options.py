@@ -58,7 +58,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on 
 sample_option = click.option(
     "--sample",
     is_flag=True,
-    help="Use a generated miniature in the upstream layout instead of the real data.",
+    help="Use small generated data instead of the real data.",
 )
 
 

@@ -179,7 +179,11 @@ def record_graph(
     """
     if not 0 <= position < len(dataset):
         records = counted(len(dataset), "record")
-        raise UsageError(f"There is no record {position}.", found=f"{records}, numbered from 0")
+        raise UsageError(
+            f"There is no record {position}.",
+            found=f"{records}, numbered from 0",
+            next=f"a record from 0 to {len(dataset) - 1}",
+        )
     drawing = drawing_of(dataset, position)
     data = dataset[position]
     nodes = len(drawing.pos)

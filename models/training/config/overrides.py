@@ -281,7 +281,8 @@ def _fault(entry: ErrorDetails) -> str:
     if entry["type"] == "extra_forbidden":
         return _unknown(path)
     message = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
-    return f"{path}: {message.replace('Input should be', 'must be')}"
+    message = message.replace("Input should be", "must be")
+    return f"{path}: {message}" if path else message
 
 
 def _type_name(field: FieldInfo) -> str:

@@ -218,3 +218,9 @@ def test_the_page_has_every_key():
         page.write_text(text[:begin] + table + text[end:], encoding="utf-8")
         return
     assert text[begin:end] == table, "run make docs-tables"
+
+
+def test_a_fault_of_no_single_key_begins_with_its_value():
+    with pytest.raises(UsageError, match=": 'foo'") as caught:
+        apply_overrides(config(), ["training.k_schedule=foo"])
+    assert ": :" not in str(caught.value)
