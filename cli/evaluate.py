@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import look_options, trained_options
+from kmip_data.cli.shared.options import inspect_options, trained_options
 from kmip_data.cli.shared.output import show, table
 
 
@@ -21,7 +21,7 @@ from kmip_data.cli.shared.output import show, table
     is_flag=True,
     help="Also show metrics by class, or by distance to the answer where known.",
 )
-@look_options
+@inspect_options
 def command(run: str, by_class: bool, **data: Any) -> None:
     """Evaluate a trained model on every part of the split.
 

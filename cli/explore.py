@@ -15,7 +15,7 @@ from kmip_data.cli.shared.options import (
     Integer,
     device_option,
     force_option,
-    look_options,
+    inspect_options,
     number_option,
     on_line,
     part_option,
@@ -50,7 +50,7 @@ MAX_EDGES = 1_000_000  #: of all records of a page but the first
 @click.option("--no-open", is_flag=True, help="Write the page without opening a browser.")
 @device_option("as the run was trained")
 @plugin_option
-@look_options
+@inspect_options
 def command(
     targets: tuple[str, ...],
     record: int | None,

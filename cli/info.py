@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
 from kmip_data.cli.shared.names import TARGET
-from kmip_data.cli.shared.options import look_options, plugin_option
+from kmip_data.cli.shared.options import inspect_options, plugin_option
 from kmip_data.cli.shared.output import (
     Json,
     build_facts,
@@ -44,7 +44,7 @@ CLASSES_SHOWN = 13  #: names of classes in one line
     help="Show the preset: its keys, and where the paper's text and code differ.",
 )
 @plugin_option
-@look_options
+@inspect_options
 def command(
     target: str,
     model: str | None,

@@ -11,7 +11,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import (
     force_option,
-    look_options,
+    inspect_options,
     part_option,
     path_option,
     trained_options,
@@ -27,7 +27,7 @@ from kmip_data.wording import counted
 @force_option
 @part_option("Part of the split.", "test")
 @trained_options
-@look_options
+@inspect_options
 def command(
     run: str,
     output: Path | None,

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import (
     distinct_numbers,
     force_option,
-    look_options,
+    inspect_options,
     part_option,
     path_option,
 )
@@ -51,7 +51,7 @@ DRAWN_BYTES = 1_500
     show_default=True,
     help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
 )
-@look_options
+@inspect_options
 def command(
     target: str,
     records: str | None,
@@ -70,14 +70,14 @@ def command(
     split. In any other large graph, positions are node numbers, and a sampled neighbourhood of each
     is drawn.
     """
-    from kmip_data.drawing.style import check_kind, chosen
+    from kmip_data.drawing.style import check_kind, using_style
 
     if output is not None:
         check_kind(output)
         check_output(output, force=force)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
     picture = output or default_output(build.path / "preview.png", force=force)
-    with chosen(style):
+    with using_style(style):
         facts = draw(build, picture, home, records=records, part=part)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")

@@ -1,4 +1,4 @@
-"""Errors that a user can meet: one class and one exit code for each kind.
+"""Errors that a user can meet, each class with its exit code.
 
 Every error states what happened, with the value that was found, and what to do next. ``expected``
 and ``found`` are given where an option, a file or a server is at fault; ``left`` only where
@@ -81,10 +81,8 @@ class SourceUnavailable(KmipDataError):
     exit_code = 3
 
 
-class NotReproduced(KmipDataError):
-    """A repeated training differs from its published row (exit code 3)."""
-
-    exit_code = 3
+class NotReproduced(CheckFailed):
+    """A repeated training differs from its published row (exit code 1)."""
 
 
 class DamagedInput(KmipDataError):

@@ -117,7 +117,7 @@ def remove(items: Sequence[Belonging]) -> None:
             # Raw files have receipts: archives of the user's may lie between them.
             marked = item.kind == "raw files" or files.content_of(item.path) is not None
             if names and not marked:
-                raise files.in_the_way(item.path, names[:MAX_SHOWN])
+                raise files.foreign_files_error(item.path, names[:MAX_SHOWN])
             locks.enter_context(build_lock(item.path, quiet=True, wait=False))
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that

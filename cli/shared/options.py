@@ -74,7 +74,7 @@ plugin_option = click.option(
     help="Plugin to import: a Python file or an installed package; may be repeated.",
 )  # fmt: skip
 #: Options of every command that only looks at a build or a run.
-look_options = several(sample_option, home_option, json_option)
+inspect_options = several(sample_option, home_option, json_option)
 #: Options of every long-running command.
 work_options = several(home_option, json_option, quiet_option)
 

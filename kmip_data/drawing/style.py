@@ -102,7 +102,7 @@ _CHOSEN: ContextVar[str] = ContextVar("style", default="light")
 
 
 @contextlib.contextmanager
-def chosen(name: str) -> Iterator[None]:
+def using_style(name: str) -> Iterator[None]:
     """Use the style of that name inside the block."""
     token = _CHOSEN.set(name)
     try:
@@ -329,8 +329,8 @@ def ramp(count: int) -> tuple[str, ...]:
 
 def on_grounds(paint: Paint) -> list[Sequence[str]]:
     """Return colours for light and dark backgrounds, or one list if they are equal."""
-    with chosen("light"):
+    with using_style("light"):
         light = paint()
-    with chosen("dark"):
+    with using_style("dark"):
         dark = paint()
     return [light] if light == dark else [light, dark]

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.faults import occupied, writing
+from kmip_data.files.faults import occupied_error, writing
 from kmip_data.files.reading import read_small, readable_json
 from kmip_data.runtime.progress import say
 
@@ -98,15 +98,15 @@ def refuse_taken(folder: Path, content: str) -> None:
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise occupied(folder, "a folder", "a file")
+        raise occupied_error(folder, "a folder", "a file")
     known = content_of(folder)
     if known is not None and known != content:
-        raise occupied(folder, content, known)
+        raise occupied_error(folder, content, known)
     if known is None:
         others = (path.name for path in folder.iterdir() if not _is_begun(path.name))
         names = sorted(itertools.islice(others, 5))  # it may hold a whole disk
         if names:
-            raise in_the_way(folder, names)
+            raise foreign_files_error(folder, names)
 
 
 def _is_begun(name: str) -> bool:
@@ -114,7 +114,7 @@ def _is_begun(name: str) -> bool:
     return name == LOCK or written_name(name) == MARKER
 
 
-def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
+def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
     """Return the error for files in a folder that this package has not made."""
     return UsageError(
         f"{folder} is not empty, and kmip-data has not made it.",

@@ -100,7 +100,7 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
     )
 
 
-def occupied(folder: Path, expected: str, found: str) -> UsageError:
+def occupied_error(folder: Path, expected: str, found: str) -> UsageError:
     """Return the error for a folder that already holds something else."""
     return UsageError(
         f"{folder} holds something else.",

@@ -25,13 +25,13 @@ from kmip_data.files.changes import (
     refuse_link,
     write_all,
 )
-from kmip_data.files.faults import located, occupied, require_room, writing
+from kmip_data.files.faults import located, occupied_error, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
-from kmip_data.sharing.share import BLOCK, RUN_FILES, Share, SharedFile, damaged, parse_pushed
+from kmip_data.sharing.share import BLOCK, RUN_FILES, Share, SharedFile, damaged_error, parse_pushed
 
 _TRIES = 5  #: tries for one file
 
@@ -155,7 +155,7 @@ def _present_card(folder: Path, card: Card) -> Card | None:
     except DamagedInput:
         return None
     if shards_digest(present) != shards_digest(card):
-        raise occupied(folder, "the shards that were pushed", "others of the same key")
+        raise occupied_error(folder, "the shards that were pushed", "others of the same key")
     return present
 
 
@@ -178,7 +178,7 @@ def _card(received: Received) -> Card:
     for name, digest in card.digests.items():
         if name not in received.entries or received.entries[name].sha256 != digest:
             expected = f"a card of the files next to it: {name}"
-            raise damaged(address, expected, f"one of SHA-256 {digest}")
+            raise damaged_error(address, expected, f"one of SHA-256 {digest}")
     return card
 
 
@@ -186,7 +186,7 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     entries = received.entries
     others = sorted(entries.keys() - set(RUN_FILES))
     if others:
-        raise damaged(
+        raise damaged_error(
             received.remote.address,
             f"a run of {', '.join(RUN_FILES)}",
             ", ".join(others[:5]),
@@ -215,7 +215,7 @@ class Received:
         """Return the bytes of a small file."""
         entry = self.entries.get(file)
         if entry is None or entry.bytes > MAX_BYTES:
-            raise damaged(
+            raise damaged_error(
                 self.remote.address,
                 f"{file}, of at most {MAX_BYTES:,} bytes",
                 "none",
@@ -280,7 +280,9 @@ class Received:
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != entry.sha256:
-            raise damaged(f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", digest)
+            raise damaged_error(
+                f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", digest
+            )
 
     def _verified(self, file: FileIO, entry: SharedFile) -> int:
         """Return the bytes of an earlier try that are verified blocks from the beginning."""

@@ -237,9 +237,9 @@ def _present_files(
         try:
             known = PushMark.model_validate_json(earlier)
         except (ValueError, RecursionError) as error:
-            raise _in_the_way(remote, share, f"a damaged {PUSH_NAME}") from error
+            raise _taken_error(remote, share, f"a damaged {PUSH_NAME}") from error
         if known != mark:
-            raise _in_the_way(
+            raise _taken_error(
                 remote, share, f"{PUSH_NAME} of the {known.kind} with key {known.key}"
             )
 
@@ -253,7 +253,7 @@ def _present_files(
         else:
             remove_partials((remote.folder / name).parent, root=remote.folder)
     if earlier is None and (others or sizes.keys() - {PAGE_NAME}):
-        raise _in_the_way(remote, share, ", ".join(sorted([*others, *sizes])[:5]))
+        raise _taken_error(remote, share, ", ".join(sorted([*others, *sizes])[:5]))
     if others:
         say(f"{remote.address} also holds other files, which stay: {', '.join(sorted(others)[:5])}")
     return sizes
@@ -268,7 +268,7 @@ def _digest(remote: Remote, name: str, size: int) -> str:
     return digest.hexdigest()
 
 
-def _in_the_way(remote: Remote, share: Share, content: str) -> UsageError:
+def _taken_error(remote: Remote, share: Share, content: str) -> UsageError:
     return UsageError(
         f"{remote.address} holds something else.",
         expected=f"nothing, or an earlier push of the {share.kind} {share.name}",

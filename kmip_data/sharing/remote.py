@@ -32,7 +32,7 @@ from kmip_data.sharing.share import (
     SHARE_NAME,
     BlockDigests,
     Share,
-    damaged,
+    damaged_error,
     parse_pushed,
 )
 from kmip_data.wording import shown_address, without_secrets
@@ -142,7 +142,7 @@ class Remote:
                 pause = http.PAUSE * 2 ** (attempt - 1)
                 time.sleep(getattr(cause, "wait", None) or pause)
         if len(data) > most:
-            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
+            raise damaged_error(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
         return data
 
     def _range(self, name: str, start: int, stop: int) -> bytes:

@@ -24,7 +24,7 @@ from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
-from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged
+from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged_error
 
 CONNECTIONS = 16
 _TOGETHER = 4  #: most blocks of one request, so that several requests share the connections
@@ -140,9 +140,9 @@ class Copies:
         address = f"{self.remote.address}/{file}"
         data = self.remote.range(file, start, stop)
         if data is None:
-            raise damaged(address, f"a file of {size:,} bytes", "no such file")
+            raise damaged_error(address, f"a file of {size:,} bytes", "no such file")
         if len(data) != stop - start:
-            raise damaged(
+            raise damaged_error(
                 address,
                 f"a file of {size:,} bytes",
                 f"one of {start + len(data):,}",
@@ -202,7 +202,7 @@ class RemoteBuild(Build):
     def shard(self, file: str, entry: FileEntry) -> Shard:
         """Open a shard, or a file next to one, by name."""
         if not self.copies.sizes.get(file):
-            raise damaged(
+            raise damaged_error(
                 f"{self.address}/{file}",
                 "a file, as a card names it",
                 "none, or an empty one",
@@ -324,7 +324,7 @@ def open_remote(address: str, home: Home) -> RemoteBuild:
             blocks += blocks_between(pushed.file, 0, pushed.bytes)
     size = sum(sizes.values())
     if not sizes.get(CARD_NAME) or size > _MAX_SMALL:
-        raise damaged(
+        raise damaged_error(
             f"{address}/{SHARE_NAME}",
             f"{CARD_NAME}, with splits at most {_MAX_SMALL:,} bytes",
             f"{size:,} bytes",
@@ -339,7 +339,7 @@ def open_remote(address: str, home: Home) -> RemoteBuild:
     try:
         card = read_card(folder)
     except DamagedInput as error:
-        raise damaged(
+        raise damaged_error(
             f"{address}/{CARD_NAME}",
             error.parts["expected"] or "",
             error.parts["found"] or "",
@@ -353,7 +353,7 @@ def open_remote(address: str, home: Home) -> RemoteBuild:
                 next=pull_command(address),
             )
         if (entry.file, entry.bytes, entry.sha256) not in contents:
-            raise damaged(
+            raise damaged_error(
                 f"{address}/{SHARE_NAME}",
                 f"{entry.file} as {CARD_NAME} names it",
                 "another, or none",

@@ -86,7 +86,7 @@ class BlockDigests:
 
     def __init__(self, share: Share, data: bytes, address: str) -> None:
         if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:
-            raise damaged(
+            raise damaged_error(
                 f"{address}/{BLOCKS_NAME}",
                 f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}",
                 f"{len(data):,} bytes",
@@ -110,7 +110,7 @@ class BlockDigests:
             expected = self.digest(file, block)
             digest = hashlib.sha256(data[start : start + BLOCK]).hexdigest()
             if digest != expected:
-                raise damaged(
+                raise damaged_error(
                     f"block {block} of {self._address}/{file}", f"SHA-256 {expected}", digest
                 )
 
@@ -121,13 +121,13 @@ def parse_pushed(data: bytes, model: type[Sealed], address: str) -> Sealed:
         pushed = model.model_validate_json(data)
     except (ValueError, RecursionError) as error:
         version = model.model_fields["version"].default
-        raise damaged(address, f"JSON of version {version}", first_fault(error)) from error
+        raise damaged_error(address, f"JSON of version {version}", first_fault(error)) from error
     if pushed.to_json().encode() != data:
-        raise damaged(address, "the text as kmip-data wrote it", "another")
+        raise damaged_error(address, "the text as kmip-data wrote it", "another")
     return pushed
 
 
-def damaged(address: str, expected: str, content: str) -> DamagedInput:
+def damaged_error(address: str, expected: str, content: str) -> DamagedInput:
     """Return the error for data at an address that differ from what was pushed."""
     return DamagedInput(
         f"{address} is not what was pushed.",

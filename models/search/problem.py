@@ -175,7 +175,7 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     return tuple(starts.tolist())
 
 
-def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResources:
+def memory_error(problem: SearchProblem, error: BaseException) -> OutOfResources:
     """Return the error with the memory that a search needs, and ways to reduce it."""
     rows = problem.queries.shape[1]
     keys = problem.keys.shape[1]

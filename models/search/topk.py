@@ -27,8 +27,13 @@ from torch import Tensor
 
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.models.search import backends
-from kmip_data.models.search.problem import NotFinite, SearchProblem, check_finite, check_problem
-from kmip_data.models.search.problem import out_of_memory as memory_error
+from kmip_data.models.search.problem import (
+    NotFinite,
+    SearchProblem,
+    check_finite,
+    check_problem,
+    memory_error,
+)
 from kmip_data.registry import modules_in
 from kmip_data.runtime.memory import is_out_of_memory
 

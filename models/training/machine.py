@@ -159,12 +159,12 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
         time.sleep(LOOK)
     # Usually an exchange fails meanwhile, or this process hits the same error.
     time.sleep(GRACE)
-    say(f"Error: {lost()}")
+    say(f"Error: {lost_error()}")
     _end(others)
     os._exit(OutOfResources.exit_code)
 
 
-def lost() -> OutOfResources:
+def lost_error() -> OutOfResources:
     """Return the error for the loss of another process."""
     return OutOfResources(
         "Another process of this run has stopped responding.",

@@ -198,7 +198,7 @@ def ways_out(config: RunConfig, data: RunData) -> str:
     return "\n    ".join(tips)
 
 
-def out_of_memory(error: BaseException, module: Any, data: RunData) -> OutOfResources:
+def memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResources:
     """Return the error for a failed allocation in training, with options that reduce memory."""
     text = next(iter(str(error).strip().splitlines()), type(error).__name__)
     text = text.rpartition("DefaultCPUAllocator: ")[2]

@@ -136,8 +136,7 @@ def _mean(values: list[Tensor]) -> Tensor:
 
 def mean_absolute_error(sums: Tensor) -> Tensor:
     """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of the kind's accumulator."""
-    rows = sums[0]
-    errors = sums[1]
+    rows, errors, *_ = sums.unbind()
     return (errors / rows)[rows > 0].mean()
 
 
@@ -147,8 +146,7 @@ def mean_error_of_batches(sums: Tensor) -> Tensor:
     ECHO's metric. Unlike :func:`mean_absolute_error`, it depends on the batch size, as small
     batches count as much as large ones. A batch shared by several processes counts once for each.
     """
-    errors = sums[5]
-    batches = sums[6]
+    *_, errors, batches = sums.unbind()
     return (errors / batches)[batches > 0].mean()
 
 

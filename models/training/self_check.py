@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,9 +102,12 @@ def results_on(sizes: dict[str, int]) -> dict[str, str]:
 
 
 def _key(sizes: dict[str, int]) -> str:
-    """Return a digest of sizes, GPU, versions and the sources of models."""
-    facts: list[object] = [sizes, torch.cuda.get_device_name(), torch.__version__]
-    for pattern in ("*.py", "*.cu"):
+    """Return a digest of sizes, GPU, versions of compilers, and the sources of models."""
+    facts: list[object] = [sizes, torch.cuda.get_device_name()]
+    for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
+        with contextlib.suppress(PackageNotFoundError):
+            facts.append(f"{package} {version(package)}")
+    for pattern in ("*.py", "*.cu", "*.cuh"):
         sources = sorted(Path(__file__).parents[1].rglob(pattern))
         facts += (source.read_text("utf-8") for source in sources)
     return json_digest(facts)

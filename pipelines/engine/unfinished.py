@@ -11,7 +11,7 @@ from kmip_data.builds.columns import files_of_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.files import changes as files
-from kmip_data.files.faults import occupied
+from kmip_data.files.faults import occupied_error
 from kmip_data.files.reading import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
@@ -115,7 +115,7 @@ def check_folder(folder: Path, key: str) -> None:
     if card is None:
         files.refuse_taken(folder, files.build_content(key))
     elif card.key != key:
-        raise occupied(folder, f"build key {key}", f"build key {card.key}")
+        raise occupied_error(folder, f"build key {key}", f"build key {card.key}")
 
 
 def stored_key(folder: Path) -> str | None:

@@ -31,7 +31,7 @@ CLASSES = {
     errors.UsageError: 2,
     errors.MissingExtra: 2,
     errors.SourceUnavailable: 3,
-    errors.NotReproduced: 3,
+    errors.NotReproduced: 1,
     errors.DamagedInput: 4,
     errors.LicenseNotAccepted: 5,
     errors.OutOfResources: 6,

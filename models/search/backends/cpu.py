@@ -74,7 +74,7 @@ class _Operands(NamedTuple):
     query_rows: I64  #: (G, 2) first row and the one after the last of each graph's queries
     key_rows: I64  #: (G, 2) those of its keys
 
-    def chosen(self, graphs: Bools) -> _Operands:
+    def subset(self, graphs: Bools) -> _Operands:
         """Return some of the graphs."""
         return self._replace(query_rows=self.query_rows[graphs], key_rows=self.key_rows[graphs])
 
@@ -96,7 +96,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
         problem.key_rows,
     )
     repeated = _search_distinct(graphs)
-    _search_graphs(graphs.chosen(~repeated))
+    _search_graphs(graphs.subset(~repeated))
     return result
 
 
@@ -167,7 +167,7 @@ def _search_graphs(graphs: _Operands) -> None:
     small = ~large & (rows > 0) & (sizes > 0)
     if small.any():
         log.debug("exact scan of %d graphs, at most %d keys", small.sum(), sizes[small].max())
-        _search_exactly(graphs.chosen(small))
+        _search_exactly(graphs.subset(small))
 
     for graph, head in itertools.product(large.nonzero()[0], range(len(queries))):
         part = (head, slice(*graphs.query_rows[graph]))

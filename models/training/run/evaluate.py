@@ -22,7 +22,7 @@ from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
-from kmip_data.models.training.memory import out_of_memory
+from kmip_data.models.training.memory import memory_error
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
@@ -185,7 +185,7 @@ class OpenedRun:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise out_of_memory(error, module, self.data) from error
+            raise memory_error(error, module, self.data) from error
 
     @contextlib.contextmanager
     def applied(self, doing: str) -> Iterator[TrainingModule]:

@@ -39,7 +39,7 @@ from kmip_data.models.training.config.presets import config_for, origin
 from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_evaluation, plan_memory
+from kmip_data.models.training.memory import StepMemory, memory_error, plan_evaluation, plan_memory
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
@@ -549,9 +549,9 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     its checkpoint ``last``.
     """
     if is_out_of_memory(error):
-        return out_of_memory(error, loop.module, loop.data)
+        return memory_error(error, loop.module, loop.data)
     if machine.other_is_lost(error):
-        return machine.lost()
+        return machine.lost_error()
     ours = isinstance(error, KmipDataError | OSError)
     if last is not None and not loop.proven and isinstance(error, Exception) and not ours:
         return DamagedInput(

@@ -25,7 +25,7 @@ from kmip_data.drawing.maps import (
     project,
     read_city_map,
 )
-from kmip_data.drawing.style import chosen
+from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
 
 
@@ -130,7 +130,7 @@ def test_the_picture_has_all_colours_and_in_print_the_width_of_a_page(city, tmp_
             wanted = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
             assert (np.abs(pixels - wanted).max(axis=2) < 0.02).sum() > 50, color
     assert 1.7 < heights[1] / heights[0] < 2.1  # four maps are two rows
-    with chosen("paper"):
+    with using_style("paper"):
         draw_map(city, layers[:2], tmp_path / "m.png")
     assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
 

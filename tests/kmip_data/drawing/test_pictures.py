@@ -13,7 +13,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 from kmip_data.drawing import pictures
 from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
-from kmip_data.drawing.style import chosen
+from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
@@ -131,7 +131,7 @@ def test_molecules_are_drawn_from_their_features():
     column, row = pos[nitrogen].astype(int)
     near = picture[row - 30 : row + 30, column - 30 : column + 30].reshape(-1, 3).astype(int)
     assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
-    with chosen("dark"):
+    with using_style("dark"):
         picture, _ = draw_molecule(
             molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
         )

@@ -17,7 +17,6 @@ from kmip_data.drawing.style import (
     KINDS,
     S3DIS,
     STYLES,
-    chosen,
     class_colors,
     contrast,
     element_colors,
@@ -26,6 +25,7 @@ from kmip_data.drawing.style import (
     ramp,
     save,
     styled,
+    using_style,
 )
 from kmip_data.errors import UsageError
 
@@ -55,7 +55,7 @@ def test_equal_pictures_are_equal_bytes(tmp_path, ending):
 @pytest.mark.parametrize("name", STYLES)
 def test_ground_and_width_are_those_of_the_style(tmp_path, name):
     before = dict(mpl.rcParams)
-    with chosen(name):
+    with using_style(name):
         wanted = look()
         draw(tmp_path / "p.png")
     assert dict(mpl.rcParams) == before
@@ -67,7 +67,7 @@ def test_ground_and_width_are_those_of_the_style(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_colours_are_seen_on_their_ground_and_differ(name):
-    with chosen(name):
+    with using_style(name):
         schemes = {
             "classes": class_colors(24 * 4),
             "rooms": class_colors(13, [*S3DIS]),
@@ -90,7 +90,7 @@ def test_colours_are_seen_on_their_ground_and_differ(name):
 
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_twelve_classes_have_one_blue(name):
-    with chosen(name):
+    with using_style(name):
         hues = [rgb_to_hsv(to_rgb(color))[0] for color in class_colors(12)]
     assert sum(0.52 < hue < 0.72 for hue in hues) == 1
 
@@ -102,7 +102,7 @@ def test_contrast_is_that_of_wcag():
 
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_ten_ordered_classes_have_more_hues_than_one_and_rise_in_lightness(name):
-    with chosen(name):
+    with using_style(name):
         colors = [to_rgb(color) for color in ramp(10)]
         lightness = [contrast(color, "#000000") for color in ramp(10)]
     assert lightness == sorted(lightness)
@@ -115,7 +115,7 @@ def test_ten_ordered_classes_have_more_hues_than_one_and_rise_in_lightness(name)
 
 def test_few_of_ten_classes_are_purple():
     for name in ("light", "dark"):
-        with chosen(name):
+        with using_style(name):
             hues = np.array([rgb_to_hsv(to_rgb(color))[0] for color in class_colors(10)])
         assert ((hues > 0.7) & (hues < 0.95)).sum() <= 3, name
 

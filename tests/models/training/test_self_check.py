@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,13 +19,14 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.search import topk
+from kmip_data.models.search import gpu, topk
 from kmip_data.models.search.backends import cuda, dense
 from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import reason_not_captured
 from kmip_data.models.training.self_check import OK, sizes_of
 
 GPU = SimpleNamespace(kind="cuda", name="a GPU")
+KERNELS = Path(gpu.__file__).parent / "kernels"
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,22 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
         for reason in verdicts("other result", *parts).values()
     )
     assert COMPILER is None or verdicts("whole", "search") == {"search": OK}
+
+
+def test_a_gpu_is_checked_again_after_any_change_of_its_kernels(monkeypatch) -> None:
+    """The key of a passed check is made of every kernel's source."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU.name)
+    key = self_check._key({})
+    assert self_check._key({}) == key
+    real = Path.read_text
+    for changed in (*KERNELS.iterdir(), Path(gated_gcn.__file__).parent / "gpu/gate_kernels.py"):
+
+        def read(path: Path, encoding: str | None = None, changed: Path = changed) -> str:
+            text = real(path, encoding)
+            return text + " " if path.name == changed.name else text
+
+        monkeypatch.setattr(Path, "read_text", read)
+        assert self_check._key({}) != key, changed.name
 
 
 def test_another_result_of_the_search_is_found(monkeypatch) -> None:

@@ -81,12 +81,16 @@ def more_lines(raw: Path, *, shuffled: bool) -> None:
         (raw / NODES).write_text("\n".join([head, *nodes[::-1]]) + "\n")
 
 
+#: Names that PyTorch Geometric's class knows.
+OF_PYG = {"roman-empire", "amazon-ratings", "minesweeper", "tolokers", "questions"}
+
+
 def heterophilous(name: str) -> Oracle:
     """Read by PyG's class, or by its steps for names that it does not know."""
     file = f"{name.replace('-', '_')}.npz"
 
     def read(raw: Path, root: Path) -> Graphs:
-        if "filtered" not in name:
+        if name in OF_PYG:
             copied(raw, root / file.removesuffix(".npz") / "raw")
             return {FOLDS: datasets.HeterophilousGraphDataset(str(root), name)[0]}
         arrays = np.load(raw / file)
