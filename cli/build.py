@@ -281,7 +281,8 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         yield "target", "none: it cannot be trained on"
     else:
         names = shortened(target.fields or (target.doc,))
-        yield "target", f"{kind_of(target)} of each {target.level} ({names})"
+        task = kind_of(target).replace("single-label", "classification")  # as training.task
+        yield "target", f"{task} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]
     if counts:
         shown = shortened([f"{count:,}" for count in counts])

@@ -1015,7 +1015,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
     assert done.err.count("warning: no edge of the files has its reverse") == 1
     line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
     text = kmip(*line, f"--home={tmp_path / 'a'}").out
-    target = r"target +single-label of each node \(node_labels\)"
+    target = r"target +classification of each node \(node_labels\)"
     for words in (
         target,
         r"self loops +1",
