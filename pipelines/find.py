@@ -189,13 +189,13 @@ def _check_build(
         **card.parameters,
     }
     differing = [name for name, value in wanted.items() if recorded.get(name) != value]
-    for name in differing:
-        if name not in recorded:
-            raise UsageError(
-                f"{build.path} has no parameter {name!r}.",
-                expected=", ".join(card.parameters) or "no parameter",
-                next=f"leave out {name}",
-            )
+    unknown = [name for name in differing if name not in recorded]
+    if unknown and "dataset" not in differing:
+        raise UsageError(
+            f"{build.path} has no parameter {unknown[0]!r}.",
+            expected=", ".join(card.parameters) or "no parameter",
+            next=f"leave out {unknown[0]}",
+        )
     if differing:
         raise UsageError(
             f"{build.path} is another build.",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kmip_data.cli import bench
-from kmip_data.drawing.style import chosen
+from kmip_data.drawing.style import using_style
 from kmip_data.models.profiling import breakdown
 from kmip_data.models.profiling.breakdown import StageClock, draw_breakdown, projections
 from kmip_data.models.profiling.measuring import Measurement, Measurer, Protocol
@@ -137,7 +137,7 @@ def test_the_papers_passes_are_its_totals():
 
 def test_the_picture_has_every_stage_and_is_drawn_without_any(tmp_path):
     paper = read_shipped("results", "efficiency")
-    with chosen("dark"):
+    with using_style("dark"):
         draw_breakdown(CELLS, tmp_path / "a.svg", title="A step\nof a machine", paper=paper)
     draw_breakdown(CELLS[2:], tmp_path / "b.png", title="A step\nof a machine", paper=None)
     svg = (tmp_path / "a.svg").read_text("utf-8")
