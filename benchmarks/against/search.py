@@ -170,7 +170,7 @@ def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     from kmip_data.models.attention import kmip
 
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    search = kmip.search
+    search = kmip.search_op
 
     def remembered(queries: torch.Tensor, keys: torch.Tensor, *rest: object) -> object:
         seen.append((queries, keys))
@@ -182,13 +182,13 @@ def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     command = ["train", "--dataset", "helsinki", "--epochs", str(epochs), "--quiet"]
     for setting in settings:
         command += ["--set", setting]
-    kmip.search = remembered
+    kmip.search_op = remembered
     try:
         with tempfile.TemporaryDirectory() as home:
             os.environ["KMIP_DATA_HOME"] = home
             run(command)
     finally:
-        kmip.search = search
+        kmip.search_op = search
 
     names = {f"first layer after {epochs} epochs on Helsinki": 0, f"last after {epochs} epochs": -1}
     layers = {}
