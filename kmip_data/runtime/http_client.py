@@ -31,7 +31,7 @@ class MirrorFailed(Exception):
     """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
 
     ``retry``: the same mirror is worth another try, after the seconds that the server asked to
-    ``wait``.
+    ``wait``; ``stalled``: only if this try brought data.
     """
 
     def __init__(
@@ -39,11 +39,13 @@ class MirrorFailed(Exception):
         reason: str,
         *,
         retry: bool = False,
+        stalled: bool = False,
         wait: float | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = without_controls(without_secrets(reason))
         self.retry = retry
+        self.stalled = stalled
         self.wait = wait
 
 
@@ -135,7 +137,7 @@ def body(response: requests.Response) -> Iterator[bytes]:
 
 def _stalled() -> MirrorFailed:
     reason = f"sent less than {RATE / 1000:.0f} kB per second for {STALL:g} s"
-    return MirrorFailed(reason, retry=True)
+    return MirrorFailed(reason, retry=True, stalled=True)
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
@@ -176,4 +178,5 @@ def from_exception(error: Exception) -> MirrorFailed:
         reason += "; TLS is never switched off (is the clock of this machine right?)"
     # Another try may help where there was a connection.
     cut = isinstance(root, ConnectionResetError | http.client.HTTPException)
-    return MirrorFailed(reason, retry=cut or isinstance(error, requests.ReadTimeout))
+    stalled = isinstance(error, requests.ReadTimeout)
+    return MirrorFailed(reason, retry=cut or stalled, stalled=stalled)

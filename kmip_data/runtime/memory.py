@@ -244,7 +244,8 @@ def private_memory() -> int:
     """Return the resident bytes of this process without mapped files."""
     import psutil
 
-    return int(psutil.Process().memory_info().rss) - mapped_memory()
+    held = psutil.Process().memory_info()
+    return int(held.rss - getattr(held, "shared", 0))
 
 
 def mapped_memory() -> int:

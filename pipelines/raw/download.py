@@ -134,7 +134,7 @@ class _Download:
                 if self.size > longest + http.RATE * http.STALL:
                     longest = self.size
                     fruitless = 0
-                if not failure.retry or fruitless >= _ATTEMPTS:
+                if not failure.retry or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
                 wait = failure.wait or http.PAUSE * 2**fruitless
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")

@@ -336,14 +336,19 @@ class _Import:
         ]
         path = item.selection.archive
         digest = item.receipt.sha256
-        single = item.source.container == "file"
-        if single:
-            [(name, digest)] = members.items()
-            path = folder / name
-        faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
-        is_pinned = None in faults
-        if single and not is_pinned:
-            differing += filter(None, faults)
+        if item.downloaded:
+            # Compared with the pin of its mirror when it came.
+            origin = [mirror for mirror in pins if mirror.address == item.receipt.origin]
+            is_pinned = any(mirror.sha256 in {None, digest} for mirror in origin)
+        else:
+            single = item.source.container == "file"
+            if single:
+                [(name, digest)] = members.items()
+                path = folder / name
+            faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
+            is_pinned = None in faults
+            if single and not is_pinned:
+                differing += filter(None, faults)
 
         if not differing:
             return True if is_pinned or members.keys() <= known.keys() else None

@@ -122,9 +122,10 @@ def _json(path: Path) -> list[Any]:
     graphs = []
     values = json.loads(path.read_bytes().decode("utf-8-sig"))
     for value in values if isinstance(values, list) else [values]:
-        known = next((key for key in _JSON if key in value), None)
+        keys = list(value) if isinstance(value, dict) else []
+        known = next((key for key in _JSON if key in keys), None)
         if known is None:
-            raise ValueError(f"no {', '.join(_JSON)} among {list(value)[:10]}")
+            raise ValueError(f"no {', '.join(_JSON)} among {keys[:10]}")
         options = {}
         if known == "nodes":  # networkx before 3.4 wrote links
             options["edges"] = "links" if "links" in value else "edges"

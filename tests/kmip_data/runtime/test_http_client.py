@@ -76,7 +76,7 @@ def test_a_stalled_answer_is_cut(answer):
         request_of_it = pool.submit(request, f"http://{host}/a")
         with pytest.raises(MirrorFailed) as caught:
             request_of_it.result(60)
-    assert caught.value.retry
+    assert caught.value.stalled
 
 
 def test_a_slow_reader_is_not_a_slow_server(monkeypatch):

@@ -120,8 +120,8 @@ from kmip_data.runtime import memory
 library = ctypes.CDLL(None)
 library.mallopt(memory.M_MMAP_THRESHOLD, 32 << 20)
 bound = memory.HeapBound()
-bound.kept = 64 << 20
-bound.limit = memory.private_memory() + bound.kept
+bound.slack = 64 << 20
+bound.limit = memory.private_memory() + bound.slack
 library.malloc.restype = ctypes.c_void_p
 library.free.argtypes = [ctypes.c_void_p]
 blocks = [library.malloc(16 << 20) for _ in range(16)]

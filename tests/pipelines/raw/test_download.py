@@ -444,6 +444,14 @@ def test_a_slow_server_with_a_certificate_is_cut_off(secure, target, step):
     assert_fails(source(secure.route("/slow", step)), target, "sent less than 2 kB")
 
 
+def test_a_stalled_mirror_is_left_for_the_next_one(server, target):
+    silent = server.route("/silent", lambda handler: handler.server.held.wait(5))
+    good = server.route("/good", File(DATA))
+    fetch(source(silent, good), target)
+    assert_whole(target)
+    assert [path for path, _ in server.requests] == ["/silent", "/good"]
+
+
 CERTIFICATES = {
     "another authority": lambda _: trustme.CA().issue_cert("localhost"),
     "another host": lambda trusted: trusted.issue_cert("elsewhere.example"),
