@@ -179,8 +179,8 @@ def feature_faults(build: Build, features: Container[str] = ("x", "edge_attr")) 
             try:
                 check_column(shard, replace(column, finite=True))
             except DamagedInput as error:
-                found = f"{entry.file}, {error.parts['found']}"
-                yield f"{column.attribute} has NaN or infinite values: {found}"
+                row = f"{entry.file}, {error.parts['found']}"
+                yield f"{column.attribute} has NaN or infinite values: {row}"
 
 
 def _card_problems(card: Card) -> Iterator[Problem]:
