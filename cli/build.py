@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kmip_data.format.card import Card
 
 
+_LISTED = 12  #: ignored columns and files, each on a line of its own
 _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 PYG = "pyg"  #: builds from a class that the command line names
 #: Options that it takes.
@@ -285,8 +286,10 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         yield "target", f"{task} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]
     if counts:
-        shown = shortened([f"{count:,}" for count in counts])
-        yield "classes", f"{len(counts)} ({shown})"
+        named = [f"{count:,}" for count in counts]
+        if len(card.class_names) == len(counts):
+            named = [f"{name} {count}" for name, count in zip(card.class_names, named, strict=True)]
+        yield "classes", f"{len(counts)} ({shortened(named)})"
     files = card.statistics.get("files")
     if files is None:
         return
@@ -296,9 +299,17 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
             names = f" ({shortened(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{names}"
     for name, value in files.items():
-        if name != "warnings":  # printed above
-            text = ", ".join(value)[:500] or "none" if isinstance(value, list) else value
-            yield name.replace("_", " "), text
+        if name == "warnings":  # printed above
+            continue
+        label = name.replace("_", " ")
+        if name == "ignored" and value:
+            for line in value[:_LISTED]:
+                yield label, line
+                label = ""
+            if len(value) > _LISTED:
+                yield label, f"and {len(value) - _LISTED:,} more, on the card"
+            continue
+        yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

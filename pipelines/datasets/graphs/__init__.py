@@ -191,7 +191,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             "self_loops": links.loops,
             "isolated_nodes": links.isolated,
             "given_splits": given_splits,
-            "ignored": list(facts.ignored),
+            "ignored": [f"{name}: {reason}" for name, reason in facts.ignored.items()],
             "warnings": [warning for warning in (links.warning, survey.warning) if warning],
         }
         resolved._read = (schema, classes, survey.graphs, per_unit, summary)  # noqa: SLF001

@@ -126,7 +126,8 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
         columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
     masks = {key: file.load(key) for key in MASKS if key in file.names}
     columns |= facts.masks(masks, nodes, name)
-    facts.ignored |= dict.fromkeys(key for key in file.names if key not in file.read)
+    unread = (key for key in file.names if key not in file.read)
+    facts.ignored |= dict.fromkeys(unread, "no array of this format")
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 

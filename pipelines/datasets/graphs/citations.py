@@ -42,7 +42,9 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
         )
     name = names[0]
     own = {file for file in files if _dataset(file)}
-    facts.ignored |= dict.fromkeys(file for file in files if file not in own)
+    facts.ignored |= dict.fromkeys(
+        (file for file in files if file not in own), "no file of this format"
+    )
     ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in own}
     missing = [f"ind.{name}.{end}" for end in _ENDS if end not in ends]
     if missing:

@@ -49,7 +49,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     for stem, level in LEVELS.items():
         if stem in stems:
             tables[level] = read_table(folder / stems.pop(stem), facts)
-    facts.ignored |= dict.fromkeys(stems.values())
+    facts.ignored |= dict.fromkeys(stems.values(), "no table of edges, nodes or graphs by its name")
     yield from assemble(tables, facts)
 
 

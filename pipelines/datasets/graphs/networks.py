@@ -149,7 +149,7 @@ def _drop_names(graph: Any, facts: ColumnFacts) -> None:
         named += [data for _, data in graph.nodes(data=True)]
     for data in named:
         del data["label"]
-        facts.ignored["label"] = None
+        facts.ignored["label"] = "the name of a node or edge"
 
 
 def _of_scalars(frame: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
@@ -168,5 +168,5 @@ def _of_scalars(frame: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
             if all(columns[column].dtype.kind in "biuf" for column in columns):
                 frame = frame.join(columns.add_prefix(f"{name}_"))
                 continue
-        facts.ignored[str(name)] = None
+        facts.ignored[str(name)] = "lists or objects"
     return frame

@@ -87,8 +87,8 @@ class ColumnFacts:
     level: str = "graph"  #: of the targets
     values: int = 0  #: of a graph's target, where rows of an array alone tell its level
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
-    #: Ordered names of unread arrays, columns and files.
-    ignored: dict[str, None] = field(default_factory=dict)
+    #: Unread array, column or file -> why it is not read, in order.
+    ignored: dict[str, str] = field(default_factory=dict)
     memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
 
     def claim(self, needed: int, purpose: str) -> None:
@@ -350,7 +350,7 @@ class Table:
             if name in ids or name in masks or name in facts.names.get("y", ()):
                 continue
             if name.startswith(UNNAMED) and name not in facts.params.feature:
-                facts.ignored[f"a column without a name in {self.name}"] = None
+                facts.ignored[f"a column without a name in {self.name}"] = "the index of pandas"
                 continue
             codes = self._parts(name)
             if codes is not None:
@@ -360,7 +360,7 @@ class Table:
             elif level != "graph" and (not facts.params.feature or name in facts.params.feature):
                 features.append(name)
             else:
-                facts.ignored[name] = None
+                facts.ignored[name] = "not among --set feature="
         if features:
             attribute = "x" if level == "node" else "edge_attr"
             values[f"{level}/{attribute}"] = self.features(features)

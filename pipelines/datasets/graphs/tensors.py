@@ -126,7 +126,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():
         if isinstance(value, str):
-            facts.ignored[attribute] = None
+            facts.ignored[attribute] = "a text"
             continue
         if value is None:
             continue

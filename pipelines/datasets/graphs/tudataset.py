@@ -89,7 +89,9 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
         names = [f"label {name}" for name in values]
         graphs[names] = values
         facts.params = params.model_copy(update={"label": tuple(names)})
-    facts.ignored |= dict.fromkeys(name for name in files if name not in used)
+    facts.ignored |= dict.fromkeys(
+        (name for name in files if name not in used), "no file of this format"
+    )
     tables = {}
     for level, frame in {"graph": graphs, "node": nodes, "edge": edges}.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
@@ -102,7 +104,9 @@ def _joined(edges: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
     dropped = len(edges) - len(joined)
     if dropped:
-        facts.ignored[f"{dropped:,} self-loops and repeated edges"] = None
+        facts.ignored[f"{dropped:,} self-loops and repeated edges"] = (
+            "as PyTorch Geometric's TUDataset"
+        )
     return joined
 
 
