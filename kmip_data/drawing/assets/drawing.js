@@ -78,7 +78,8 @@ const VERTEX = `#version 300 es
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
     paint = faded(colorOf(look.x), at.z);
     paint.a *= mode == ${GLOW} ? look.w : look.y;
-    gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, at.z, 1.0);
+    float z = look.x < 0.0 || look.y < 0.5 ? mix(at.z, 1.0, 0.9) : at.z; // what is grey or faint hides nothing
+    gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, z, 1.0);
     gl_PointSize = diameter * look.z * (mode == ${GLOW} ? 5.0 : 1.0) * mix(1.0, 1.0 - 0.45 * at.z, deep);
     across = gl_PointSize;
   }
@@ -213,6 +214,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
       ];
       for (const [mode, kind, number] of all) {
         gl.uniform1i(at("mode"), mode);
+        gl.depthMask(mode !== GLOW); // light hides nothing that comes after it
         if (number) gl.drawArrays(kind, 0, number);
       }
     });

@@ -40,11 +40,14 @@ function legendOfInfluence(layer) {
   return [bar(colors), between([`≤ ${written(100 * 10 ** -DECADES)} % (grey: none)`, "the strongest"])];
 }
 
+const REST = 0.5; // strength of nodes of no influence: grey, so that the shape of the graph is seen
+
 // Fill what the nodes of a pane look like.
 function glow(pane, looks) {
   for (let node = 0; node < x.length; node++) {
     const level = levelAt(pane, node);
-    looks.set([level, level && 0.3 + 0.7 * level, 0.7 + 1.1 * level, level ** 2], 4 * node);
+    const look = level ? [level, 0.3 + 0.7 * level, 0.7 + 1.1 * level, level ** 2] : [NONE, REST, 0.7, 0];
+    looks.set(look, 4 * node);
   }
 }
 

@@ -1,0 +1,96 @@
+"""Every layer of every kind of page is seen: a browser counts the pixels that differ from the ground."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.browser import act
+from support.builds.written import s3dis_records, s3dis_schema, write_build
+
+from kmip_data.builds.home import Home
+from kmip_data.drawing.graphs import city_graph, record_graph
+from kmip_data.drawing.page import Answer, Influence, draw_explorer
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.reading.dataset import ShardedDataset
+
+LEAST = 0.01  #: of the canvas
+MOST_NODES = 0.9  #: of the nodes have paint at their place
+#: Shares of the canvas and of the nodes that each way to colour paints visibly; first, the page as it opens.
+SHARES = """
+const canvas = document.getElementById("canvas"), gl = canvas.getContext("webgl2");
+const select = document.getElementById("by"), ground = rgba(ink("ground")), clear = Boolean(header.picture);
+const painted = () => {
+  cityMap.drawNow();
+  const bytes = new Uint8Array(4 * canvas.width * canvas.height);
+  gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+  const seen = (i) => clear ? bytes[i + 3] > 100 : [0, 1, 2].some((k) => Math.abs(bytes[i + k] - ground[k]) > 40);
+  let count = 0, nodes = 0;
+  for (let i = 0; i < bytes.length; i += 4) count += seen(i);
+  for (let node = 0; node < x.length; node++) {
+    const [across, down] = cityMap.view.toScreen(x[node], y[node]).map(Math.floor);
+    nodes += seen(4 * ((canvas.height - 1 - down) * canvas.width + across));
+  }
+  return [count / (canvas.width * canvas.height), nodes / x.length];
+};
+const shares = { opened: painted() };
+for (const option of [...select.options]) {
+  select.value = option.value;
+  select.dispatchEvent(new Event("change"));
+  shares[option.textContent] = painted();
+}
+return shares;
+"""
+
+
+def influence(count: int) -> Influence:
+    """Of one node in fifty on each of three nodes."""
+    rng = np.random.default_rng(5)
+    values = np.where(rng.random((3, count)) < 0.02, rng.random((3, count)), 0.0)
+    nodes = rng.choice(count, 3, replace=False)
+    values[np.arange(3), nodes] = 1.0
+    return Influence(nodes, values, [])
+
+
+def page_of(graphs, path, runs=()):
+    count = graphs[0][0].header["x"]["count"]
+    curves = [{"name": run, "columns": {}, "influence": influence(count)} for run in runs]
+    draw_explorer(graphs, curves, path)
+    return path
+
+
+def check(page, folder, *expected):
+    shares = act(page, SHARES, folder)
+    assert shares.keys() >= {"opened", *expected}
+    faint = {
+        name: share for name, share in shares.items() if share[0] <= LEAST or share[1] < MOST_NODES
+    }
+    assert not faint, "share of the canvas and of the nodes that are painted"
+
+
+def test_a_run_on_a_cloud(tmp_path):
+    records = s3dis_records(1, nodes=(600, 600), k=8)
+    build = write_build(tmp_path / "build", records, s3dis_schema(8))
+    dataset = ShardedDataset(build)
+    guess = np.zeros(600, np.int64)
+    answer = Answer("s3dis/gps-kmip/a", None, guess, "", np.arange(0), ())
+    graph = record_graph(dataset, 0, guess, answer.run)
+    page = page_of([(graph, answer)], tmp_path / "page.html", [answer.run])
+    check(page, tmp_path, "influence", "class", "right or wrong", "predicted class")
+
+
+def test_two_runs_on_a_city(build, city, tmp_path):
+    guess = np.zeros(len(city.classes), np.int64)
+    graph = city_graph(build, guess, "random-seed0", "helsinki/gcn/a")
+    answer = Answer("helsinki/gcn/a", "random-seed0", guess, "", np.arange(0), ())
+    runs = ["helsinki/gcn/a", "helsinki/gps-kmip/a"]
+    page = page_of([(graph, answer)], tmp_path / "page.html", runs)
+    check(page, tmp_path, "influence", "error", "eccentricity", "split random-seed0")
+
+
+@pytest.mark.parametrize("dataset", ["pascalvoc-sp", "zinc", "peptides-func", "malnet-tiny"])
+def test_a_record(dataset, tmp_path):
+    home = Home(tmp_path / "home")
+    few = {"limit": 1}
+    build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)
+    graph = record_graph(ShardedDataset(build), 0, None, "")
+    check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, "edges of a node")
