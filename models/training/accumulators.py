@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -92,11 +92,17 @@ State = dict[str, Tensor | list[Tensor]]
 
 
 class _Sums(nn.Module):
-    """Sum of ``count`` over batches, in float64."""
+    """Sum of ``count`` over batches, in float64, or what ``merge`` makes of two counts."""
 
-    def __init__(self, count: Callable[..., Tensor], *shape: int) -> None:
+    def __init__(
+        self,
+        count: Callable[..., Tensor],
+        *shape: int,
+        merge: Callable[[Tensor, Tensor], Tensor] = torch.add,
+    ) -> None:
         super().__init__()
         self.count = count
+        self.merge = merge
         self.sums = torch.zeros(shape, dtype=torch.float64)
 
     @property
@@ -105,20 +111,20 @@ class _Sums(nn.Module):
 
     def update(self, *batch: Tensor) -> None:
         counted = self.count(*batch)
-        self.sums = self.sums.to(counted.device) + counted
+        self.sums = self.merge(self.sums.to(counted.device), counted.double())
 
     def compute(self) -> Tensor:
-        return torch.stack(gathered(self.sums.cpu())).sum(0)
+        return reduce(self.merge, gathered(self.sums.cpu()))
 
     def reset(self) -> None:
         self.sums = torch.zeros_like(self.sums)
 
 
 def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
-    """``(7, T)`` over known targets: rows, absolute errors, squared errors, targets, their squares.
+    """``(7, T)`` over known targets: rows, absolute errors, squared errors, mean and spread.
 
-    Then the mean absolute error of this batch, and 1, or 0 where no target is known. With ``log10``
-    of 10 to the power of both arguments.
+    The spread is Σ (target - mean)². Then the mean absolute error of this batch, and 1, or 0 where no
+    target is known. With ``log10`` of 10 to the power of both arguments.
     """
     values = logits.double()
     target = target.double().view(logits.shape)
@@ -129,22 +135,29 @@ def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
     known = ~target.isnan()  # a prediction of NaN stays, and makes the metrics NaN
     error = values - target
     error = error.masked_fill(~known, 0.0)
-    target = target.masked_fill(~known, 0.0)
-
     rows = known.sum(0)
+    divisor = rows.clamp_min(1)
+
+    # Around the mean, whose rounding a second pass mends: Σ target² - (Σ target)² / rows would
+    # cancel where the mean is large, and a constant must have no spread.
+    mean = target.nansum(0) / divisor
+    mean += (target - mean).nansum(0) / divisor
+    spread = ((target - mean) ** 2).nansum(0)
+
     absolute = error.abs().sum(0)
     squares = (error**2).sum(0)
-    mean = absolute / rows.clamp_min(1)
-    sums = [
-        rows,
-        absolute,
-        squares,
-        target.sum(0),
-        (target**2).sum(0),
-        mean,
-        rows.clamp_max(1),
-    ]
+    sums = [rows, absolute, squares, mean, spread, absolute / divisor, rows.clamp_max(1)]
     return torch.stack(sums)
+
+
+def _merged_sums(first: Tensor, second: Tensor) -> Tensor:
+    """Merge two results of :func:`_regression_sums` (Chan, Golub and LeVeque 1983)."""
+    merged = first + second
+    share = second[0] / merged[0].clamp_min(1)
+    distance = second[3] - first[3]
+    merged[3] = first[3] + distance * share
+    merged[4] += distance**2 * first[0] * share
+    return merged
 
 
 def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
@@ -204,6 +217,7 @@ class _TwoClasses(_Scores):
         super().__init__(1)
 
     def update(self, logits: Tensor, target: Tensor) -> None:
+        logits = logits.float()
         super().update(logits[:, 1:] - logits[:, :1], target)
 
 
@@ -216,7 +230,7 @@ def _accumulator_of(task: Task) -> Accumulator:
             return _Scores(task.outputs)
         case "regression":
             count = partial(_regression_sums, task.log10)
-            return _Sums(count, 7, task.outputs)
+            return _Sums(count, 7, task.outputs, merge=_merged_sums)
         case "links":
             return _Sums(link_ranks, len(LINK_TITLES) + 1)
 

@@ -157,8 +157,7 @@ def r_squared(sums: Tensor) -> Tensor:
     """
     import torch
 
-    rows, _, squares, targets, target_squares = sums[:5, sums[0] > 0]
-    spread = target_squares - targets**2 / rows
+    _, _, squares, _, spread = sums[:5, sums[0] > 0]
     of_constant = torch.where(squares == 0, 1, 0 * squares)  # NaN of NaN
     explained = 1 - squares / spread.where(spread > 0, 1)
     return torch.where(spread > 0, explained, of_constant).mean()

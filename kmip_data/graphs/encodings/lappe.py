@@ -11,12 +11,14 @@ from kmip_data.arrays import F32, F64, I64, Array, Integers
 from kmip_data.errors import OutOfResources
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
+from kmip_data.runtime.memory import require_memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
     from scipy.sparse.linalg import SuperLU
 
-DENSE_NODES = 300  #: largest component for the dense solver (ADR 0212)
+DENSE_NODES = 300  #: largest component that the dense solver takes at once (ADR 0212)
+DENSE_BYTES = 16  #: memory of the dense solver for each pair of nodes, measured on 4,000 nodes
 _SHIFT = 1e-9  #: shift of the sparse solver below 0, in units of the largest degree
 _SAME = 1e-6  #: relative distance below which two eigenvalues may be equal
 _SEARCHES = 20  #: most searches for missing eigenpairs
@@ -55,7 +57,12 @@ class Laplacian(Encoding):
             first, last = graphs.node_ptr[g : g + 2].tolist()
             start, stop = graphs.edge_ptr[g : g + 2].tolist()
             edges = graphs.edge_index[:, start:stop]
-            encoded = laplacian_encoding(edges, last - first, self.parameter)
+            try:
+                encoded = laplacian_encoding(edges, last - first, self.parameter)
+            except OutOfResources as error:
+                name = graphs.keys[g] if graphs.keys else g
+                error.what = f"Graph {name}: {error.what}"
+                raise
             values[g] = encoded[0]
             vectors[first:last] = encoded[1]
         return {"graph/lappe_values": values, "node/lappe_vectors": vectors}
@@ -75,7 +82,7 @@ def laplacian_encoding(
     length 1. Each connected component is solved separately, so an eigenvector is 0 outside one
     component; equal eigenvalues come in the order of the lowest nodes of their components. Raises
     ``DamagedInput`` if an edge leads to a missing node; ``OutOfResources`` if the sparse solver
-    does not converge.
+    finds too few pairs, and memory is too small for the dense one.
 
     The sign of an eigenvector is arbitrary: its largest entry is positive, of several largest
     (within 10⁻⁶) the first. The encoder flips signs at random in training. Within a component, the
@@ -83,7 +90,8 @@ def laplacian_encoding(
 
     ``edge_index`` (2, E) has sources and targets; ``count`` is K, at least 1. Components of at most
     ``dense_nodes`` nodes are solved by LAPACK, larger ones by Lanczos on the inverse, factored
-    sparsely. Returns float32 (K,), ascending, and (N, K), both NaN where the graph has fewer nodes.
+    sparsely; by LAPACK as well where Lanczos misses copies of an eigenvalue. Returns float32 (K,),
+    ascending, and (N, K), both NaN where the graph has fewer nodes.
     """
     check_edges(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
@@ -108,10 +116,16 @@ def laplacian_encoding(
         block = adjacency
         if len(parts) > 1:
             block = adjacency[nodes][:, nodes]
-        if len(nodes) <= max(dense_nodes, k + 2):  # the sparse solver needs room
-            eigenvalues, modes = _dense(block, k)
-        else:
-            eigenvalues, modes = _sparse(block, k)
+        solved = None
+        if len(nodes) > max(dense_nodes, k + 2):  # the sparse solver needs room
+            solved = _sparse(block, k)
+            if solved is None:
+                require_memory(
+                    DENSE_BYTES * len(nodes) ** 2,
+                    f"LapPE of a component of {len(nodes):,} nodes with many equal eigenvalues",
+                    "free some memory, or add another encoding, such as rwse20",
+                )
+        eigenvalues, modes = solved or _dense(block, k)
         for value, mode in zip(eigenvalues.tolist(), modes.T, strict=False):
             pairs.append((value, c, mode))
 
@@ -159,8 +173,10 @@ def _dense(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     return values, modes
 
 
-def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
+def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64] | None:
     """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
+
+    Returns ``None`` where it does not find all, as with eigenvalues of many copies.
 
     The constant is projected out. Lanczos can miss copies of a multiple eigenvalue, so the
     eigenvalues below the largest one are counted by the inertia of a factorisation (Sylvester), and
@@ -192,12 +208,8 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
         inverse = LinearOperator((nodes, nodes), matvec=solve, dtype=np.float64)
         try:
             _, modes = eigsh(matrix, missing, sigma=shift, OPinv=inverse, v0=project(start))
-        except ArpackError as error:
-            raise OutOfResources(
-                f"Lanczos did not converge to {missing} pairs of a component of {nodes:,} nodes: "
-                f"{error}",
-                next="use fewer pairs, such as lappe10",
-            ) from error
+        except ArpackError:
+            return None
 
         # 2. Solve again in the space of all vectors, which puts old and new pairs in one order.
         basis, _ = np.linalg.qr(np.concatenate([basis, project(modes)], axis=1))
@@ -211,8 +223,8 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
         negative = np.count_nonzero(_factorise(matrix, limit).U.diagonal() < 0)
         missing = int(negative - 1 - np.count_nonzero(values < limit))
         if missing <= 0:
-            break
-    return values[:count], basis[:, 1 : count + 1]
+            return values[:count], basis[:, 1 : count + 1]
+    return None
 
 
 def _factorise(matrix: csc_array, shift: float) -> SuperLU:

@@ -251,11 +251,12 @@ class Loop:
         row |= {f"train_{name}": value for name, value in train.items()}
 
         # 2. The evaluation.
-        last_epoch = self.training.last_epoch - 1
         # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG
         # 2.0.4.
-        if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, last_epoch}:
-            row |= self.evaluate()
+        is_due = (epoch + 1) % self.training.eval_every == 0
+        is_due |= epoch in {0, self.training.epochs - 1}
+        if is_due:
+            row |= self.evaluate(epoch)
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
         self.history.append(row)
@@ -268,6 +269,11 @@ class Loop:
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write(best=self.best_epoch == epoch)
         self.save()
+        # Evaluated because the run stops here: for its result alone. The checkpoint, from which it
+        # resumes, is that of an uninterrupted run.
+        if not is_due and self.epoch == self.training.last_epoch:
+            row |= self.evaluate(epoch)
+            self.write(best=self.best_epoch == epoch)
         if f"val_{self.metric}" in row:
             self.progress.message(self._line_of(row))
         if self.out_of_patience and self.epoch < self.training.last_epoch:
@@ -302,8 +308,8 @@ class Loop:
         evaluation = row["seconds"] - row["seconds_train"]
         return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
-    def evaluate(self) -> Row:
-        """Measure the network, or its averaged weights, and copy the best weights."""
+    def evaluate(self, epoch: int) -> Row:
+        """Measure the network after ``epoch``, or its averaged weights, and copy the best weights."""
         row: Row = {}
         model = self.module.model
         average = self.average
@@ -326,7 +332,7 @@ class Loop:
             if self.best_epoch is not None:
                 best = self.history[self.best_epoch][f"val_{self.metric}"]
             if is_better(self.metric, row[f"val_{self.metric}"], best):
-                self.best_weights = {self.epoch: checkpoint.copy_weights(model)}
+                self.best_weights = {epoch: checkpoint.copy_weights(model)}
         return row
 
     @property

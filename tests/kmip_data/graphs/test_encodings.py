@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from kmip_data.arrays import F64, I64
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
+from kmip_data.graphs.encodings import lappe
 from kmip_data.graphs.encodings.degree_profile import DegreeProfile, local_degree_profile
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.graphs.encodings.expander import expander_targets
@@ -117,6 +119,14 @@ def slow_laplacian(edges: I64, nodes: int) -> F64:
     return matrix
 
 
+def star_of_stars(stars: int, leaves: int) -> nx.Graph:
+    """Tree of equal stars around a node."""
+    star = nx.star_graph(leaves)
+    together = nx.disjoint_union_all([nx.empty_graph(1), *[star] * stars])
+    together.add_edges_from((0, 1 + number * (leaves + 1)) for number in range(stars))
+    return together
+
+
 GRAPHS: dict[str, Callable[[], nx.Graph]] = {
     "molecule-like tree": lambda: nx.random_labeled_tree(40, seed=1),
     "grid": lambda: nx.grid_2d_graph(7, 9),
@@ -131,6 +141,8 @@ GRAPHS: dict[str, Callable[[], nx.Graph]] = {
     "nearly all eigenvalues close to 0": lambda: nx.path_graph(200),
     "branches alike": lambda: nx.full_rary_tree(5, 600),  # Lanczos misses some at first
     "barbell": lambda: nx.barbell_graph(15, 150),
+    "300 equal eigenvalues": lambda: nx.complete_graph(301),
+    "copies that Lanczos misses": lambda: star_of_stars(60, 9),
 }  # fmt: skip
 
 
@@ -153,6 +165,15 @@ def test_eigenpairs_are_the_smallest_and_orthonormal(name: str, dense_nodes: int
     size = np.abs(modes)
     first = np.argmax(size >= size.max(0) * (1 - 1e-6), axis=0)
     assert (modes[first, np.arange(there)] > 0).all()
+
+
+def test_many_copies_without_memory_for_the_dense_solver_name_the_graph(monkeypatch) -> None:
+    both = [of_networkx(nx.path_graph(3)), of_networkx(star_of_stars(60, 9))]
+    graphs = replace(_joined(both), keys=["path", "stars"])
+    monkeypatch.setattr(lappe, "DENSE_BYTES", 2**40)
+    with pytest.raises(OutOfResources, match=r"Graph stars: .*component of 601 nodes") as error:
+        Laplacian(10).compute(graphs, lambda: None)
+    assert "rwse20" in error.value.parts["next"]
 
 
 def test_directions_loops_and_repeated_edges_do_not_count() -> None:

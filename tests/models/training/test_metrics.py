@@ -206,6 +206,29 @@ def test_regression_is_scikit_learns():
     assert math.isnan(values["r2"])
 
 
+def test_r2_far_from_zero_is_scikit_learns():
+    rng = np.random.default_rng(1)
+    target = np.float32(5e6 + 2 * rng.standard_normal((20_000, 1)))
+    predicted = np.float32(target + rng.standard_normal((20_000, 1)))
+    metrics = SplitMetrics(Task("graph", "regression", 1))
+    fill_rows(metrics, predicted, target, 128)
+    oracle = r2_score(target.astype(float), predicted.astype(float))
+    assert metrics.compute()["r2"] == pytest.approx(oracle, rel=1e-9)
+    constant = np.full((7, 1), np.float32(0.1))
+    fill_rows(metrics, constant + 1, constant, 3)
+    assert metrics.compute()["r2"] == 0
+
+
+def test_two_classes_in_half_precision_keep_the_difference_of_their_scores():
+    rng = np.random.default_rng(2)
+    scores = torch.from_numpy(rng.standard_normal((2_000, 2)) * [0.01, 1] + [0, 30]).half()
+    classes = torch.from_numpy(rng.integers(2, size=2_000))
+    metrics = SplitMetrics(Task("graph", "single-label", 2), "roc_auc")
+    metrics.update(scores, classes, torch.tensor(0.0))
+    odds = scores[:, 1].double() - scores[:, 0].double()
+    assert metrics.compute()["roc_auc"] == pytest.approx(roc_auc_score(classes, odds), abs=1e-12)
+
+
 def test_the_loss_is_the_mean_over_known_targets():
     scores, target = labels_and_scores(1)
     loss = LOSSES["binary_cross_entropy"]
@@ -397,14 +420,15 @@ def test_counts_of_processes_are_those_of_one() -> None:
     target = (torch.rand(7, 3, generator=generator) < 0.5).float()
     classes = torch.randint(3, (7,), generator=generator)
     alone = {}
-    for kind, truth in (("multilabel", target), ("single-label", classes)):
+    kinds = (("multilabel", target), ("single-label", classes), ("regression", target + 1e6))
+    for kind, truth in kinds:
         metrics = SplitMetrics(Task("graph", kind, 3))
         metrics.update(scores, truth, torch.tensor(2.0))
         alone[kind] = metrics.compute()
 
     def act(rank: int) -> None:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=3)
-        for kind, truth in (("multilabel", target), ("single-label", classes)):
+        for kind, truth in kinds:
             metrics = SplitMetrics(Task("graph", kind, 3))
             rows = (slice(0, 5), slice(5, 7), slice(0, 0))[rank]
             if rank < 2:
@@ -413,7 +437,7 @@ def test_counts_of_processes_are_those_of_one() -> None:
             for _ in range(2):
                 exchanged = torch.cat(gathered(torch.arange(rank)))
                 assert exchanged.tolist() == [0, 0, 1]
-            assert metrics.compute() == alone[kind]
+            assert metrics.compute() == pytest.approx(alone[kind], rel=1e-9)
         torch.distributed.destroy_process_group()
 
     on_processes(3, act)

@@ -146,6 +146,23 @@ def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, t
     same_run(run, whole)
 
 
+@pytest.mark.parametrize("stop", [2, 3, 5])
+def test_the_evaluation_of_a_stop_moves_nothing_that_a_resumed_run_depends_on(
+    build, tmp_path, stop
+):
+    options = {
+        "training": {"epochs": 6, "eval_every": 4, "patience": 2},
+        "schedule": {"kind": "reduce_on_plateau", "patience": 0},
+    }
+    whole = train(tiny_config(build, **options), home=Home(tmp_path / "whole"), quiet=True)
+    options["training"]["stop_after"] = stop
+    home = Home(tmp_path / "stopped")
+    (run,) = train(tiny_config(build, **options), home=home, quiet=True).runs
+    assert "val_loss" in read_history(run)[-1]  # for its own result
+    resume(run, home=home, stop_after=6, quiet=True)
+    same_run(run, whole.runs[0])
+
+
 def test_the_progress_of_a_resumed_run_begins_where_it_stopped(build, tmp_path, monkeypatch):
     config = tiny_config(build, training={"epochs": 4, "stop_after": 3})
     (run,) = train(config, home=Home(tmp_path), quiet=True).runs
