@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -1043,8 +1044,67 @@ def test_directions_are_said_with_their_reason(tmp_path):
     some = built(tmp_path / "b", edges_csv=both + "2,3\n3,4\n")
     expected = "yes: 50.0% of the edges of the files have their reverse"
     assert some.json["files"]["directed"] == expected
-    twice = built(tmp_path / "c", "--set=undirected=true", edges_csv=both)
-    assert "undirected=true adds it again" in twice.err
+    all_both = built(tmp_path / "c", "--set=undirected=true", edges_csv=both)
+    assert all_both.json["files"]["directed"] == "no: the files have each edge both ways"
+    rest = built(tmp_path / "d", "--set=undirected=true", edges_csv=both + "2,3\n3,4\n")
+    expected = "no: undirected=true added the reverse of each edge that lacked it"
+    assert rest.json["files"]["directed"] == expected
+    assert "warning" not in rest.err
+    weights = both.replace("2,1", "2,1,7").replace("1,2\n", "1,2,5\n").replace("get", "get,w")
+    other = built(tmp_path / "e", "--set=undirected=true", edges_csv=weights)
+    assert "2 edges have other attributes than their reverse: each keeps its own" in other.err
+
+
+def missing_reverses(edges: list[tuple[int, int]]) -> list[int]:
+    """Positions of edges without a reverse, looked for one by one."""
+    waiting = Counter()
+    partners = Counter(edges)
+    lacking = []
+    for position, (source, target) in enumerate(edges):
+        waiting[source, target] += 1
+        if source != target and waiting[source, target] > partners[target, source]:
+            lacking.append(position)
+    return lacking
+
+
+def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
+    """As often as the edge occurs; without repeated edges, the edges are PyTorch Geometric's."""
+    import torch
+    from torch_geometric.utils import to_undirected
+
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        nodes = int(rng.integers(1, 9))
+        index = rng.integers(0, nodes, (2, int(rng.integers(0, 30))))
+        if number % 2:
+            index = np.unique(index, axis=1)
+            rng.shuffle(index, axis=1)
+        weights = rng.integers(0, 3, (index.shape[1], 2)) / 2
+        graph = GraphRecord(
+            key="a", num_nodes=nodes, columns={"edge/w": weights, "node/x": np.eye(nodes)},
+            edge_index=index,
+        )  # fmt: skip
+        whole, unequal = links.both_ways(graph)
+        edges = [(int(a), int(b)) for a, b in index.T]
+        expected = []
+        lacking = missing_reverses(edges)
+        for position, (edge, weight) in enumerate(zip(edges, weights.tolist(), strict=True)):
+            expected.append((edge, weight))
+            if position in lacking:
+                expected.append((edge[::-1], weight))
+        ends = map(tuple, whole.edge_index.T.tolist())
+        assert list(zip(ends, whole.columns["edge/w"].tolist(), strict=True)) == expected
+        assert whole.columns["node/x"] is graph.columns["node/x"]
+        again, still = links.both_ways(whole)
+        assert np.array_equal(again.edge_index, whole.edge_index)
+        if number % 2:
+            undirected = to_undirected(torch.from_numpy(index), num_nodes=nodes)
+            found = np.unique(whole.edge_index, axis=1)
+            assert np.array_equal(found, undirected.numpy())
+            assert found.shape == whole.edge_index.shape
+            table = dict(zip(edges, weights.tolist(), strict=True))
+            pairs = [table[edge] != table.get(edge[::-1], table[edge]) for edge in edges]
+            assert unequal == still == sum(pairs)
 
 
 def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):

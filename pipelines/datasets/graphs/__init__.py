@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.graphs import (
     tensors,
     tudataset,
 )
-from kmip_data.pipelines.datasets.graphs.links import Links
+from kmip_data.pipelines.datasets.graphs.links import Links, both_ways
 from kmip_data.pipelines.datasets.graphs.tables import (
     NO_CLASS,
     OTHER_FORMATS,
@@ -44,7 +44,6 @@ from kmip_data.pipelines.datasets.graphs.tables import (
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import store_own, unpack
 from kmip_data.pipelines.shared.checks import MAX_NODES
-from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.molecules import molecule_columns
 from kmip_data.pipelines.shared.own import (
     OwnPipeline,
@@ -138,7 +137,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 survey.claim(graph, facts)
                 if graph.edge_index is not None:
                     links.add(graph.edge_index, graph.num_nodes)
-                survey.add(_both_ways(graph, params), facts)
+                if params.undirected:
+                    graph, unequal = both_ways(graph)  # noqa: PLW2901 -- the file's is done with
+                    links.unequal += unequal
+                survey.add(graph, facts)
         except UsageError:
             raise
         except MemoryError as error:
@@ -224,7 +226,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 continue
             key = ascii_key(graph.key, KEY_LENGTH)
             try:
-                record = smiles.finished(_both_ways(graph, params))
+                record = smiles.finished(both_ways(graph)[0] if params.undirected else graph)
             except DamagedInput as error:
                 yield self.stop_or_skip(key, error, params)
                 continue
@@ -316,7 +318,8 @@ class _Survey:
         # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
         repeated = self.size - _MAX_EXPANDED * self.bytes_of_files
         facts.claim(repeated, "A copy of the values that the files repeat")
-        sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
+        per_edge = _BYTES_OF_EDGE * (1 + facts.params.undirected)
+        sizes = _BYTES_OF_NODE * graph.num_nodes + per_edge * graph.num_edges
         facts.claim(
             3 * self.bytes_of_labels + 2 * values + sizes,
             f"The graph {ascii_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
@@ -407,14 +410,3 @@ def read_graphs(
         found="; ".join(shown[:4]),
         next=OTHER_FORMATS,
     )
-
-
-def _both_ways(graph: GraphRecord, params: GraphParams) -> GraphRecord:
-    """Return a graph; if ``undirected``, with each edge in both directions."""
-    if not params.undirected or graph.edge_index is None:
-        return graph
-    columns = dict(graph.columns)
-    for key, array in columns.items():
-        if key.startswith("edge/"):
-            columns[key] = array.repeat(2, axis=0)
-    return replace(graph, edge_index=there_and_back(graph.edge_index.T), columns=columns)

@@ -70,7 +70,9 @@ class GraphParams(OwnParams):
         description="column of node ids; none: nodes are numbered by row",
     )
     smiles: str = Field(default="smiles", description="column of SMILES")
-    undirected: bool = Field(default=False, description="add the reverse of each edge")
+    undirected: bool = Field(
+        default=False, description="add the reverse of each edge that lacks it"
+    )
     #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs,
     #: graphs of a shard, and what the card says of the files.
     _read: tuple[Schema, tuple[str, ...], int, int, dict[str, Any]] = PrivateAttr(
