@@ -24,7 +24,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
-from kmip_data.pipelines.datasets.graphs import links, tables, tensors
+from kmip_data.pipelines.datasets.graphs import links, tensors, text_tables
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts
 from kmip_data.runtime.memory import peak_host_memory
 
@@ -131,9 +131,9 @@ def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
-        assert not tables.is_odd(path, ",", facts)
+        assert not text_tables.survey(path, facts)
         path.write_bytes(text.replace(b",1000", b",0100"))
-        assert tables.is_odd(path, ",", facts)
+        assert text_tables.survey(path, facts)
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):
@@ -198,7 +198,7 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
     (tmp_path / "bad").mkdir()
     bad = write(tmp_path / "bad", edges_csv="source,target\n1\n")
     failed = refused(*line[:2], "--name=bad", f"--archive={bad}", "--quiet", code=4)
-    assert "edges.csv, line 2: 'target' is empty" in failed
+    assert "edges.csv, line 2: 1 field, and 2 in the first line" in failed
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(
         [*before, bad / "edges.csv"]
     )
@@ -485,7 +485,7 @@ def test_columns_without_names(tmp_path):
     assert schema.column("node/x").fields == ("mass",)
     assert "edge/edge_attr" not in record.columns
     other = write(tmp_path / "o", **{**index, "nodes_csv": ",mass\n0,5\n2,6\n1,7\n"})
-    with pytest.raises(DamagedInput, match="'Unnamed: 0'"):
+    with pytest.raises(DamagedInput, match="Unnamed: 0"):
         made(other)
     _, (record,) = made(other, node="Unnamed: 0")
     assert record.edge_index.tolist() == [[0, 2], [2, 1]]
@@ -611,10 +611,9 @@ graph
 
 
 def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
+    # Repeated edges need no line multigraph 1.
     repeated = write(tmp_path / "repeated", a_gml=GML.replace("  multigraph 1\n", ""))
-    with pytest.raises(DamagedInput, match="edge #1") as caught:
-        made(repeated)
-    assert "multigraph 1" in caught.value.parts["next"]
+    assert made(repeated)[1][0].edge_index.tolist() == [[0, 0], [1, 1]]
     folder = write(tmp_path / "names", a_gml=GML.format("left", "right"))
     schema, (record,) = made(folder)
     assert schema.labels is None
@@ -665,9 +664,9 @@ LABELS = [
     (["0", "1", ""], "multilabel", (1, "float16")),
     (["0", "1", ""], None, "graph 2 "),
     (["no", "yes", ""], None, "graph 2 "),
+    (["1", "2", "x"], None, "line 4: .*'x' among numbers"),
     (["-1", "1", "1"], None, "-1 to 1.*classification"),
     (["1", "2", "3"], "multilabel", "1 to 3.*multilabel"),
-    (["1", "2", "x"], None, (3, "uint16")),
 ]
 
 
@@ -727,12 +726,14 @@ LARGE = GRAPHML.format(
 ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
 BAD = [
     ({"edges_csv": ""}, {}, "edges.csv.* table"),
-    ({"edges_csv": "source,source\n"}, {}, "'target'"),
+    ({"edges_csv": "source,source\n"}, {}, "two columns called 'source'"),
     ({"edges_csv": "source,target\n"}, {}, "no graph"),
-    ({"edges_csv": "source,to\n1,2\n"}, {}, "'target'"),
+    ({"edges_csv": "source,to,w\n1,2,3\n"}, {}, "no columns called .*source"),
+    ({"edges_csv": "source,target,from,to\n1,2,3,4\n"}, {}, "several pairs"),
+    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "0,1\n5,6\n"}, {}, "nodes.csv, line 1 .*0, 1"),
     ({"edges_csv": "source,target\n1,2\n1,2,3\n"}, {}, "line 3.* 3"),
-    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "more fields"),
-    ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 'target'"),
+    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "line 2: 3 fields, and 2 "),
+    ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 1 field, and 2 "),
     ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
     ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
     ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv.* table"),
@@ -745,13 +746,13 @@ BAD = [
     ({"a_npz": npz(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes"),
     ({"a_npz": npz(edge_index=EDGE + HUGE)}, {}, "a.npz: 1,000,000,000,001 nodes"),
     ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[HUGE, 2])}, {}, "a.npz: 1,000,000,000,000 nodes"),
-    ({"edges_csv": "source,target,w\n1,2,3\n2,1,\n"}, {}, "line 3: .*'w' is nan"),
-    ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: .*'w' is x"),
+    ({"edges_csv": "source,target,w\n1,2,3\n3,2,4\n2,1,x\n"}, {}, "line 4: .*'w' is 'x'"),
+    ({"edges_csv": "source,target,w\n1,2,1700000000\n2,1,1700000001\n"}, {}, "line 3: .*'w' is 1700000001"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: .*'w' is 1e"),
-    ({"edges_csv": "source,target,label\n1,2,0\n2,1,1\n"}, {}, "line 3: y "),
+    ({"edges_csv": "graph,source,target,label\n1,1,2,0\n1,2,1,1\n"}, {}, "line 3: y "),
     ({"edges_csv": EDGES}, {"label": ("y",)}, "'y'"),
     ({"edges_csv": EDGES}, {"feature": ("y",)}, "'y'"),
-    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv .*'graph'"),
+    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column with the graph"),
     ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: .*'b'"),
     ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: .* 5 "),
     ({"edges_csv": EDGES, "nodes_csv": NODES + "c,1,2,x\n"}, {"feature": ("none",)}, "line 8: "),
@@ -760,9 +761,9 @@ BAD = [
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
     ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv, edges.tsv"),
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 "),
-    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "id,x\n2,7\n1,7\n3,7\n"}, {}, "'id'"),
-    ({"edges_csv": "source,target\na,b\n", "nodes_csv": "name,label\na,0\nb,1\n"}, {}, "'name'"),
-    ({"edges_csv": "graph_id,source,target\n1,0,1\n2,0,1\n"}, {}, "'graph_id'"),
+    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "key,x\n2,7\n1,7\n0,7\n"}, {}, "may be those in key"),
+    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "not those of the edges"),
+    ({"edges_csv": "graph,graph_id,source,target\n1,1,0,1\n"}, {}, "several columns .*graph, graph_id"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
     ({"a_npz": npz(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),
     ({"a_npz": npz(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train .*train_"),
@@ -799,7 +800,7 @@ BAD = [
     ({"a_mtx": "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n"}, {}, "complex values"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "a.npz, edges"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "a.npz, edges"),
-    ({"a_graphml": LARGE}, {}, "OverflowError"),
+    ({"a_graphml": LARGE}, {}, "number 0: .k. is inf"),
     ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: .* 10,001"),
 ]  # fmt: skip
 

@@ -15,8 +15,8 @@ import numpy as np
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.datasets.graphs.tables import (
-    MASKS,
     ColumnFacts,
     GraphParams,
     first_member,

@@ -1,7 +1,8 @@
-"""Lists of edges, alone or with tables of nodes and graphs next to them."""
+"""Tables of edges, alone or with tables of nodes and graphs next to them."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,90 +14,156 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import (
-    UNNAMED,
-    ColumnFacts,
-    GraphParams,
-    Table,
-    read_table,
-    texts_of,
-)
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, texts_of
+from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
 
-WANTS = "edges.csv with source and target; optionally nodes.csv and graphs.csv"
+WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
 Rows = dict[str, I64]  #: rows of each graph, by its name
-GRAPH_NAMES = {"graph_id", "graph_idx", "graph_index", "graphid"}
-#: File without its suffix -> level of its rows; graphs are in the order of the first of these.
-LEVELS = {"graphs": "graph", "nodes": "node", "edges": "edge"}
+#: Level of the rows of a table -> words in its file name; graphs are in the order of the first
+#: level that there is.
+WORDS: dict[Level, set[str]] = {
+    "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
+    "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
+    "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
+}
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for a single text file, or tables of these names."""
+    """True for a single text file, or tables of which one has edges in its name."""
     if len(heads) == 1:
-        return all(b"\0" not in head and not head.startswith(b"<") for head in heads.values())
-    return "edges" in map(_stem, heads)
+        return all(_is_text(head) for head in heads.values())
+    return any(_level_of(name) == "edge" for name in heads)
 
 
-def _stem(name: str) -> str:
-    return name.partition(".")[0].lower()
+def _is_text(head: bytes) -> bool:
+    is_wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return (is_wide or b"\0" not in head) and not head.startswith(b"<")
+
+
+def _level_of(name: str) -> Level | None:
+    """Return the level of a table by the words in its file name; edges win, as in ``graph-edges``."""
+    words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
+    for level in reversed(WORDS):
+        if words & WORDS[level]:
+            return level
+    return None
 
 
 def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory."""
-    stems = {_stem(name): name for name in files} if len(files) > 1 else {"edges": files[0]}
-    if len(stems) < len(files):
-        raise DamagedInput("Two tables have the same name.", found=", ".join(files))
+    by_level: dict[Level, list[str]] = {level: [] for level in WORDS}
+    for name in files:
+        level = _level_of(name) if len(files) > 1 else "edge"
+        if level:
+            by_level[level].append(name)
+        else:
+            facts.ignored[name] = "its name has none of the words nodes, edges and graphs"
+    facts.alone = sum(map(len, by_level.values())) == 1
     tables = {}
-    for stem, level in LEVELS.items():
-        if stem in stems:
-            tables[level] = read_table(folder / stems.pop(stem), facts)
-    facts.ignored |= dict.fromkeys(stems.values(), "no table of edges, nodes or graphs by its name")
+    for level, names in by_level.items():
+        if len(names) > 1:
+            raise DamagedInput(
+                f"Two files may be the table of {level}s: {', '.join(names)}.",
+                next="copy the files of one graph into a folder, and pass it with --archive",
+            )
+        if names:
+            tables[level] = read_table(folder / names[0], facts, level)
     yield from assemble(tables, facts)
 
 
-def assemble(tables: Mapping[str, Table], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def assemble(tables: Mapping[Level, Table], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of tables by level; rows of a graph may be in any order."""
-    # 1. Kinds of columns, and rows of each graph.
+    # 1. Columns of ids.
     params = facts.params
     edges = tables["edge"]
-    facts.require([*tables.values()])
-    names = (params.source, params.target)
-    if "0" in edges.names:
-        _check_unnamed(edges, params)
-        names = ("0", "1")
-    columns_of_ends = [edges.ids(name) for name in names]
+    check_columns([*tables.values()], params)
+    ends_names = _ends_of(edges, facts)
+    columns_of_ends = [edges.ids(name) for name in ends_names]
     if any(column.dtype == object for column in columns_of_ends):
         columns_of_ends = [texts_of(column) for column in columns_of_ends]
     ends = np.stack(columns_of_ends)
-    if "0" in edges.names:
+    if not edges.has_names and params.header is None:
         _check_first_line(edges, ends)
-    _check_graphs(tables, params)
+    graph_names = {level: _graph_column(table, level, params) for level, table in tables.items()}
+    several = "graph" in tables or any(graph_names.values())
+    node_name = ""
     if "node" in tables:
-        _check_ids(tables["node"], ends, facts)
-    known = {params.graph, params.node, *names}
-    columns = {level: table.columns(level, known, facts) for level, table in tables.items()}
-    groups = _by_graph(tables, params.graph)
+        node_name = _node_column(tables["node"], ends, facts, several=several)
 
-    # 2. Graph by graph.
+    # 2. Kinds of the other columns; what they leave open is asked at once.
+    used = {*ends_names, node_name, *graph_names.values()}
+    undirected = _undirected_rows(edges, used)
+    # Without a table of graphs, edges tell the targets of several graphs.
+    facts.edges_have_targets = several and "graph" not in tables
+    columns = {}
+    for level, table in tables.items():
+        columns[level] = columns_of(table, level, used, facts)
+    facts.ask()
+    groups = _by_graph(tables, graph_names, several=several)
+
+    # 3. Graph by graph.
     for name in groups[next(iter(tables))]:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
-        index, count = _positions(tables, ends, rows_of, params.node)
+        index, count = _positions(tables, ends, rows_of, node_name)
         values = {}
         for level, by_key in columns.items():
             rows = rows_of[level]
             for key, array in by_key.items():
                 values[key] = array[rows]
-                if key.startswith("graph/"):
-                    # Labels and parts of edges belong to their graph.
-                    if not len(rows):
-                        raise DamagedInput(
-                            f"The graph {name!r} has no edge that gives its {key[6:]}."
-                        )
-                    other = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
-                    if other.any():
-                        fault = f"{key[6:]} differs from that of the first edge of its graph"
-                        raise edges.fault(rows[other.argmax()], fault, "put it into graphs.csv")
-                    values[key] = array[rows[:1]]
+                if key.startswith("graph/") and level != "graph":
+                    values[key] = _of_one_graph(edges, rows, array, name, key[6:])
+        if undirected is not None:
+            index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=index)
+
+
+def _ends_of(edges: Table, facts: ColumnFacts) -> tuple[str, str]:
+    """Return the columns of the two ends of an edge; ask if none or several pairs have usual names."""
+    params = facts.params
+    given = (params.source, params.target)
+    names = edges.names
+    for name in given:
+        if name and name not in names:
+            raise DamagedInput(
+                f"{edges.name} has no column {name!r}.",
+                found=edges.shown,
+                next="--set source= and --set target=, and two of these columns",
+            )
+    if all(given):
+        return given
+    if roles.SOURCE in names:
+        return roles.SOURCE, roles.TARGET
+    pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
+    if len(pairs) == 1:
+        return pairs[0]
+    if not pairs and not any(given) and (len(names) == 2 or not edges.has_names):
+        _check_unnamed(edges, params)
+        return names[0], names[1]
+
+    # Columns of fractions hold no ids.
+    likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
+    likely = [name for name in (likely if len(likely) > 1 else names) if name not in given]
+    if len(names) < 2:
+        raise DamagedInput(
+            f"{edges.name} has one column, and an edge has two ends.",
+            found=edges.shown,
+            next="a table with source and target in its first line",
+        )
+    guess = (
+        pairs[0] if pairs else (given[0] or likely[0], given[1] or likely[-1 if given[0] else 1])
+    )
+    what = "several pairs of" if pairs else "no"
+    raise DamagedInput(
+        f"{edges.name} has {what} columns called as the ends of an edge, such as source and target.",
+        found=edges.shown,
+        next=f"--set source={shlex.quote(guess[0])} --set target={shlex.quote(guess[1])}, if these are the ends",
+    )
+
+
+def _fits(pair: tuple[str, str], given: tuple[str, str]) -> bool:
+    return all(not name or name == end for name, end in zip(given, pair, strict=True))
 
 
 def _check_first_line(edges: Table, ends: Array) -> None:
@@ -108,71 +175,194 @@ def _check_first_line(edges: Table, ends: Array) -> None:
         raise edges.fault(
             0,
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
-            "remove the line; if it is an edge, put a line 'source target' above it",
+            "--set header=yes leaves the line out; --set header=no, if it is an edge",
         )
 
 
 def _check_unnamed(edges: Table, params: GraphParams) -> None:
     """Refuse more than three columns without names: an adjacency list or a matrix looks the same."""
-    if len(edges.names) > 3 and not params.feature:
+    if len(edges.names) <= 3 or edges.has_names or params.feature or params.ignore:
+        return
+    others = " ".join(f"--set feature={name}" for name in edges.names[2:][:20])
+    raise DamagedInput(
+        f"{edges.name} has {len(edges.names)} columns and no names.",
+        expected="two ids of nodes and at most a weight, or names in the first line",
+        next=f"{others}, if the first two are ids; a matrix: "
+        "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
+    )
+
+
+def _graph_column(table: Table, level: Level, params: GraphParams) -> str:
+    """Return the column with the graph of each row; empty if there is none."""
+    names = [name for name in table.names if name not in {*params.feature, *params.ignore}]
+    for name in (params.graph, roles.GRAPH):
+        if name and name in table.names:
+            return name
+    if params.graph:
+        return ""
+    usual = roles.named(names, roles.GRAPH_IDS)
+    if not usual and level == "graph":
+        usual = roles.named(names, roles.NODE_IDS)
+    if len(usual) > 1:
         raise DamagedInput(
-            f"{edges.name} has {len(edges.names)} columns and no names.",
-            expected="two ids of nodes and at most a weight, or names in the first line",
-            next="--set feature=2 for each column that is a feature of edges, or --set feature=none; a matrix: "
-            "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
+            f"{table.name} has several columns that may name the graph of a row: {', '.join(usual)}.",
+            next=f"--set graph={shlex.quote(usual[0])}, if it is this one",
         )
+    return usual[0] if usual else ""
 
 
-def _check_graphs(tables: Mapping[str, Table], params: GraphParams) -> None:
-    """Refuse tables of one graph with a column that seems to name the graph of each row."""
-    if any(params.graph in table.names for table in tables.values()):
-        return
-    for table in tables.values():
-        for name in table.names:
-            if name.lower() in GRAPH_NAMES and name not in params.feature:
-                raise DamagedInput(
-                    f"{table.name} has no column {params.graph!r}, and {name!r} seems to be it.",
-                    next=f"--set graph={shlex.quote(name)}; a feature is named: --set feature=COLUMN",
-                )
+def _node_column(nodes: Table, ends: Array, facts: ColumnFacts, *, several: bool) -> str:
+    """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
-
-def _check_ids(nodes: Table, ends: Array, facts: ColumnFacts) -> None:
-    """Refuse nodes without a column of ids where another column holds those of the edges."""
-    if facts.params.node in {"none", *nodes.names}:
-        return
-    ids = pd.unique(ends.reshape(-1))
-    for name in nodes.names:
-        values = nodes.frame[name]
-        if name in facts.params.feature or values.dtype.kind == "f" or not values.is_unique:
-            continue
-        if name.startswith(UNNAMED) and (values == np.arange(len(values))).all():
-            continue
-        known = nodes.column(name)
-        wanted = ids
-        if known.dtype != ids.dtype:
-            known = texts_of(known)
-            wanted = texts_of(ids)
-        if 0 < len(ids) <= len(known) and pd.Index(wanted).isin(known).all():
+    It is the one that is called id, node or name, or whose values are not 0 … n − 1, and that has
+    the ids of all edges.
+    """
+    params = facts.params
+    if params.node == "none":
+        return ""
+    if params.node or roles.NODE in nodes.names:
+        name = params.node or roles.NODE
+        if name not in nodes.names:
             raise DamagedInput(
-                f"{nodes.name} has no column {facts.params.node!r}, and the ids of the edges are in "
-                f"{name!r}.",
-                found=", ".join(nodes.names)[:500],
-                next=f"--set node={shlex.quote(name)}; or --set node=none, where nodes are numbered by row, "
-                "from 0",
+                f"{nodes.name} has no column {name!r}.",
+                found=nodes.shown,
+                next="--set node= and one of these columns, or --set node=none",
             )
+        return name
+    free = [name for name in nodes.names if name not in {*params.feature, *params.ignore}]
+    usual = roles.named(free, roles.NODE_IDS)
+    if several:
+        if len(usual) > 1:
+            raise _several_ids(nodes, usual)
+        return usual[0] if usual else ""
+
+    # The ids of the edges decide in a single graph.
+    ids = pd.unique(ends.reshape(-1))
+    holding = [name for name in free if len(ids) and _holds(nodes, name, ids)]
+    sure = [name for name in holding if name in usual]
+    if not sure:
+        count = len(nodes.frame)
+        sure = [name for name in holding if not _is_permutation(nodes.frame[name], count)]
+    if len(sure) > 1:
+        raise _several_ids(nodes, sure)
+    if sure:
+        return sure[0]
+    in_order = nodes.frame.index
+    doubtful = [name for name in holding if not (nodes.frame[name] == in_order).all()]
+    is_numbered = ends.dtype != object and bool(
+        ends.size == 0 or (ends.min() >= 0 and ends.max() < len(nodes.frame))
+    )
+    if is_numbered and not doubtful and not usual:
+        return ""
+    if doubtful:
+        raise _several_ids(nodes, doubtful)
+    if usual and not is_numbered:
+        return usual[0]  # an end that is not in it is named with its line
+    if not usual:
+        return ""
+    raise DamagedInput(
+        f"{nodes.name} has ids in {usual[0]!r}, which are not those of the edges.",
+        found=f"edges of {_shown(ids)}; {usual[0]} of {_shown(nodes.frame[usual[0]].to_numpy())}",
+        next="--set node=none, if the edges number the rows of the nodes from 0",
+    )
 
 
-def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
+def _shown(values: Array) -> str:
+    return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
+
+
+def _several_ids(nodes: Table, names: Sequence[str]) -> DamagedInput:
+    return DamagedInput(
+        f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}.",
+        found=nodes.shown,
+        next=f"--set node={shlex.quote(names[0])}; or --set node=none, where nodes are numbered by row, "
+        "from 0",
+    )
+
+
+def _holds(nodes: Table, name: str, ids: Array) -> bool:
+    """True if a column has all ids, each in one row."""
+    values = nodes.frame[name]
+    if values.dtype.kind == "f" or values.isna().any() or not values.is_unique:
+        return False
+    if len(ids) > len(values):
+        return False
+    known = nodes.ids(name)
+    if known.dtype != ids.dtype:
+        known = texts_of(known)
+        ids = texts_of(ids)
+    return bool(pd.Index(ids).isin(known).all())
+
+
+def _is_permutation(values: pd.Series, count: int) -> bool:
+    if values.dtype.kind not in "iu":
+        return False
+    return bool((np.sort(values.to_numpy()) == np.arange(count)).all())
+
+
+def _undirected_rows(edges: Table, used: set[str]) -> Array | None:
+    """Return True for edges that Gephi's column ``Type`` calls undirected; None if there is none."""
+    for name in roles.named(edges.names, [roles.DIRECTION]):
+        words = edges.frame[name].map(lambda value: str(value).strip().casefold())
+        if name not in used and set(words) <= {"directed", "undirected"}:
+            used.add(name)
+            return (words == "undirected").to_numpy()
+    return None
+
+
+def _with_reverses(
+    index: I64, values: dict[str, Array], undirected: Array
+) -> tuple[I64, dict[str, Array]]:
+    """Return a graph with the reverse of each undirected edge behind it, unless it is a loop."""
+    is_doubled = undirected & (index[0] != index[1])
+    order = np.repeat(np.arange(index.shape[1]), 1 + is_doubled)
+    is_reverse = np.zeros(len(order), bool)
+    is_reverse[1:] = order[1:] == order[:-1]
+    doubled = np.where(is_reverse, index[::-1, order], index[:, order])
+    values = {
+        key: array[order] if key.startswith("edge/") else array for key, array in values.items()
+    }
+    return doubled, values
+
+
+def _of_one_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) -> Array:
+    """Return the label or part of a graph, which is in each row of its edges."""
+    if not len(rows):
+        raise DamagedInput(
+            f"The graph {graph!r} has no edge that gives its {name}.",
+            next=f"put {name} into graphs.csv, a row a graph",
+        )
+    differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
+    if differs.any():
+        problem = f"{name} differs from that of the first edge of its graph"
+        raise edges.fault(rows[differs.argmax()], problem, "put it into graphs.csv")
+    return array[rows[:1]]
+
+
+def _by_graph(
+    tables: Mapping[Level, Table], graph_names: Mapping[Level, str], *, several: bool
+) -> dict[Level, Rows]:
     """Return the rows of each graph by level; the first level has all graphs."""
-    several = "graph" in tables or any(column in table.names for table in tables.values())
-    groups: dict[str, Rows] = {}
+    groups: dict[Level, Rows] = {}
+    first = next(iter(tables))
     for level, table in tables.items():
         names = np.arange(len(table.frame)) * (level == "graph")
-        if column in table.names or (several and level != "graph"):
+        column = graph_names[level]
+        if several and level != "graph" and not column:
+            raise DamagedInput(
+                f"{table.name} has no column with the graph of each row.",
+                found=table.shown,
+                next="--set graph= and its name, the same in all tables",
+            )
+        if column:
             names = table.ids(column)
         rows_by_name = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
         groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
-        first = next(iter(tables))
+        if level == "graph" and len(groups[level]) < len(table.frame):
+            row = int(pd.Series(names).duplicated().argmax())
+            raise table.fault(
+                row, f"the graph {names[row]!r} occurs twice", "remove one of the lines"
+            )
         for name, rows in groups[level].items():
             if name not in groups[first]:
                 raise table.fault(rows[0], f"the graph {name!r} is not in {tables[first].name}")
@@ -180,7 +370,7 @@ def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
 
 
 def _positions(
-    tables: Mapping[str, Table], all_ends: Array, rows_of: Mapping[str, I64], column: str
+    tables: Mapping[Level, Table], all_ends: Array, rows_of: Mapping[Level, I64], column: str
 ) -> tuple[I64, int]:
     """Return edges by the positions of their nodes, (2, E), and the number of nodes."""
     ends = all_ends[:, rows_of["edge"]]
@@ -189,20 +379,21 @@ def _positions(
         return positions.reshape(ends.shape), len(ids)
     nodes = tables["node"]
     rows = rows_of["node"]
-    ids = nodes.ids(column)[rows] if column in nodes.names else np.arange(len(rows))
+    ids = nodes.ids(column)[rows] if column else np.arange(len(rows))
     if ids.dtype != ends.dtype:
         ids = texts_of(ids)
         ends = texts_of(ends)
     index = pd.Index(ids)
     if not index.is_unique:
         row = rows[index.duplicated().argmax()]
-        raise nodes.fault(row, "the node occurs twice")
+        raise nodes.fault(row, "the node occurs twice", "remove one of the lines")
     positions = index.get_indexer(pd.Index(ends.reshape(-1))).reshape(ends.shape)
     unknown = np.argwhere(positions.T < 0)
     if len(unknown):
         row, end = unknown[0]
-        fault = (
+        problem = (
             f"the node {str(ends[end, row])[:80]} is not one of the {len(ids)} nodes of its graph"
         )
-        raise tables["edge"].fault(rows_of["edge"][row], fault)
+        hint = f"add a line for the node to {nodes.name}, or --set node= and the column of its ids"
+        raise tables["edge"].fault(rows_of["edge"][row], problem, hint)
     return positions, len(ids)

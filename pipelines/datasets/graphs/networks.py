@@ -8,26 +8,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ElementTree, ParseError, parse, tostring
 
 import pandas as pd
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edges import assemble
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, Table, head_of
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, head_of
+from kmip_data.pipelines.datasets.graphs.text_tables import Table
 
 WANTS = "GraphML, GEXF, GML or JSON of networkx"
-_NEXT = (
-    "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON; "
-    "GML with repeated edges needs the line 'multigraph 1' below 'graph ['"
-)
+_NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times a file of edges
 _HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
+_GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 #: Key of a JSON object -> networkx function that reads it.
 _JSON = {
     "adjacency": "adjacency_graph",
@@ -55,11 +57,10 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
     import networkx as nx
 
-    params = facts.params
     size = sum((folder / file).stat().st_size for file in files)
     shown = ", ".join(files)[:200]
     facts.claim(_MEMORY * size, shown)
-    rows: dict[str, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
+    rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
         form = _format_of(head_of(path, _HEAD)) or "GraphML"
@@ -74,32 +75,42 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             AttributeError,
             RecursionError,
         ) as error:
-            fault = f"{file} cannot be read as {form}: {error or type(error).__name__}"
-            raise DamagedInput(fault, next=_NEXT) from error
+            problem = f"{file} cannot be read as {form}: {error or type(error).__name__}"
+            raise DamagedInput(problem, next=_NEXT) from error
         for number, graph in enumerate(graphs):
             name = str(Path(file).with_suffix(""))
             if number:
                 name += f"/{number}"
-            if form in {"GEXF", "GML"}:
-                _drop_names(graph, facts)
-            # Key defaults are also stored on the graph.
-            data = {
-                key: value for key, value in graph.graph.items() if not key.endswith("_default")
-            }
-            rows["graph"].append({**data, params.graph: name})
-            for node, data in graph.nodes(data=True):
-                rows["node"].append({**data, params.graph: name, params.node: str(node)})
-            both = graph if graph.is_directed() else graph.to_directed()
-            for source, target, data in both.edges(data=True):
-                ends = {params.source: str(source), params.target: str(target)}
-                rows["edge"].append({**data, **ends, params.graph: name})
+            _add(graph, name, rows)
 
-    tables = {}
+    tables: dict[Level, Table] = {}
     for level, items in rows.items():
-        columns = None if items else [params.source, params.target, params.graph]
-        frame = pd.DataFrame(items, columns=columns).drop(columns="id", errors="ignore")
+        columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH]
+        frame = pd.DataFrame(items, columns=columns)
         tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, facts), 0, "number")
     yield from assemble(tables, facts)
+
+
+def _add(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -> None:
+    """Add the attributes of a graph, its nodes and its edges, with the defaults of the file."""
+    data = dict(graph.graph)
+    of_nodes = data.pop("node_default", {})
+    of_edges = data.pop("edge_default", {})
+    rows["graph"].append({**data, roles.GRAPH: name})
+    for node, data in graph.nodes(data=True):
+        rows["node"].append({**of_nodes, **data, roles.GRAPH: name, roles.NODE: str(node)})
+    both = graph if graph.is_directed() else graph.to_directed()
+    edges = both.edges(data=True)
+    if both.is_multigraph():
+        # Keys that networkx counts say nothing.
+        keyed = both.edges(keys=True, data=True)
+        edges = (
+            (source, target, data if isinstance(key, int) else {"key": key, **data})
+            for source, target, key, data in keyed
+        )
+    for source, target, data in edges:
+        ends = {roles.SOURCE: str(source), roles.TARGET: str(target)}
+        rows["edge"].append({**of_edges, **data, **ends, roles.GRAPH: name})
 
 
 def _graphs(path: Path, form: str) -> list[Any]:
@@ -109,10 +120,49 @@ def _graphs(path: Path, form: str) -> list[Any]:
     if form == "JSON":
         return _json(path)
     if form == "GML":
-        return [nx.parse_gml(path.read_text("utf-8-sig", "replace"), label="id")]
+        return [_gml(path.read_text("utf-8-sig", "replace"))]
     if b"<!DOCTYPE" in head_of(path, _HEAD):
         raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
-    return [nx.read_gexf(path)] if form == "GEXF" else list(nx.readwrite.GraphMLReader()(path=path))
+    if form == "GEXF":
+        reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
+        root = _normalised(path, reader.NS_GEXF, reader.NS_VIZ)
+        return [reader(BytesIO(tostring(root)))]
+    reader = nx.readwrite.GraphMLReader()
+    reader.xml = ElementTree(_normalised(path, reader.NS_GRAPHML, ""))
+    keys, defaults = reader.find_graphml_keys(reader.xml)
+    graphs = reader.xml.findall(f"{{{reader.NS_GRAPHML}}}graph")
+    if not graphs:
+        raise ValueError("no element <graph>")
+    return [reader.make_graph(graph, keys, defaults) for graph in graphs]
+
+
+def _gml(text: str) -> Any:
+    """Return the graph of GML; repeated edges are allowed without its line ``multigraph 1``."""
+    import networkx as nx
+
+    try:
+        return nx.parse_gml(text, label="id")
+    except nx.NetworkXError as error:
+        if "duplicated" not in str(error):
+            raise
+    return nx.parse_gml(_GRAPH.sub(r"\g<0> multigraph 1 ", text, count=1), label="id")
+
+
+def _normalised(path: Path, namespace: str, viz: str) -> Element:
+    """Return the root of an XML file in one namespace, whatever its version, without blanks around values."""
+    root = parse(path).getroot()  # noqa: S314 -- document types are refused
+    own = root.tag.rpartition("}")[0]
+    for element in root.iter():
+        prefix, _, name = element.tag.rpartition("}")
+        if prefix in {"", own}:
+            element.tag = f"{{{namespace}}}{name}"
+        elif prefix.endswith("/viz") and viz:
+            element.tag = f"{{{viz}}}{name}"
+        if element.text and name in {"data", "default"}:
+            element.text = element.text.strip()
+        if "value" in element.attrib:
+            element.attrib["value"] = element.attrib["value"].strip()
+    return root
 
 
 def _json(path: Path) -> list[Any]:
@@ -136,20 +186,6 @@ def _json(path: Path) -> list[Any]:
                 data.pop("name", None)
         graphs.append(graph)
     return graphs
-
-
-def _drop_names(graph: Any, facts: ColumnFacts) -> None:
-    """Drop labels of nodes if all differ, because they are names then and not classes.
-
-    Labels of edges are texts for drawings and always dropped.
-    """
-    labels = [data.get("label") for _, data in graph.nodes(data=True)]
-    named = [graph.edges[edge] for edge in graph.edges if "label" in graph.edges[edge]]
-    if None not in labels and len(set(map(str, labels))) == len(labels):
-        named += [data for _, data in graph.nodes(data=True)]
-    for data in named:
-        del data["label"]
-        facts.ignored["label"] = "the name of a node or edge"
 
 
 def _of_scalars(frame: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:

@@ -10,7 +10,10 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, read_table
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.columns import columns_of
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError, check_smiles, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
@@ -19,29 +22,66 @@ SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin
 
 
 def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
-    """True for a single table with a SMILES column, possibly named by the parameters."""
-    first = next(iter(heads.values())).partition(b"\n")[0].decode("utf-8", "replace").lower()
-    names = re.split('[\t,; "\r\ufeff]', first)
-    return len(heads) == 1 and (params.smiles != SMILES or SMILES in names)
+    """True for a single table with a SMILES column, possibly named by the parameters, or a ``.smi``."""
+    if len(heads) > 1:
+        return False
+    name, head = next(iter(heads.items()))
+    if _is_smi(name) or params.smiles != SMILES:
+        return True
+    first = head.decode("utf-8", "replace").lower().splitlines()
+    return SMILES in re.split('[\t,; "\ufeff]', first[0] if first else "")
+
+
+def _is_smi(name: str) -> bool:
+    return name.lower().removesuffix(".gz").endswith(".smi")
 
 
 def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
-    table = read_table(folder / files[0], facts)
-    facts.require([table])
-    column = facts.params.smiles
-    column = next((name for name in table.names if name.lower() == column.lower()), column)
+    name = files[0]
+    facts.alone = True
+    # A .smi has a SMILES and the name of its molecule a line.
+    if _is_smi(name) and facts.params.header is None:
+        facts.params = facts.params.model_copy(update={"header": "no"})
+    table = read_table(folder / name, facts, "graph")
+    check_columns([table], facts.params)
+    column = _smiles_column(table, facts.params)
     texts = table.ids(column)
-    columns = table.columns("graph", {column}, facts)
+    keys = _keys(table, column)
+    columns = columns_of(table, "graph", {column}, facts)
+    facts.ask()
     for row, value in enumerate(texts):
         text = str(value)
         if len(text) > LONGEST:
             raise table.fault(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
-        where = f"{table.name}, line {table.first + row}"
+        where = table.place(row)
         check_smiles(text, where)
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
         values[SMILES] = np.array([text, where])
-        yield GraphRecord(key=f"{row:06d}", num_nodes=0, columns=values)
+        yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
+
+
+def _smiles_column(table: Table, params: GraphParams) -> str:
+    if not table.has_names:
+        return table.names[0]
+    for name in table.names:
+        if name.lower() == params.smiles.lower():
+            return name
+    raise DamagedInput(
+        f"{table.name} has no column {params.smiles!r}.",
+        found=table.shown,
+        next="--set smiles= and one of these columns",
+    )
+
+
+def _keys(table: Table, smiles: str) -> list[str]:
+    """Return the names of the molecules: the column of ids if there is one, else the rows."""
+    for usual in (roles.GRAPH_IDS, roles.NODE_IDS):
+        for name in roles.named(table.names, usual):
+            values = table.frame[name]
+            if name != smiles and values.notna().all() and values.is_unique:
+                return [str(value) for value in table.ids(name)]
+    return [f"{row:06d}" for row in range(len(table.frame))]
 
 
 def finished(graph: GraphRecord) -> GraphRecord:

@@ -12,7 +12,8 @@ from kmip_data.arrays import Array, fits
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import MASKS, ColumnFacts, GraphParams, first_member
+from kmip_data.pipelines.datasets.graphs.roles import MASKS
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, first_member
 from kmip_data.pipelines.formats.pickles import never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of

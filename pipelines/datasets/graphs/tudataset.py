@@ -14,8 +14,11 @@ import pandas as pd
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edges import assemble
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, Table, read_table
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.text_tables import Table, read_table
 
 WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _ENDS = ("_A.txt", "_graph_indicator.txt")
@@ -38,10 +41,10 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
         if name not in files:
             return Table(name, pd.DataFrame(index=range(rows or 0)))
         used.add(name)
-        table = read_table(folder / name, facts, names=False)
+        table = read_table(folder / name, facts, "")
         if rows not in {None, len(table.frame)}:
             raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
-        table.features(table.names)
+        table.check_numbers()
         return table
 
     def features(level: str, rows: int) -> pd.DataFrame:
@@ -72,15 +75,14 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     _check_ends(listed, graph.to_numpy())
 
     # Tables of nodes, edges and graphs; sorting joins edges of the same two nodes.
-    params = facts.params
     nodes = features("node", len(graph))
-    nodes[params.graph] = graph
-    nodes[params.node] = graph.index + 1
+    nodes[roles.GRAPH] = graph
+    nodes[roles.NODE] = graph.index + 1
     edges = features("edge", len(listed.frame))
-    edges[[params.source, params.target]] = listed.frame[["0", "1"]]
+    edges[[roles.SOURCE, roles.TARGET]] = listed.frame[["0", "1"]]
     edges = _joined(edges, facts)
-    edges[params.graph] = graph.to_numpy()[edges[params.source] - 1]
-    graphs = pd.DataFrame({params.graph: range(1, last + 1)})
+    edges[roles.GRAPH] = graph.to_numpy()[edges[roles.SOURCE] - 1]
+    graphs = pd.DataFrame({roles.GRAPH: range(1, last + 1)})
     if targets.names:
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
@@ -88,19 +90,20 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             values = values.rank(method="dense").astype(int) - 1
         names = [f"label {name}" for name in values]
         graphs[names] = values
-        facts.params = params.model_copy(update={"label": tuple(names)})
+        facts.params = facts.params.model_copy(update={"label": tuple(names)})
     facts.ignored |= dict.fromkeys(
         (name for name in files if name not in used), "no file of this format"
     )
-    tables = {}
-    for level, frame in {"graph": graphs, "node": nodes, "edge": edges}.items():
+    tables: dict[Level, Table] = {}
+    frames: dict[Level, pd.DataFrame] = {"graph": graphs, "node": nodes, "edge": edges}
+    for level, frame in frames.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
     yield from assemble(tables, facts)
 
 
 def _joined(edges: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
     """Return the sorted edges without self-loops and duplicates."""
-    ends = [facts.params.source, facts.params.target]
+    ends = [roles.SOURCE, roles.TARGET]
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
     dropped = len(edges) - len(joined)
     if dropped:

@@ -1,0 +1,311 @@
+"""Features, targets and parts of a table: numbers, categories, missing values, and what is ignored or asked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import F32, F64, Array
+from kmip_data.format.splits import NO_PART, NODE_PARTS, part_name
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts
+from kmip_data.pipelines.datasets.graphs.text_tables import UNNAMED, Table, counts_from_zero
+
+#: Texts that pandas reads as missing.
+MISSING = frozenset(
+    [
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "<NA>",
+        "N/A",
+        "NA",
+        "n/a",
+        "NULL",
+        "null",
+        "None",
+        "NaN",
+        "nan",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "-1.#IND",
+        "1.#QNAN",
+        "-1.#QNAN",
+    ]
+)
+_TRUTH = {"true": 1.0, "false": 0.0}
+_NAMES = 0.9  #: share of rows with a text of their own from which texts are names
+_LOOKED_AT = 100  #: first rows, one of which must name a part in any other column of parts
+_DATE = re.compile(
+    r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
+
+Level = Literal["node", "edge", "graph"]
+
+
+class Values(NamedTuple):
+    """Values of a column: numbers, NaN if missing; else texts, empty if missing."""
+
+    numbers: F64 | None
+    texts: Array
+
+
+def columns_of(
+    table: Table, level: Level, used: Collection[str], facts: ColumnFacts
+) -> dict[str, Array]:
+    """Return targets, parts and features by key, (R, …) each; remaining columns are features.
+
+    Columns in ``used`` are ids. What a column leaves open becomes a question of ``facts``.
+    """
+    params = facts.params
+    names = [name for name in table.names if name not in used]
+    for name in [name for name in names if name in params.ignore]:
+        facts.ignored[name] = "by --set ignore="
+        names.remove(name)
+
+    values: dict[str, Array] = {}
+    labels = _labels_of(table, names, level, facts)
+    if labels:
+        facts.names["y"] = tuple(labels)
+        facts.level = "node" if level == "node" else "graph"
+        targets = [target_of(table, name, facts) for name in labels]
+        flat = len(labels) == 1 and params.task != "multilabel"
+        values[f"{facts.level}/y"] = targets[0] if flat else np.stack(targets, axis=1)
+
+    masks = {}
+    if level == "node":
+        flags = [name for name in names if roles.MASKS.get(name, ("", "idx"))[1] != "idx"]
+        masks = {name: table.frame[name].to_numpy() for name in flags}
+        values |= facts.masks(masks, len(table.frame), table.name)
+
+    features: list[tuple[str, F32]] = []
+    for name in names:
+        if name in labels or name in masks:
+            continue
+        parts = _parts(table, name)
+        if parts is not None:
+            key = f"{'node' if level == 'node' else 'graph'}/{name}"
+            values[key] = parts
+            facts.parts.append(key)
+        elif params.feature and name not in params.feature:
+            facts.ignored[name] = "not among --set feature="
+        elif level == "graph":
+            facts.ignored[name] = f"graphs have no features; --set label={name} makes it the target"
+        else:
+            features += features_of(table, name, facts)
+    if features:
+        attribute = "x" if level == "node" else "edge_attr"
+        values[f"{level}/{attribute}"] = np.stack([array for _, array in features], axis=1)
+        facts.names[attribute] = tuple(name for name, _ in features)
+    return values
+
+
+def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts) -> list[str]:
+    """Return the target columns of a table; texts that differ in nearly every row are names."""
+    params = facts.params
+    if "y" in facts.names:
+        return []
+    if params.label:
+        return [name for name in params.label if name in names]
+    if level == "edge" and not facts.edges_have_targets:
+        return []
+    usual = roles.named(names, roles.LABELS)
+    for name in list(usual):
+        if level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
+            facts.ignored[name] = (
+                f"names, one for nearly every node; a target by --set label={name}"
+            )
+            names.remove(name)
+            usual.remove(name)
+    if len(usual) > 1:
+        question = f"{table.name}: the target may be one of {', '.join(usual)}"
+        facts.questions[question] = f"--set label={shlex.quote(usual[0])}"
+        return []
+    return usual
+
+
+def _are_names(values: pd.Series, of_integers: bool = False) -> bool:
+    """True if texts, or also integers, differ in nearly every row."""
+    if values.dtype.kind in "fb" or (values.dtype.kind in "iu" and not of_integers):
+        return False
+    filled = values.dropna()
+    return len(values) > 1 and filled.nunique() > _NAMES * len(filled)
+
+
+def values_of(table: Table, name: str, facts: ColumnFacts, *, missing: bool) -> Values:
+    """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
+    column = table.frame[name]
+    nothing = np.empty(0, object)
+    if column.dtype.kind in "iufb":
+        return Values(column.to_numpy(np.float64), nothing)
+    is_empty = column.isna().to_numpy()
+    texts = column.map(str).str.strip().to_numpy(object)
+    texts[is_empty] = ""
+    words = set(pd.unique(texts)) - {""}
+    chosen = set(facts.params.missing)
+    known_missing = chosen or MISSING
+    without = np.where(np.isin(texts.astype(object), list(known_missing)), "", texts)
+
+    # Numbers, truth values and numbers with a decimal comma, next to missing ones.
+    rest = words - set(known_missing)
+    numbers = None
+    if not rest:
+        numbers = np.full(len(texts), np.nan) if words and missing else None
+    elif {word.lower() for word in rest} <= _TRUTH.keys():
+        numbers = np.array([_TRUTH.get(text.lower(), np.nan) for text in without])
+    else:
+        commas = all(map(_DECIMAL_COMMA.fullmatch, rest)) and table.options.get("sep") != ","
+        if commas:
+            without = np.array([text.replace(",", ".") for text in without], object)
+        converted = pd.to_numeric(pd.Series(without), errors="coerce").to_numpy(np.float64)
+        is_text = np.isnan(converted) & (without != "")
+        if not is_text.any():
+            numbers = converted
+        elif is_text.sum() < (without != "").sum() / 2 and not chosen:
+            row = int(is_text.argmax())
+            word = shlex.quote(without[row])
+            facts.questions[
+                f"{table.place(row)}: {name!r} is {without[row]!r} among numbers: --set missing={word} for a "
+                "missing value, --set missing=none for texts"
+            ] = f"--set missing={word}"
+    if numbers is not None:
+        return Values(numbers, nothing)
+    return Values(None, without if missing or chosen else texts)
+
+
+def target_of(table: Table, name: str, facts: ColumnFacts) -> Array:
+    """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
+    numbers, texts = values_of(table, name, facts, missing=True)
+    values: Array = texts if numbers is None else numbers
+    count = int((texts == "").sum() if numbers is None else np.isnan(numbers).sum())
+    if count:
+        facts.missing[name] = count
+    if numbers is not None and table.frame[name].dtype.kind in "iub":
+        return table.frame[name].to_numpy()
+    return values
+
+
+def features_of(table: Table, name: str, facts: ColumnFacts) -> list[tuple[str, F32]]:
+    """Return the features that a column becomes, with their names.
+
+    Numbers are one feature, and with missing ones, which become 0, a second one that marks them.
+    Texts are one feature for each. Names, dates and the numbers of rows are ignored.
+    """
+    numbers, texts = values_of(table, name, facts, missing=False)
+    if numbers is not None:
+        return _of_numbers(table, name, numbers, facts)
+    words, counts = np.unique(texts[texts != ""].astype(str), return_counts=True)
+    asked = name in facts.params.feature
+    where = f"{table.name}: {name!r}"
+    if not len(words):
+        facts.ignored[name] = "empty"
+        return []
+    if not asked and all(map(_DATE.fullmatch, words)):
+        facts.ignored[name] = f"dates, such as {words[0]}"
+        return []
+    if not asked and (_are_names(table.frame[name]) or _is_prose(words)):
+        facts.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
+        return []
+    doubtful = [word for word in words if word in MISSING]
+    if doubtful and not facts.params.missing:
+        count = int(counts[np.isin(words, doubtful)].sum())
+        facts.questions[
+            f"{where} has {doubtful[0]!r} in {count:,} rows, a text or a missing value: "
+            f"--set missing=none or --set missing={doubtful[0]}"
+        ] = "--set missing=none"
+        return []
+    if len(words) > facts.params.categories:
+        facts.questions[
+            f"{where} has {len(words):,} texts ({', '.join(words[:3])}, …): leave it out, or "
+            f"--set categories={len(words)}"
+        ] = f"--set ignore={shlex.quote(name)}"
+        return []
+    if (texts == "").any():
+        facts.missing[name] = int((texts == "").sum())
+    return [(f"{name}={word}", (texts == word).astype(np.float32)) for word in words]
+
+
+def _is_prose(words: Array) -> bool:
+    """True if the texts are sentences, lists or objects rather than categories."""
+    return bool(np.mean([len(word) for word in words]) > 60) or all(
+        word[0] in "[{(" for word in words
+    )
+
+
+def _of_numbers(table: Table, name: str, numbers: F64, facts: ColumnFacts) -> list[tuple[str, F32]]:
+    """Return a column of numbers as a feature, and a second one if some are missing."""
+    is_missing = np.isnan(numbers)
+    named = name in facts.params.feature
+    if is_missing.all():
+        facts.ignored[name] = "empty"
+        return []
+    if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
+        facts.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
+        return []
+    is_id = roles.normal(name) in {*roles.NODE_IDS, "label"} and pd.Series(numbers).is_unique
+    if not named and is_id and len(numbers) > 1:
+        facts.ignored[name] = "ids or names of the rows"
+        return []
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = numbers.astype(np.float32)
+    infinite = ~np.isfinite(values) & ~is_missing
+    if infinite.any():
+        row = int(infinite.argmax())
+        question = f"{table.place(row)}: {name!r} is {numbers[row]:g}, not a finite float32"
+        facts.questions[question] = f"--set ignore={shlex.quote(name)}"
+        return []
+    changed = _changed_integers(table.frame[name].to_numpy(), numbers, values)
+    if changed.any() and name not in facts.params.rounded:
+        row = int(changed.argmax())
+        facts.questions[
+            f"{table.place(row)}: {name!r} is {numbers[row]:.0f}, and {values[row]:.0f} as float32: leave it "
+            f"out, or --set rounded={shlex.quote(name)}"
+        ] = f"--set ignore={shlex.quote(name)}"
+        return []
+    if not is_missing.any():
+        return [(name, values)]
+    facts.missing[name] = int(is_missing.sum())
+    return [
+        (name, np.where(is_missing, np.float32(0), values)),
+        (f"{name} missing", is_missing.astype(np.float32)),
+    ]
+
+
+def _changed_integers(raw: Array, numbers: F64, values: F32) -> Array:
+    """Return True for integers that float32 changes; fractions are rounded without a question."""
+    changed: Array = (numbers == np.rint(numbers)) & (values != numbers)
+    if raw.dtype.kind in "iu":  # beyond float64
+        for row in np.flatnonzero(np.abs(numbers) > 2**53):
+            changed[row] = int(values[row]) != int(raw[row])
+    return changed
+
+
+def _parts(table: Table, name: str) -> Array | None:
+    """Return the codes of a column of parts, ``None`` for other columns."""
+    column = table.frame[name]
+    texts = column.astype(object).where(column.notna(), "").to_numpy(object)
+    codes = [_code(text) for text in texts[:_LOOKED_AT]]
+    if name != roles.PART and not set(codes) & set(NODE_PARTS.values()):
+        return None
+    codes += [_code(text) for text in texts[_LOOKED_AT:]]
+    if None in codes:
+        row = codes.index(None)
+        raise table.fault(
+            row,
+            f"{name!r} is {texts[row]!r}, not train, val or test",
+            f"--set ignore={shlex.quote(name)}, or correct the line",
+        )
+    return np.array(codes, np.uint8)
+
+
+def _code(text: object) -> int | None:
+    if text == "":
+        return NO_PART
+    return NODE_PARTS.get(part_name(str(text).strip().lower()) or "")

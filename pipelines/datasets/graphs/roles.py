@@ -1,0 +1,76 @@
+"""Names that graph tables use for their columns, and the columns of a table that have these uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kmip_data.format.splits import PARTS, part_name
+
+#: Names of the two ends of an edge, as :func:`normal` writes them.
+ENDS = (
+    ("source", "target"),
+    ("sourceid", "targetid"),
+    ("from", "to"),
+    ("fromid", "toid"),
+    ("fromnode", "tonode"),
+    ("fromnodeid", "tonodeid"),
+    ("src", "dst"),
+    ("u", "v"),
+    ("head", "tail"),
+    ("begin", "end"),
+    ("start", "end"),
+    ("id1", "id2"),
+    ("node1", "node2"),
+)
+NODE_IDS = ("id", "node", "name", "nodeid")
+GRAPH_IDS = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
+LABELS = ("label", "y", "class")
+#: Columns of ids that a reader adds to the attributes of a file: no attribute has such a name.
+SOURCE = "\0source"
+TARGET = "\0target"
+NODE = "\0node"
+GRAPH = "\0graph"
+DIRECTION = "type"  #: of an edge, in Gephi's tables: Directed or Undirected
+PART = "split"  #: column of parts
+#: Names of arrays that choose the nodes of a part: flags, or positions (``idx``).
+MASKS = {
+    f"{name}_{kind}": (part_name(name), kind)
+    for name in (*PARTS, "valid")
+    for kind in ("mask", "masks", "idx")
+}
+
+
+def normal(name: str) -> str:
+    """Return a name without case, blanks, ``_`` and ``-``."""
+    return re.sub(r"[\s_-]", "", name).casefold()
+
+
+#: Names that a row of data hardly has.
+KNOWN = {
+    *(end for pair in ENDS for end in pair),
+    *NODE_IDS,
+    *GRAPH_IDS,
+    *LABELS,
+    *map(normal, MASKS),
+    PART,
+    DIRECTION,
+    "smiles",
+    "weight",
+}
+
+
+def named(names: Iterable[str], usual: Iterable[str]) -> list[str]:
+    """Return those of the ``names`` that are among the ``usual`` ones, in their order."""
+    wanted = set(usual)
+    return [name for name in names if normal(name) in wanted]
+
+
+def pairs_of_ends(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pairs of columns that may be the ends of an edge by their names."""
+    by_name = {normal(name): name for name in names}
+    return [
+        (by_name[source], by_name[target])
+        for source, target in ENDS
+        if source in by_name and target in by_name
+    ]

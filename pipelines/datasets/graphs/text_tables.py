@@ -1,0 +1,441 @@
+"""Text tables as people write them: separator, names, comments and line ends are found in the text."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import csv
+import functools
+import gzip
+import io
+import itertools
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, SupportsInt
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import I64, Array
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.tables import (
+    OTHER_FORMATS,
+    ColumnFacts,
+    GraphParams,
+    is_gzip,
+)
+from kmip_data.wording import counted
+
+UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
+MAX_COLUMNS = 65_536
+_LOOKED_AT = 100  #: first lines, which decide the separator
+_BLOCK = 2**20  #: bytes of text
+_BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
+_SKIPPED = re.compile(r"^[ \t]*(?:[#%].*)?(?:\n|\Z)", re.MULTILINE)  #: comments and blank lines
+_BLANKS = re.compile(r"[ \t]+")
+_ENDS_OF_LINES = re.compile(r"^ | $", re.MULTILINE)
+#: A line of networkx.write_edgelist: two ids and a dictionary.
+_WITH_DICTIONARY = re.compile(r"[ \t]*([^\s,;]+)[\s,;]+([^\s,;]+)[\s,;]+(\{.*\})[ \t]*")
+#: Beginnings of integers that would change when parsed: 001, +1, -0.
+_ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
+#: Ids that were missing for whoever wrote the table.
+_NO_IDS = ("nan", "NaN", "NA", "null", "None")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table of a file, with the dtypes that pandas infers."""
+
+    name: str
+    frame: pd.DataFrame
+    first: int = 0  #: number of the first row, were no line skipped
+    row: str = "line"  #: word for a row
+    has_names: bool = True  #: False if columns are called 0, 1 and so on
+    skipped: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
+    text: str = ""  #: rows as they are written
+    options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
+    odd: bool = False  #: True if integers such as 001 may occur, which are names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(map(str, self.frame))
+
+    @property
+    def shown(self) -> str:
+        """Names of the columns of the file, for messages."""
+        return ", ".join(name for name in self.names if not name.startswith("\0"))[:1_000]
+
+    def place(self, row: SupportsInt) -> str:
+        """Return file and line of a row, for messages."""
+        line = self.first + int(row)
+        for skipped in self.skipped:
+            line += skipped <= line
+        return f"{self.name}, {self.row} {line}"
+
+    def fault(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
+        """Return the error for one row."""
+        return DamagedInput(f"{self.place(row)}: {problem}.", next=hint)
+
+    def ids(self, name: str) -> Array:
+        """Return a column of ids, without empty cells.
+
+        They are int64 if all are written canonically, else texts: 001 is not 1, 2⁶³ not 2⁶³ + 1.
+        """
+        hint = "fill in the id, or remove the line"
+        values = self.frame[name]
+        empty = values.isna()
+        if empty.any():
+            raise self.fault(empty.argmax(), f"{name!r} is empty", hint)
+        if self.text and (self.odd or values.dtype != np.int64):
+            values = self._as_written(name)
+        words = values.isin(_NO_IDS)
+        if words.any() and values[~words].astype(str).str.fullmatch("-?[0-9]+").all():
+            row = words.argmax()
+            raise self.fault(row, f"{name!r} is {values[row]!r} among integers", hint)
+        return values.to_numpy(None if values.dtype.kind in "iufb" else object)
+
+    def check_numbers(self) -> None:
+        """Refuse a cell that is no finite float32."""
+        for name in self.names:
+            values = pd.to_numeric(self.frame[name], errors="coerce").to_numpy(np.float64)
+            bad = ~(np.abs(values) <= np.finfo(np.float32).max)
+            if bad.any():
+                row = bad.argmax()
+                raise self.fault(row, f"{name!r} is {self.frame[name][row]}, not a finite number")
+
+    def _as_written(self, name: str) -> pd.Series:
+        position = self.names.index(name)
+        options = {**self.options, "dtype": str, "usecols": [position], "na_values": []}
+        texts: pd.Series[Any] = pd.read_csv(io.StringIO(self.text), **options)[position].str.strip()
+        try:
+            whole: pd.Series[Any] = texts.astype("int64")
+        except (ValueError, TypeError, OverflowError):
+            whole = texts
+        is_canonical = bool((whole.astype(str) == texts).all())
+        return whole if is_canonical else texts
+
+
+def check_columns(tables: Sequence[Table], params: GraphParams) -> None:
+    """Refuse column names in parameters that no table has."""
+    for key in ("label", "feature", "ignore", "rounded"):
+        for name in getattr(params, key):
+            if name == "none" or any(name in table.names for table in tables):
+                continue
+            columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]
+            raise DamagedInput(
+                f"No table has a column {name!r}.",
+                found="; ".join(columns)[:1_000],
+                next=f"--set {key}= and one of these columns",
+            )
+
+
+def read_table(path: Path, facts: ColumnFacts, level: str) -> Table:
+    """Return the table of a file; ``level`` says what a row is: ``node``, ``edge`` or ``graph``.
+
+    Without a ``level`` the first line is a row.
+
+    Raises ``DamagedInput`` for a truncated file, rows of different lengths, and a first line that
+    may be names or data; ``OutOfResources`` if the memory limit does not suffice.
+    """
+    try:
+        return _read(path, facts, level)
+    except UsageError:
+        raise
+    except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
+        if "out of memory" in str(error):  # pandas reports it as a parser error
+            raise MemoryError(f"{path.name}: {error}") from error
+        hint = OTHER_FORMATS
+        if isinstance(error, UnicodeDecodeError):
+            hint = f"iconv -f WINDOWS-1252 -t UTF-8 {path.name}, written to another file"
+        raise DamagedInput(
+            f"{path.name} cannot be read as a table.",
+            expected="UTF-8 text, or gzip of it, with as many fields in each line",
+            found=" ".join(str(error).split())[:300],
+            next=hint,
+        ) from error
+
+
+def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
+    """Find the layout of a text, and read it."""
+    # 1. Rows without comments and blank lines, and their separator.
+    odd = survey(path, facts)
+    text, skipped, comment = _without_comments(decoded(path))
+    lines = list(itertools.islice(io.StringIO(text), _LOOKED_AT))
+    if not lines:
+        raise ValueError("no line has a field")
+    if level == "edge" and all(_WITH_DICTIONARY.fullmatch(line.rstrip("\n")) for line in lines):
+        return _table_of_dictionaries(path.name, text, skipped)
+    separator = separator_of(lines)
+    if separator == " ":
+        text = _ENDS_OF_LINES.sub("", _BLANKS.sub(" ", text))
+
+    # 2. The first line, and the others. pandas would fill up short rows in silence.
+    stream = io.StringIO(text)
+    first = [cell.strip() for cell in next(_cells(stream, separator))]
+    rest = text[stream.tell() :]
+    layout: dict[str, Any] = {
+        "sep": separator,
+        "header": None,
+        "keep_default_na": False,
+        "na_values": [""],
+        "skipinitialspace": True,
+        "low_memory": False,
+    }
+    lengths = _lengths(text, separator)
+    if len(first) > MAX_COLUMNS or lengths.max() > MAX_COLUMNS:
+        raise ValueError(f"{lengths.max():,} columns, of at most {MAX_COLUMNS:,}")
+    table = Table(path.name, pd.DataFrame(), 1, skipped=skipped, options=layout, odd=odd)
+    # A line of R is one shorter than the others, which begin with the names of their rows.
+    is_shorter = len(lengths) > 1 and bool((lengths[1:] == lengths[0] + 1).all())
+    body = functools.cache(lambda: _frame(rest, layout))
+    if is_shorter:
+        is_shorter = _are_names_of_rows(body())
+    if not is_shorter and (lengths != lengths[0]).any():
+        row = int((lengths != lengths[0]).argmax())
+        length = counted(int(lengths[row]), "field")
+        raise table.fault(row, f"{length}, and {lengths[0]:,} in the first line", OTHER_FORMATS)
+
+    # 3. Names are in the comment above the rows, in the first line, or nowhere.
+    names = _names_in_comment(comment, separator, first)
+    has_names = True
+    in_first_line = is_shorter
+    if not level:
+        names = [str(number) for number in range(len(first))]
+    elif is_shorter:
+        names = ["", *first]
+    elif names is None:
+        in_first_line = has_names = _is_of_names(first, body, table, level, facts)
+        names = first if has_names else [str(number) for number in range(len(first))]
+    names = [name or f"{UNNAMED}{number}" for number, name in enumerate(names)]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DamagedInput(
+            f"{path.name} has two columns called {twice[0]!r}.",
+            found=", ".join(names)[:500],
+            next="rename one of them in the first line",
+        )
+
+    # 4. Columns with the dtypes of pandas.
+    if in_first_line:
+        text = rest
+    frame = body() if in_first_line else _frame(text, layout)
+    frame = frame.set_axis(names, axis=1) if len(frame.columns) else pd.DataFrame(columns=names)
+    return replace(table, frame=frame, first=1 + in_first_line, has_names=has_names, text=text)
+
+
+def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the columns of rows, which are called 0, 1 and so on."""
+    return pd.read_csv(io.StringIO(text), **layout) if text else pd.DataFrame()
+
+
+def _are_names_of_rows(body: pd.DataFrame) -> bool:
+    """True if the first column has texts that differ, or counts from 1, as R names rows."""
+    values = body[0]
+    if values.dtype == object:
+        return values.is_unique
+    return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
+
+
+def survey(path: Path, facts: ColumnFacts) -> bool:
+    """Reserve the memory of a text; return True if it may contain integers such as 001, which are names."""
+    opened = gzip.open if is_gzip(path) else open
+    size = 0
+    fields = 0
+    odd = False
+    end = b"\n"
+    with opened(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            size += len(block)
+            fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
+            facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name)
+            # Include the previous character: a piece may begin inside 100.
+            odd = odd or _ODD.search(end + block, 1) is not None
+            end = block[-4:]
+    return odd
+
+
+def decoded(path: Path) -> str:
+    """Return the text of a file, UTF-8 or UTF-16 with a mark, with LF at the end of each line."""
+    opened = gzip.open if is_gzip(path) else open
+    with opened(path, "rb") as file:
+        data = file.read()
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text: str = data.decode("utf-16" if is_wide else "utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _without_comments(text: str) -> tuple[str, list[int], str]:
+    """Return the text without comments and blank lines, their numbers, and the comment above the first row."""
+    kept: list[str] = []
+    skipped: list[int] = []
+    comment = ""
+    start = 0
+    line = 1
+    quotes = 0
+    for match in _SKIPPED.finditer(text):
+        if match.end() == match.start():
+            continue
+        piece = text[start : match.start()]
+        quotes += piece.count('"')
+        line += piece.count("\n")
+        kept.append(piece)
+        start = match.start()
+        # Inside quotes a line is a part of a cell.
+        if quotes % 2:
+            continue
+        if not any(kept):
+            comment = match.group().strip() or comment
+        skipped.append(line)
+        line += 1
+        start = match.end()
+    kept.append(text[start:])
+    return "".join(kept), skipped, comment.lstrip("#% ")
+
+
+def separator_of(lines: Sequence[str]) -> str:
+    """Return the first of tab, ``;``, ``,`` and blanks that cuts all lines into as many fields."""
+    for separator in "\t;, ":
+        if separator == " ":
+            lines = [_BLANKS.sub(" ", line.strip()) for line in lines]
+        first, *others = map(len, _cells(lines, separator))
+        # A first line of R has no name for the column of row names.
+        if first > 1 and set(others) <= {first}:
+            return separator
+        if first > 0 and set(others) == {first + 1}:
+            return separator
+    return next((separator for separator in "\t;," if separator in lines[0]), " ")
+
+
+def _cells(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+    """Yield the cells of each row; inside quotes a row goes on over the ends of lines."""
+    lines = iter(lines)
+    for line in lines:
+        if '"' in line:
+            rest = itertools.chain([line], lines)
+            yield next(csv.reader(rest, delimiter=separator, skipinitialspace=True, strict=True))
+        else:
+            yield line.rstrip("\n").split(separator)
+
+
+def _lengths(text: str, separator: str) -> I64:
+    """Return the number of fields of each row."""
+    if '"' in text:
+        return np.fromiter(map(len, _cells(io.StringIO(text), separator)), np.int64)
+    data = np.frombuffer(text.encode(), np.uint8)
+    marks = np.flatnonzero(data == ord(separator))
+    ends = np.flatnonzero(data == ord("\n"))
+    if not text.endswith("\n"):
+        ends = np.append(ends, len(data))
+    return np.diff(np.searchsorted(marks, ends), prepend=0) + 1
+
+
+def _names_in_comment(comment: str, separator: str, first: Sequence[str]) -> list[str] | None:
+    """Return the names in the comment above the first row; None if it has none."""
+    cells = comment.split() if separator == " " else comment.split(separator)
+    names = [cell.strip() for cell in cells]
+    if len(names) == len(first) and names != first and roles.named(names, roles.KNOWN):
+        return names
+    return None
+
+
+def _is_of_names(
+    first: Sequence[str],
+    body: Callable[[], pd.DataFrame],
+    table: Table,
+    level: str,
+    facts: ColumnFacts,
+) -> bool:
+    """True if the first line has the names of the columns below it."""
+    params = facts.params
+    if params.header and facts.alone:
+        return params.header == "yes"
+
+    # 1. Names that tables of graphs use, or that a parameter gives.
+    given = {*params.label, *params.feature, *params.ignore, params.source, params.target}
+    given |= {params.graph, params.node, params.smiles}
+    known = [
+        cell for cell in first if cell and (roles.normal(cell) in roles.KNOWN or cell in given)
+    ]
+    if known and not all(_occurs(cell, body()) for cell in known):
+        return True
+
+    # 2. The index of pandas is below a cell without a name.
+    if (
+        not first[0]
+        and not body().empty
+        and counts_from_zero(body()[0])
+        and len({*first}) == len(first)
+    ):
+        return True
+
+    # 3. What the cells say, except for the numbers from 0, which pandas writes above an array.
+    answer = None
+    numbers = [str(number) for number in range(len(first))]
+    if not known and (level == "edge" or list(first) != numbers):
+        answer = _by_cells(first, body())
+    if answer is None and params.header:
+        return params.header == "yes"
+    if answer is None:
+        shown = ", ".join(first)[:200]
+        raise DamagedInput(
+            f"{table.name}, line 1 may be names of columns or data: {shown}.",
+            next="--set header=yes for names, --set header=no for data",
+        )
+    return answer
+
+
+def _by_cells(first: Sequence[str], body: pd.DataFrame) -> bool | None:
+    """Tell names from data by the cells of a first line; None if they may be either."""
+    filled = [cell for cell in first if cell]
+    if any(map(is_number, filled)) or len({*filled}) < len(filled):
+        return False
+    if body.empty:
+        return None
+    if any(cell and body[column].dtype.kind in "iuf" for column, cell in enumerate(first)):
+        return True
+    if len(filled) < len(first) or any(_occurs(cell, body) for cell in filled):
+        return False
+    return None
+
+
+def _occurs(cell: str, body: pd.DataFrame) -> bool:
+    """True if a text is in a column below."""
+    return any((body[column] == cell).any() for column in body if body[column].dtype == object)
+
+
+def is_number(cell: str) -> bool:
+    """True if a cell is a number for pandas, or one with a decimal comma."""
+    return bool(pd.notna(pd.to_numeric(cell.replace(",", "."), errors="coerce")))
+
+
+def counts_from_zero(values: pd.Series) -> bool:
+    """True if a column is 0, 1, 2 and so on."""
+    return values.dtype.kind in "iu" and bool((values == np.arange(len(values))).all())
+
+
+def _table_of_dictionaries(name: str, text: str, skipped: Sequence[int]) -> Table:
+    """Return the edges of networkx.write_edgelist, whose attributes are a dictionary."""
+    table = Table(name, pd.DataFrame(), 1, skipped=skipped)
+    rows = []
+    for number, line in enumerate(text.splitlines()):
+        match = _WITH_DICTIONARY.fullmatch(line)
+        try:
+            source, target, attributes = match.groups() if match else ("", "", "")
+            data = ast.literal_eval(attributes)
+            rows.append({**data, roles.SOURCE: source, roles.TARGET: target})
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+            raise table.fault(
+                number, "not two ids and a dictionary, as networkx.write_edgelist writes it"
+            ) from error
+    frame = pd.DataFrame(rows)
+    for end in (roles.SOURCE, roles.TARGET):
+        whole = frame[end].str.fullmatch(r"0|-?[1-9][0-9]{0,17}")
+        if whole.all():
+            frame[end] = frame[end].astype("int64")
+    return Table(name, frame, 1, skipped=skipped)
