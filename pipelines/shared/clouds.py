@@ -97,19 +97,25 @@ def connect(
 ) -> GraphRecord | None:
     """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped."""
     n = len(pos)
-    # k neighbours need k + 1 points; the user chooses what happens with fewer.
+    check_neighbors(f"Record {key}", n, params)
     if n <= params.k and params.short_graphs == "skip":
         return None
-    if n <= params.k and params.short_graphs is None:
-        raise DamagedInput(
-            f"Record {key} has {n} points, too few for k = {params.k}.",
-            next="choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep",
-        )
     if params.edges == "neighbor":
         edges = {"neighbor": knn_table(pos, params.k).astype(index_dtype)}
     else:
         edges = {"edge_index": knn_edges(pos, params.k, rule=params.knn_rule).astype(index_dtype)}
     return GraphRecord(key=key, num_nodes=n, columns=columns, **edges)
+
+
+def check_neighbors(name: str, points: int, params: PointParams) -> None:
+    """Refuse a cloud with too few points for k neighbours, unless it is skipped or kept."""
+    # k neighbours need k + 1 points; the user chooses what happens with fewer.
+    if points <= params.k and params.short_graphs is None:
+        smaller = f"--k {points - 1}, or " if points > 1 else ""
+        raise DamagedInput(
+            f"{name} has {points} points, too few for k = {params.k}.",
+            next=f"{smaller}--set short_graphs=keep, or --set short_graphs=skip",
+        )
 
 
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -83,6 +83,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     named = (("on_error", "{}"),)
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
     memory: int | None = None  #: bytes that reading the files may take; ``None``: no limit
+    unread: Mapping[str, str] = {}  #: files of the source that are not copied -> reason
 
     def import_files(
         self,
@@ -100,6 +101,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """
         dataset = self.manifest.name
         files = source.files()  # by their names in the copy
+        self.unread = getattr(source, "unread", {})
         folder = home.raw / dataset
 
         def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
@@ -176,6 +178,32 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         raise error
 
 
+    def stop_or_skip_all(self, faults: Mapping[str, DamagedInput], total: int, params: P) -> None:
+        """Raise an error that names every file that cannot be used, out of ``total``, unless they are skipped."""
+        if not faults or params.on_error == "skip":
+            return
+        first = next(iter(faults.values()))
+        skip = "--set on_error=skip leaves such files out" if total > len(faults) else ""
+        hints = list(dict.fromkeys(fault.parts["next"] for fault in faults.values()))
+        hint = hints[0] or "repair or remove the files" if len(hints) == 1 else ""
+        if len(faults) == 1:
+            first.parts["next"] = "; ".join(filter(None, (first.parts["next"], skip))) or _REPAIR
+            raise first
+        lines = []
+        for fault in list(faults.values())[:_SHOWN]:
+            lines.append(fault.what)
+        if len(faults) > _SHOWN:
+            lines.append(f"and {len(faults) - _SHOWN:,} more")
+        raise DamagedInput(
+            f"{len(faults):,} of {total:,} files cannot be used.",
+            found=" ".join(lines),
+            next="; ".join(filter(None, (hint, skip))) or _REPAIR,
+        )
+
+
+_REPAIR = "repair or replace the file"
+
+
 def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
     test = share_of(total, params.test_fraction) if params.test_fraction else 0
@@ -211,6 +239,7 @@ def random_name(params: OwnSplitParams) -> str:
     return name
 
 
+_SHOWN = 8  #: files that an error lists
 _THREADS = 8  #: files copied at a time; most are small and wait for the disk
 
 
@@ -227,37 +256,58 @@ def files_below(
     folder: Path | None,
     option: str,
     suffixes: Collection[str],
-) -> dict[str, Path]:
+    also: Collection[str] = (),
+) -> tuple[dict[str, Path], dict[str, str]]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
-    Hidden files and links to folders are left out; one file may be given instead of a folder.
-    Raises ``UsageError`` where the folder is not given, not there, or has no such file.
+    Files that end in one ``also`` come along. The second dictionary has the other files, with the
+    reason. Hidden files are left out; one file may be given instead of a folder. Raises
+    ``UsageError`` where the folder is not given, not there, or has no such file.
     """
-    hint = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
+    kinds = ", ".join(sorted(suffixes))
+    hint = f"give {option} a folder of {kinds} files"
     if folder is None:
         raise UsageError(f"{option} is missing.", next=hint)
     folder = located(folder, "folder")
-    if os.path.isfile(folder) and folder.suffix.lower() in suffixes:  # noqa: PTH113 -- as above
-        return {folder.name: folder}
+    if os.path.isfile(folder):  # noqa: PTH113 -- as above
+        if folder.suffix.lower() in suffixes:
+            return {folder.name: folder}, {}
+        raise UsageError(
+            f"{folder} has the suffix {folder.suffix or 'of no format'!r}, which is not read.",
+            expected=kinds,
+            next="an archive is unpacked first; other formats are converted to one of these, and text is renamed",
+        )
     if not os.path.isdir(folder):  # noqa: PTH112
-        raise UsageError(f"There is no folder {folder}.", next=hint)
+        raise UsageError(f"There is no file or folder {folder}.", next=hint)
 
     existing_files = {}
+    others = {}
     for parent, inner, files in os.walk(folder):
+        for name in inner:
+            path = Path(parent, name)
+            if path.is_symlink() and not name.startswith("."):
+                others[path.relative_to(folder).as_posix()] = "a link to a folder"
         # In place: os.walk descends only into the folders left in the list.
         inner[:] = [name for name in inner if not name.startswith(".")]
         for name in files:
             path = Path(parent, name)
-            if name.startswith(".") or path.suffix.lower() not in suffixes or not path.is_file():
+            if name.startswith(".") or not path.is_file():
                 continue
             key = path.relative_to(folder).as_posix()
+            if path.suffix.lower() not in {*suffixes, *also}:
+                others[key] = f"not one of {kinds}"
+                continue
             # A name that is not UTF-8 could be in no card.
             if key.encode("utf-8", "ignore").decode() != key:
                 raise UsageError(f"The name of {key!a} in {folder} is not UTF-8.", next="rename it")
             existing_files[key] = path
-    if not existing_files:
-        raise UsageError(f"{folder} has no usable file.", next=hint)
-    return dict(sorted(existing_files.items()))
+    if not any(path.suffix.lower() in suffixes for path in existing_files.values()):
+        raise UsageError(
+            f"{folder} has no usable file.",
+            found=", ".join(sorted(others)[:_SHOWN]) or "no file",
+            next=hint,
+        )
+    return dict(sorted(existing_files.items())), dict(sorted(others.items()))
 
 
 def ascii_key(name: str, length: int) -> str:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from kmip_data.arrays import F32, F64, I64, Array
+from kmip_data.arrays import F32, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Schema
+from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.datasets.points.files import READERS, read_points
+from kmip_data.pipelines.datasets.points.cloud import Cloud, pick
+from kmip_data.pipelines.datasets.points.columns import ReadOptions
+from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, READERS, label_files
+from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encoded
+from kmip_data.pipelines.datasets.points.survey import Survey, load
 from kmip_data.pipelines.shared.clouds import (
     PointParams,
     block_rows,
+    check_neighbors,
     connect,
     knn_schema,
     normalised,
@@ -41,7 +46,7 @@ from kmip_data.shipped import Strict
 FOLDER = "points"
 LIDAR = (".las", ".laz")
 KEY_LENGTH = 160
-MAX_CLASSES = 65_536
+NONE = "none"
 
 
 class PointSource(Strict):
@@ -50,16 +55,23 @@ class PointSource(Strict):
     path: Path | None = Field(
         default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"
     )
+    _unread: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names in the raw copy.
 
         Raises ``UsageError`` if there are none, ``MissingExtra`` for a missing package.
         """
-        files = files_below(self.path, "--archive", READERS)
+        suffixes = {*READERS, *LABEL_SUFFIXES}
+        files, self._unread = files_below(self.path, "--archive", READERS, also=suffixes)
         if any(name.lower().endswith(LIDAR) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return {f"{FOLDER}/{name}": path for name, path in files.items()}
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Files that are not copied -> reason."""
+        return self._unread
 
     @property
     def origin(self) -> str:
@@ -79,14 +91,25 @@ class OwnPointParams(PointParams, OwnParams):
     position: str = Field(default="x,y,z", description="columns of the position")
     feature: tuple[str, ...] = Field(
         default=(),
-        description="feature column besides the position, such as red, or red/255; repeat",
+        description="feature column besides the position, such as red, red/255 or time-1700000000; repeat",
     )
-    label_column: str | None = Field(default=None, description="column of the class of each point")
-    classes: int | None = Field(
+    label_column: str | None = Field(
         default=None,
-        ge=2,
-        le=MAX_CLASSES,
-        description="number of classes (default: the largest in the files + 1)",
+        description="column of the label of each point (default: label, if all files have it); none: no labels",
+    )
+    task: Literal["classification", "regression"] | None = Field(
+        default=None, description="meaning of the labels (default: as their values suggest)"
+    )
+    classes: str | None = Field(
+        default=None,
+        description="number of classes, or their labels in order, such as 2,6,9; other labels are no class"
+        " (default: the largest label + 1)",
+    )
+    header: Literal["yes", "no"] | None = Field(
+        default=None, description="first line of a text: names or a point (default: as it looks)"
+    )
+    bin: str | None = Field(
+        default=None, description="names of the float32 columns of .bin files, such as x,y,z,intensity"
     )
     block: float | None = Field(
         default=None,
@@ -105,6 +128,17 @@ class OwnPointParams(PointParams, OwnParams):
         description="seed of the points drawn for each block",
     )
 
+    #: Of the files, whose digests are in the build key.
+    _facts: Facts = PrivateAttr(default_factory=lambda: Facts())
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        """Take a number, or a list of labels, as the command line gives it."""
+        if isinstance(value, list | tuple):
+            return ",".join(map(str, value))
+        return str(value) if isinstance(value, int) else value
+
     @model_validator(mode="after")
     def _columns(self) -> Self:
         if len(self.position_columns) != 3 or not all(self.position_columns):
@@ -112,40 +146,58 @@ class OwnPointParams(PointParams, OwnParams):
         names = len(self.class_name)
         if names == 1:
             raise ValueError("a classification needs at least two classes")
+        try:
+            classes = len(self.codes) or int(self.classes or 2)
+        except ValueError:
+            raise ValueError("classes is a number, or labels such as 2,6,9") from None
+        if not 2 <= classes <= MAX_CLASSES or len(set(self.codes)) < len(self.codes):
+            raise ValueError(f"classes are 2 to {MAX_CLASSES}, or different labels such as 2,6,9")
         if not names:
             return self
-        if self.classes not in {None, names}:
-            raise ValueError(f"{names} names for {self.classes} classes")
-        return self.model_copy(update={"classes": names})
+        if self.classes is not None and names != classes:
+            raise ValueError(f"{names} names for {classes} classes")
+        return self if self.codes else self.model_copy(update={"classes": str(names)})
 
     @property
     def position_columns(self) -> tuple[str, ...]:
         """The three columns of the position."""
         return tuple(column.strip() for column in self.position.split(","))
 
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """Labels of the classes in order, if given."""
+        several = self.classes is not None and "," in self.classes
+        return tuple(map(int, (self.classes or "").split(","))) if several else ()
 
-def _source(feature: str, columns: Collection[str]) -> tuple[str, float]:
-    """Return the column and the divisor of ``red/255``, which may be the name of a column itself."""
-    if feature in columns:
-        return feature, 1.0
-    name, _, number = feature.rpartition("/")
-    # A name may hold a slash: only a number behind the last one is a divisor.
-    with contextlib.suppress(ValueError):
-        if name and 0 < (divisor := float(number)) < math.inf:
-            return name, divisor
-    return feature, 1.0
+    @property
+    def reading(self) -> ReadOptions:
+        """Answers to what files do not say."""
+        names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
+        return ReadOptions(self.position_columns, self.header, names)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the files say of the columns of a build."""
+
+    classes: tuple[int | str, ...] | None = None  #: label of each class in order; ``None``: numbers
+    complete: bool = True  #: True if every point has a label
+    missing: tuple[str, ...] = ()  #: features with missing numbers
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
-    version = 1
+    version = 2
     Params = OwnPointParams
     Source = PointSource
 
     def schema(self, params: OwnPointParams) -> Schema:
         """Position, features, in blocks also the position in the room, and the class."""
+        facts = params._facts  # noqa: SLF001
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
+        fields += tuple(f"{feature} missing" for feature in facts.missing)
         doc = "position from the lowest corner of the cloud"
         most = self.manifest.max_nodes
         if params.block is not None:
@@ -154,8 +206,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             most = params.block_points
         columns = [feature_column("node/x", fields, doc)]
         if params.label_column is not None:
-            doc = f"class, column {params.label_column!r}"
-            columns.append(class_column("node/y", params.classes or MAX_CLASSES, doc))
+            columns.append(_label_column(params.label_column, facts))
         return knn_schema(
             tuple(columns),
             params,
@@ -164,33 +215,75 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             key_length=KEY_LENGTH,
         )
 
+    def class_names(self, params: OwnPointParams) -> tuple[str, ...]:
+        """Return the given class names, else labels that are texts or chosen."""
+        classes = params._facts.classes or ()  # noqa: SLF001
+        if params.class_name or list(classes) == list(range(len(classes))):
+            return params.class_name
+        return tuple(map(str, classes))
+
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
-        """Return the parameters with the number of classes, read from the files unless given."""
-        if params.label_column is None or params.classes is not None:
-            return params
-        # The number of classes sets the type of the labels, so all files are read once for it.
-        largest = -1
-        for name in sorted(raw.members):
-            try:
-                largest = max(largest, int(read_cloud(raw.path / name, name, params).y.max()))
-            except DamagedInput as error:
-                self.stop_or_skip(name, error, params)
-        return params.model_copy(update={"classes": max(largest + 1, 1)})
+        """Read all clouds once; return the parameters with the label, its task and its classes.
+
+        Raises ``DamagedInput`` that names every cloud that cannot be used, unless they are skipped.
+        """
+        given = params.label_column
+        label = "" if given == NONE else given
+        survey = Survey(params.reading, params.feature, label)
+        labels = label_files(raw.members)
+        clouds = [name for name in raw.members if name not in labels.values()]
+        strays = [name for name in clouds if name.lower().endswith(LABEL_SUFFIXES)]
+        clouds = sorted({*clouds} - {*strays})
+        check = partial(_check_size, params=params, most=self.manifest.max_nodes)
+        for name in clouds:
+            own_labels = raw.path / labels[name] if name in labels else None
+            survey.add(name, raw.path / name, own_labels, check)
+        self.stop_or_skip_all(survey.faults, len(clouds), params)
+
+        column = survey.label_column()
+        chosen: dict[str, Any] = {"label_column": column, "task": None}
+        facts = Facts(missing=tuple(text for text in params.feature if text in survey.missing))
+        warnings = survey.warnings()
+        without = 0
+        if column is not None and survey.clouds:
+            task = survey.labels.task(params.task, column)
+            without = survey.labels.missing
+            if task == "classification":
+                codes = params.codes
+                count = int(params.classes) if params.classes and not codes else None
+                classes = survey.labels.classes(codes, count, column)
+                without = survey.labels.without_class(classes)
+                chosen["classes"] = params.classes or str(len(classes))
+                facts = replace(facts, classes=tuple(classes))
+                if not params.classes and (advice := survey.labels.advice(classes, column)):
+                    warnings.append(advice)
+            facts = replace(facts, complete=not without)
+            chosen["task"] = task
+        summary: dict[str, Any] = {}
+        if column is not None and without:
+            total = survey.labels.points
+            summary["without_label"] = f"{without:,} of {total:,} points"
+        strays_of = dict.fromkeys(strays, "labels of no cloud: none has its name")
+        unread = {**self.unread, **strays_of}
+        summary["ignored"] = survey.ignored() + [f"{name}: {why}" for name, why in unread.items()]
+        summary["warnings"] = warnings
+        resolved = params.model_copy(update=chosen)
+        resolved._facts = replace(facts, summary=summary)  # noqa: SLF001
+        return resolved
 
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
-        clouds = sorted(raw.members)
-        ignored: list[str] = []
-        with contextlib.suppress(DamagedInput):  # stops or is skipped when its record is made
-            columns = read_points(raw.path / clouds[0], clouds[0])
-            used = {*params.position_columns, params.label_column}
-            used |= {_source(feature, columns)[0] for feature in params.feature}
-            ignored = [name for name in columns if name not in used]
-        return Prepared(raw.path, {"clouds": clouds, "ignored": ignored})
+        labels = label_files(raw.members)
+        suffixes = tuple(READERS)
+        others = {*labels.values()}
+        clouds = [name for name in sorted(raw.members) if name.lower().endswith(suffixes)]
+        clouds = [name for name in clouds if name not in others]
+        return Prepared(raw.path, {"clouds": clouds, "labels": labels})
 
     def about(self, prepared: Prepared, params: OwnPointParams) -> About:
-        """Return the columns of the first cloud that are not used."""
-        return About({"files": {"ignored": prepared.plan["ignored"]}})
+        """Return what the files have that is not used, and warnings."""
+        summary = params._facts.summary  # noqa: SLF001
+        return About({"files": summary}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
         """Make each cloud a shard; a limit counts clouds."""
@@ -204,25 +297,27 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         """Yield the graph of a cloud, or those of its blocks."""
         name = unit.items["cloud"]
         key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
+        labels = prepared.plan["labels"].get(name)
         try:
-            yield from self._graphs(key, read_cloud(prepared.path / name, name, params), params)
+            cloud = read_cloud(prepared.path, name, labels, params)
+            _check_size(name, cloud, params, self.manifest.max_nodes)
+            yield from self._graphs(key, cloud, params)
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
     def _graphs(
         self, key: str, cloud: Cloud, params: OwnPointParams
     ) -> Iterator[GraphRecord | Skipped]:
-        count = len(cloud.xyz)
-        most = self.manifest.max_nodes
+        facts = params._facts  # noqa: SLF001
         size = params.block
+        flags = [at for at, text in enumerate(params.feature) if text in facts.missing]
+        features = np.column_stack([cloud.features, cloud.missing[:, flags]])
+        label = np.empty(0)
+        if cloud.label is not None:
+            label = encoded(cloud.label, facts.classes)
         if size is None:
-            if count > most:
-                raise DamagedInput(
-                    f"{key} has {count:,} points; at most {most:,} are allowed.",
-                    next="cut it into blocks: --set block=WIDTH",
-                )
-            x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
-            yield self._record(key, x, cloud.y, params)
+            x = np.column_stack([cloud.xyz, features]).astype(np.float32)
+            yield self._record(key, x, label, params)
             return
 
         # Seed blocks by the cloud's key, so that other files do not affect them.
@@ -235,21 +330,21 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         )
         if not blocks:
             raise DamagedInput(
-                f"{key} ({count} points) has no block: no window of at least 100 points.",
+                f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
                 next="use a larger --set block=WIDTH",
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):
             centred, share = normalised(cloud.xyz, rows, size, top)
-            x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
-            y = cloud.y[rows] if len(cloud.y) else cloud.y
+            x = np.column_stack([centred, features[rows], share]).astype(np.float32)
+            y = label[rows] if len(label) else label
             yield self._record(f"{key}/{number:06d}", x, y, params)
 
     def _record(
         self,
         key: str,
         x: F32,
-        y: I64,
+        y: Array,
         params: OwnPointParams,
     ) -> GraphRecord | Skipped:
         schema = self.schema(params)
@@ -301,56 +396,38 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 PIPELINE = OwnPointPipeline
 
 
-class Cloud(NamedTuple):
-    """The used columns of a cloud of N points."""
+def read_cloud(
+    folder: Path, name: str, labels: str | None, params: OwnPointParams
+) -> Cloud:
+    """Read the columns named by the parameters; ``DamagedInput`` if the file cannot be used."""
+    own_labels = None if labels is None else folder / labels
+    columns = load(folder / name, name, own_labels, params.reading)
+    return pick(columns, name, params.position_columns, params.feature, params.label_column)
 
-    xyz: F64  #: (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32
-    features: F64  #: (N, F)
-    y: I64  #: (N,), or (0,) without a label column
 
-
-def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
-    """Read the columns named by the parameters.
-
-    Raises ``DamagedInput`` for a missing or non-finite column.
-    """
-    columns = read_points(path, name)
-
-    def column(wanted: str) -> F64:
-        if wanted not in columns:
-            raise DamagedInput(
-                f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
-                next="name columns of the file: --set position=, feature=, label_column=",
-            )
-        values = np.asarray(columns[wanted], np.float64)
-        finite = np.isfinite(values)
-        if not finite.all():
-            row = int(np.argmin(finite))
-            raise DamagedInput(
-                f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}."
-            )
-        return values
-
-    # Columns by name, in float64: scaling and the shift to 0 come before float32.
-    xyz = np.column_stack([column(axis) for axis in params.position_columns])
-    features = np.empty((len(xyz), len(params.feature)))
-    for number, feature in enumerate(params.feature):
-        source, divisor = _source(feature, columns)
-        features[:, number] = column(source) / divisor
-
-    # Labels are compared as floats: 1.5 must not become class 1.
-    label = np.empty(0) if params.label_column is None else column(params.label_column)
-    y = label.astype(np.int64)
-    wrong = (y != label) | (y < 0) | (y >= MAX_CLASSES)
-    if wrong.any():
-        row = int(wrong.argmax())
+def _check_size(name: str, cloud: Cloud, params: OwnPointParams, most: int) -> None:
+    """Raise ``DamagedInput`` for a cloud of too many points, or too few."""
+    count = len(cloud.xyz)
+    if params.block is not None:
+        return
+    if count > most:
         raise DamagedInput(
-            f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not an integer "
-            f"from 0 to {MAX_CLASSES - 1}."
+            f"{name} has {count:,} points; at most {most:,} are allowed.",
+            next="cut it into blocks: --set block=WIDTH",
         )
-    if params.classes is not None and y.max(initial=0) >= params.classes:
-        raise DamagedInput(
-            f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}.",
-            next="--set classes=NUMBER",
+    check_neighbors(name, count, params)
+
+
+def _label_column(name: str, facts: Facts) -> Column:
+    """Return the column of labels: classes, -1 where there is none, or numbers."""
+    if facts.classes is None:
+        return Column(
+            key="node/y",
+            attribute="y",
+            stored="float32",
+            presented="float32",
+            doc=f"number, column {name!r}",
+            finite=facts.complete,
         )
-    return Cloud(xyz - xyz.min(axis=0), features, y)
+    column = class_column("node/y", len(facts.classes), f"class, column {name!r}")
+    return column if facts.complete else replace(column, stored="int32", low=NO_CLASS)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from kmip_data.arrays import U8
 from kmip_data.errors import DamagedInput, UsageError
@@ -40,6 +40,12 @@ class SuperpixelSource(Strict):
     masks: Path | None = Field(
         default=None, description="folder of masks, each named as its picture"
     )
+    _unread: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Files that are not copied -> reason."""
+        return self._unread
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names in the raw copy.
@@ -48,8 +54,9 @@ class SuperpixelSource(Strict):
         """
         files = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
-            for name, path in files_below(folder, f"--{option}", graph.SUFFIXES).items():
-                files[f"{option}/{name}"] = path
+            pictures, unread = files_below(folder, f"--{option}", graph.SUFFIXES)
+            files |= {f"{option}/{name}": path for name, path in pictures.items()}
+            self._unread |= {f"{option}/{name}": why for name, why in unread.items()}
         return files
 
     @property

@@ -1,0 +1,161 @@
+"""Points of PLY files, as Greg Turk describes them (1994): ASCII, or binary of either byte order.
+
+Our own reader, as only the properties of one element are needed (ADR 0241).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.pipelines.datasets.points.columns import (
+    Columns,
+    ReadOptions,
+    check_count,
+    distinct,
+)
+from kmip_data.pipelines.datasets.points.table import (
+    as_types,
+    check_all_read,
+    check_room,
+    filled_lines,
+    read_table,
+)
+
+MAX_HEADER = 1_000  #: lines
+_TYPES = {
+    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
+    "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
+    "double": "f8", "float64": "f8",
+}  # fmt: skip
+_ORDERS = {
+    "ascii": "",
+    "binary_little_endian": "<",
+    "binary_big_endian": ">",
+}
+
+
+class _Property(NamedTuple):
+    name: str
+    kind: str  #: of a list, of its values
+    length: str = ""  #: type of the length of a list
+
+
+class _Element(NamedTuple):
+    name: str
+    count: int
+    properties: list[_Property]
+
+
+def read_ply(path: Path, options: ReadOptions) -> Columns:
+    """Return the scalar properties of ``element vertex``; lists and other elements are ignored."""
+    with path.open("rb") as file:
+        order, elements = _header(file)
+        # Elements have no index: read those before the vertices, too.
+        for number, (name, count, properties) in enumerate(elements):
+            properties = _numbered(properties)
+            check_count(len(properties))
+            types = [(item.name, item.kind) for item in properties if not item.length]
+            if len(types) < len(properties):
+                rows = list(_rows_with_lists(file, path, elements[number], order))
+                values = as_types(name, rows, types) if types else {}
+            else:
+                values = read_table(file, path, name, count, types, order)
+            if name != "vertex":
+                continue
+            if number == len(elements) - 1:
+                row_bytes = sum(np.dtype(kind).itemsize for _, kind in types) if order else 1
+                check_all_read(file, name, count, row_bytes)
+            ignored = {item.name: "a list for each point" for item in properties if item.length}
+            for other in elements:
+                if other.name != name and other.count:
+                    ignored[f"{other.count:,} of element {other.name}"] = "no points"
+            return Columns(values, ignored)
+    raise ValueError("no element vertex")
+
+
+def _numbered(properties: Sequence[_Property]) -> list[_Property]:
+    names = distinct([item.name for item in properties])
+    return [item._replace(name=name) for item, name in zip(properties, names, strict=True)]
+
+
+def _rows_with_lists(
+    file: BinaryIO, path: Path, element: _Element, order: str
+) -> Iterator[list[bytes]]:
+    """Yield the scalars of each row of an element that also has lists, as texts."""
+    name, count, properties = element
+    # A list has at least its length.
+    least = [(item.name, item.length or item.kind) for item in properties]
+    check_room(file, path, name, count, least, order)
+    if not order:
+        read = 0
+        for line in filled_lines(file, count):
+            read += 1
+            yield _scalars_of_text(name, line.split(), properties)
+        if read < count:
+            raise ValueError(f"{name}: too few lines")
+        return
+    for _ in range(count):
+        row = []
+        for item in properties:
+            kind = np.dtype(order + (item.length or item.kind))
+            (value,) = np.frombuffer(file.read(kind.itemsize), kind, 1)
+            if item.length:
+                file.read(_length(name, value) * np.dtype(item.kind).itemsize)
+            else:
+                row.append(repr(value.item()).encode())
+        yield row
+
+
+def _scalars_of_text(
+    name: str, words: Sequence[bytes], properties: Sequence[_Property]
+) -> list[bytes]:
+    row = []
+    at = 0
+    for item in properties:
+        if item.length:
+            at += _length(name, float(words[at])) + 1
+        else:
+            row.append(words[at])
+            at += 1
+    if at != len(words):
+        raise ValueError(f"{name}: a line of {len(words)} values, not {at}")
+    return row
+
+
+def _length(name: str, value: float) -> int:
+    if not 0 <= value < 2**32 or value != int(value):
+        raise ValueError(f"{name}: a list of {value} values")
+    return int(value)
+
+
+def _header(file: BinaryIO) -> tuple[str, list[_Element]]:
+    """Return the byte order (empty for ASCII) and the elements."""
+    if file.readline(100).strip() != b"ply":
+        raise ValueError("not a PLY file: its first line is not 'ply'")
+    order: str | None = None
+    elements: list[_Element] = []
+    for _ in range(MAX_HEADER):
+        words = file.readline(10_000).decode("ascii", "replace").split()
+        match words:
+            case ["format", form, _] if form in _ORDERS:
+                order = _ORDERS[form]
+            case ["element", name, count] if count.isdecimal():
+                elements.append(_Element(name, int(count), []))
+            case ["property", "list", length, kind, name] if (
+                elements and length in _TYPES and kind in _TYPES
+            ):
+                elements[-1].properties.append(_Property(name, _TYPES[kind], _TYPES[length]))
+            case ["property", kind, name] if elements and kind in _TYPES:
+                elements[-1].properties.append(_Property(name, _TYPES[kind]))
+            case ["comment" | "obj_info", *_] | []:
+                continue
+            case ["end_header"] if order is not None:
+                return order, elements
+            case _:
+                raise ValueError(f"a header line that is not understood: {' '.join(words)[:80]!r}")
+    raise ValueError("a header without an end")
