@@ -177,7 +177,6 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         error.parts["next"] = error.parts["next"] or skip
         raise error
 
-
     def stop_or_skip_all(self, faults: Mapping[str, DamagedInput], total: int, params: P) -> None:
         """Raise an error that names every file that cannot be used, out of ``total``, unless they are skipped."""
         if not faults or params.on_error == "skip":
@@ -189,9 +188,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         if len(faults) == 1:
             first.parts["next"] = "; ".join(filter(None, (first.parts["next"], skip))) or _REPAIR
             raise first
-        lines = []
-        for fault in list(faults.values())[:_SHOWN]:
-            lines.append(fault.what)
+        lines = [fault.what for fault in list(faults.values())[:_SHOWN]]
         if len(faults) > _SHOWN:
             lines.append(f"and {len(faults) - _SHOWN:,} more")
         raise DamagedInput(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.datasets.points.cloud import Cloud, pick
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
-from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, READERS, label_files
+from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
 from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encoded
 from kmip_data.pipelines.datasets.points.survey import Survey, load
 from kmip_data.pipelines.shared.clouds import (
@@ -53,7 +52,7 @@ class PointSource(Strict):
     """Source of point clouds."""
 
     path: Path | None = Field(
-        default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"
+        default=None, description=f"folder of point clouds, or one: {' '.join(sorted(SUFFIXES))}"
     )
     _unread: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -62,8 +61,7 @@ class PointSource(Strict):
 
         Raises ``UsageError`` if there are none, ``MissingExtra`` for a missing package.
         """
-        suffixes = {*READERS, *LABEL_SUFFIXES}
-        files, self._unread = files_below(self.path, "--archive", READERS, also=suffixes)
+        files, self._unread = files_below(self.path, "--archive", SUFFIXES, LABEL_SUFFIXES)
         if any(name.lower().endswith(LIDAR) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return {f"{FOLDER}/{name}": path for name, path in files.items()}
@@ -77,6 +75,16 @@ class PointSource(Strict):
     def origin(self) -> str:
         """Name of the folder, for the card."""
         return "" if self.path is None else self.path.resolve().name
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the files say of the columns of a build."""
+
+    classes: tuple[int | str, ...] | None = None  #: label of each class in order; ``None``: numbers
+    complete: bool = True  #: True if every point has a label
+    missing: tuple[str, ...] = ()  #: features with missing numbers
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 class OwnPointParams(PointParams, OwnParams):
@@ -109,7 +117,8 @@ class OwnPointParams(PointParams, OwnParams):
         default=None, description="first line of a text: names or a point (default: as it looks)"
     )
     bin: str | None = Field(
-        default=None, description="names of the float32 columns of .bin files, such as x,y,z,intensity"
+        default=None,
+        description="names of the float32 columns of .bin files, such as x,y,z,intensity",
     )
     block: float | None = Field(
         default=None,
@@ -129,7 +138,7 @@ class OwnPointParams(PointParams, OwnParams):
     )
 
     #: Of the files, whose digests are in the build key.
-    _facts: Facts = PrivateAttr(default_factory=lambda: Facts())
+    _facts: Facts = PrivateAttr(default_factory=Facts)
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -174,16 +183,6 @@ class OwnPointParams(PointParams, OwnParams):
         """Answers to what files do not say."""
         names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
         return ReadOptions(self.position_columns, self.header, names)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the files say of the columns of a build."""
-
-    classes: tuple[int | str, ...] | None = None  #: label of each class in order; ``None``: numbers
-    complete: bool = True  #: True if every point has a label
-    missing: tuple[str, ...] = ()  #: features with missing numbers
-    summary: dict[str, Any] = field(default_factory=dict)
 
 
 class OwnPointPipeline(OwnPipeline[OwnPointParams]):
@@ -231,9 +230,8 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         label = "" if given == NONE else given
         survey = Survey(params.reading, params.feature, label)
         labels = label_files(raw.members)
-        clouds = [name for name in raw.members if name not in labels.values()]
-        strays = [name for name in clouds if name.lower().endswith(LABEL_SUFFIXES)]
-        clouds = sorted({*clouds} - {*strays})
+        clouds = _clouds(raw.members)
+        strays = sorted(raw.members.keys() - {*clouds, *labels.values()})
         check = partial(_check_size, params=params, most=self.manifest.max_nodes)
         for name in clouds:
             own_labels = raw.path / labels[name] if name in labels else None
@@ -274,11 +272,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
         labels = label_files(raw.members)
-        suffixes = tuple(READERS)
-        others = {*labels.values()}
-        clouds = [name for name in sorted(raw.members) if name.lower().endswith(suffixes)]
-        clouds = [name for name in clouds if name not in others]
-        return Prepared(raw.path, {"clouds": clouds, "labels": labels})
+        return Prepared(raw.path, {"clouds": _clouds(raw.members), "labels": labels})
 
     def about(self, prepared: Prepared, params: OwnPointParams) -> About:
         """Return what the files have that is not used, and warnings."""
@@ -396,9 +390,14 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 PIPELINE = OwnPointPipeline
 
 
-def read_cloud(
-    folder: Path, name: str, labels: str | None, params: OwnPointParams
-) -> Cloud:
+def _clouds(members: Iterable[str]) -> list[str]:
+    """Return the members that are clouds, not labels of others."""
+    names = sorted(members)
+    labels = {*label_files(names).values()}
+    return [name for name in names if name.lower().endswith(SUFFIXES) and name not in labels]
+
+
+def read_cloud(folder: Path, name: str, labels: str | None, params: OwnPointParams) -> Cloud:
     """Read the columns named by the parameters; ``DamagedInput`` if the file cannot be used."""
     own_labels = None if labels is None else folder / labels
     columns = load(folder / name, name, own_labels, params.reading)

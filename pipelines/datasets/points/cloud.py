@@ -178,7 +178,9 @@ def _check_feature(values: F64, text: str, name: str, feature: Feature) -> None:
     changed = large & (values == np.rint(values)) & (stored != values)
     if changed.any():
         row = int(changed.argmax())
-        problem = f"of point {row} is {values[row]:.0f}, and float32 would make it {stored[row]:.0f}"
+        problem = (
+            f"of point {row} is {values[row]:.0f}, and float32 would make it {stored[row]:.0f}"
+        )
     elif known.size:
         low, high = np.percentile(known, [25, 75])
         step = float(np.spacing(np.float32(max(abs(low), abs(high)))))

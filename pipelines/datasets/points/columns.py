@@ -24,7 +24,9 @@ class ReadOptions(NamedTuple):
 class Columns:
     """Columns of N points."""
 
-    values: Mapping[str, Array]  #: (N,) each, in the order of the file: numbers, or texts as objects
+    values: Mapping[
+        str, Array
+    ]  #: (N,) each, in the order of the file: numbers, or texts as objects
     #: Part of the file that is no column -> reason.
     ignored: Mapping[str, str] = field(default_factory=dict)
     note: str = ""  #: assumption of the reader, to be said
@@ -59,7 +61,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def unnamed(count: int) -> list[str]:
-    """Return x, y and z, and then the number of each column from 0: ``3``, ``4``, …"""
+    """Return x, y and z, and then the number of each column from 0, such as ``3``."""
     return [*"xyz", *map(str, range(3, count))][:count]
 
 
@@ -70,6 +72,6 @@ def check_count(count: int) -> None:
 
 
 def split_up(name: str, rows: Array) -> dict[str, Array]:
-    """Return the columns of rows of several values, (N, …), as ``name_0``, ``name_1``, …"""
+    """Return the columns of rows of several values, (N, …), called ``name_0`` and so on."""
     flat = rows.reshape(len(rows), -1)
     return {f"{name}_{number}": column for number, column in enumerate(flat.T)}

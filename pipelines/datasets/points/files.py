@@ -41,7 +41,9 @@ def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Co
     ``DamagedInput`` for a damaged or empty file, or a question that it leaves open.
     """
     try:
-        columns = READERS[path.suffix.lower()](path, options or ReadOptions())
+        suffix = path.suffix.lower()
+        asking = _ASKING.get(suffix)
+        columns = asking(path, options or ReadOptions()) if asking else _READERS[suffix](path)
     except _FAULTS as error:
         fault = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {fault}") from error
@@ -100,14 +102,15 @@ def _belongs(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
 def _labels(path: Path) -> Array:
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        labels = np.load(path, allow_pickle=False)
+        labels: Array = np.load(path, allow_pickle=False)
         if labels.size != len(labels):
             raise ValueError(f"an array of shape {labels.shape}, not a label for each point")
+        labels = labels.reshape(-1)
         if labels.dtype.kind in "US":
-            return labels.reshape(-1).astype(str).astype(object)
+            return labels.astype(str).astype(object)
         if labels.dtype.kind not in "fiub":
             raise ValueError(f"values of type {labels.dtype}")
-        return labels.reshape(-1)
+        return labels
     data = path.read_bytes()
     # SemanticKITTI: the class in the lower half of four bytes, the instance in the upper.
     if suffix == ".label" and b"\0" in data:
@@ -115,7 +118,7 @@ def _labels(path: Path) -> Array:
     return read_labels(data)
 
 
-def _npy(path: Path, options: ReadOptions) -> Columns:
+def _npy(path: Path) -> Columns:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if rows.dtype.names:
         check_count(len(rows.dtype.names))
@@ -126,7 +129,9 @@ def _npy(path: Path, options: ReadOptions) -> Columns:
                 raise ValueError(f"the field {field!r} of type {column.dtype}")
             inner = rows.dtype[field].shape
             values |= (
-                split_up(field, column.reshape(-1, *inner)) if inner else {field: column.reshape(-1)}
+                split_up(field, column.reshape(-1, *inner))
+                if inner
+                else {field: column.reshape(-1)}
             )
         return Columns(values)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
@@ -149,17 +154,23 @@ def _bin(path: Path, options: ReadOptions) -> Columns:
         )
     width = len(options.bin)
     if size % (4 * width):
-        raise ValueError(f"{size:,} bytes are no rows of {width} float32 ({', '.join(options.bin)})")
+        raise ValueError(
+            f"{size:,} bytes are no rows of {width} float32 ({', '.join(options.bin)})"
+        )
     check_count(width)
     rows = np.fromfile(path, "<f4").reshape(-1, width)
     return Columns(dict(zip(options.bin, rows.T, strict=True)))
 
 
-READERS: Mapping[str, Callable[[Path, ReadOptions], Columns]] = {
-    ".bin": _bin,
+_READERS: Mapping[str, Callable[[Path], Columns]] = {
     ".npy": _npy,
     ".ply": read_ply,
     ".pcd": read_pcd,
     **dict.fromkeys((".las", ".laz"), read_las),
+}
+#: Readers of files that leave questions open.
+_ASKING: Mapping[str, Callable[[Path, ReadOptions], Columns]] = {
+    ".bin": _bin,
     **dict.fromkeys((".asc", ".csv", ".pts", ".tsv", ".txt", ".xyz"), read_text),
 }
+SUFFIXES = (*_READERS, *_ASKING)

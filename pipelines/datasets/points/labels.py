@@ -97,7 +97,11 @@ class LabelFacts:
             if len(numbers) > _SHOWN or len(numbers) < 2:
                 hint = f"--set classes={numbers[-1] + 1}"
             if numbers[0] < 0 or numbers[-1] >= MAX_CLASSES:
-                hint = f"--set classes={few}" if 1 < len(numbers) <= _SHOWN else "--set task=regression"
+                hint = (
+                    f"--set classes={few}"
+                    if 1 < len(numbers) <= _SHOWN
+                    else "--set task=regression"
+                )
             allowed = count or MAX_CLASSES
             raise DamagedInput(
                 f"The labels in {column!r} are {_listed(numbers)}, and classes are 0 to {allowed - 1}.",
@@ -115,7 +119,9 @@ class LabelFacts:
 
     def advice(self, classes: Sequence[int | str], column: str) -> str:
         """Return a hint where some of the classes never occur."""
-        present = sorted(value for value in self.counts if value in set(classes) and isinstance(value, int))
+        present = sorted(
+            value for value in self.counts if value in set(classes) and isinstance(value, int)
+        )
         if self.texts or len(present) == len(classes) or not 1 < len(present) <= _SHOWN:
             return ""
         return (

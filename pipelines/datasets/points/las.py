@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.pipelines.datasets.points.columns import Columns, ReadOptions, check_count, split_up
+from kmip_data.pipelines.datasets.points.columns import Columns, check_count, split_up
 from kmip_data.pipelines.datasets.points.las_end import check_end
 from kmip_data.runtime.extras import require_extra
 
@@ -18,7 +18,7 @@ _VLR = 54  #: bytes of the header of a variable length record
 _LAZ_POINTS_PER_BYTE = 256  #: points that are all the same: 82; a header may declare 2⁶⁴
 
 
-def read_las(path: Path, options: ReadOptions) -> Columns:
+def read_las(path: Path) -> Columns:
     """Return the dimensions of a LAS or LAZ file; x, y and z are scaled, of several values each is one."""
     require_extra("lidar", "A LAS or LAZ file")
     import laspy

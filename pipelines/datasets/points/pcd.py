@@ -12,7 +12,6 @@ import numpy as np
 from kmip_data.arrays import U8, Array
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
-    ReadOptions,
     check_count,
     distinct,
     split_up,
@@ -21,10 +20,11 @@ from kmip_data.pipelines.datasets.points.ply import MAX_HEADER
 from kmip_data.pipelines.datasets.points.table import check_all_read, read_table
 from kmip_data.runtime.threads import njit_nogil
 
+_PADDING = "padding of the field "
 _EXPANSION = 88  #: an LZF reference of three bytes stands for at most 264
 
 
-def read_pcd(path: Path, options: ReadOptions) -> Columns:
+def read_pcd(path: Path) -> Columns:
     """Return the fields of a PCD file; packed colours also as red, green and blue."""
     with path.open("rb") as file:
         header = _header(file)
@@ -33,18 +33,18 @@ def read_pcd(path: Path, options: ReadOptions) -> Columns:
         check_count(sum(counts))
         kinds = []
         sizes = header.get("SIZE", ["4"] * len(names))  # before version 0.6: float32
-        for kind, size in zip(header.get("TYPE", ["F"] * len(names)), sizes, strict=True):
-            if kind not in {"F", "I", "U"}:
-                raise ValueError(f"the type {kind[:20]!r} is not known")
-            kinds.append(np.dtype(kind.lower() + size))
+        for letter, size in zip(header.get("TYPE", ["F"] * len(names)), sizes, strict=True):
+            if letter not in {"F", "I", "U"}:
+                raise ValueError(f"the type {letter[:20]!r} is not known")
+            kinds.append(np.dtype(letter.lower() + size))
         # Padding is called "_", and there may be several.
-        names = [f"_{at}" if name == "_" else name for at, name in enumerate(names)]
+        names = [f"{_PADDING}{at}" if name == "_" else name for at, name in enumerate(names)]
         fields = list(zip(distinct(names), kinds, counts, strict=True))
 
         points = _points(header)
         form = header["DATA"][0]
         if form == "binary_compressed":
-            values = _compressed(file, path, fields, points)
+            values = _compressed(file, fields, points)
         elif form in {"ascii", "binary"}:
             types = []
             for name, kind, count in fields:
@@ -63,8 +63,7 @@ def read_pcd(path: Path, options: ReadOptions) -> Columns:
         packed = values[name].view("u4")  # a float by its type, four bytes by its meaning
         for shift, colour in ((16, "red"), (8, "green"), (0, "blue")):
             values.setdefault(colour, (packed >> shift).astype("u1"))
-    # Padding has no meaning.
-    return Columns({name: array for name, array in values.items() if not name.startswith("_")})
+    return Columns({name: array for name, array in values.items() if _PADDING not in name})
 
 
 def _points(header: dict[str, list[str]]) -> int:
@@ -79,7 +78,7 @@ def _points(header: dict[str, list[str]]) -> int:
 
 
 def _compressed(
-    file: BinaryIO, path: Path, fields: list[tuple[str, np.dtype, int]], points: int
+    file: BinaryIO, fields: list[tuple[str, np.dtype, int]], points: int
 ) -> dict[str, Array]:
     """Return the fields of compressed points: each has its values together."""
     packed, size = struct.unpack("<II", file.read(8))

@@ -11,10 +11,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.points.columns import (
     Columns,
-    ReadOptions,
     check_count,
     distinct,
 )
@@ -47,18 +45,18 @@ class _Property(NamedTuple):
 
 class _Element(NamedTuple):
     name: str
-    count: int
+    rows: int
     properties: list[_Property]
 
 
-def read_ply(path: Path, options: ReadOptions) -> Columns:
+def read_ply(path: Path) -> Columns:
     """Return the scalar properties of ``element vertex``; lists and other elements are ignored."""
     with path.open("rb") as file:
         order, elements = _header(file)
         # Elements have no index: read those before the vertices, too.
-        for number, (name, count, properties) in enumerate(elements):
-            properties = _numbered(properties)
-            check_count(len(properties))
+        for number, (name, count, declared) in enumerate(elements):
+            check_count(len(declared))
+            properties = _numbered(declared)
             types = [(item.name, item.kind) for item in properties if not item.length]
             if len(types) < len(properties):
                 rows = list(_rows_with_lists(file, path, elements[number], order))
@@ -72,8 +70,8 @@ def read_ply(path: Path, options: ReadOptions) -> Columns:
                 check_all_read(file, name, count, row_bytes)
             ignored = {item.name: "a list for each point" for item in properties if item.length}
             for other in elements:
-                if other.name != name and other.count:
-                    ignored[f"{other.count:,} of element {other.name}"] = "no points"
+                if other.name != name and other.rows:
+                    ignored[f"element {other.name}"] = "no points"
             return Columns(values, ignored)
     raise ValueError("no element vertex")
 

@@ -86,16 +86,14 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     if not data.strip():
         return Columns({})
     frame = _parsed(data, layout)
-    if names and not names[-1] and frame.iloc[:, -1].isna().all():
-        frame = frame.iloc[:, :-1]  # each line ends with a separator
-        names = names[:-1]
-    elif not names and frame.iloc[:, -1].isna().all():
+    # Each line may end with a separator.
+    ends_empty = not any(row[-1:] != [""] for row in cells)
+    if ends_empty and frame.iloc[:, -1].isna().all():
         frame = frame.iloc[:, :-1]
+        names = names[:-1]
     names = names or unnamed(frame.shape[1])
     names = [name or f"unnamed {number}" for number, name in enumerate(names)]
-    values = {
-        name: _column(frame[number]) for number, name in enumerate(distinct(names))
-    }
+    values = {name: _column(frame[number]) for number, name in enumerate(distinct(names))}
     note = "numbers have decimal commas" if layout.decimal == "," else ""
     return Columns(values, note=note)
 
@@ -147,7 +145,7 @@ def _without_count(data: bytes) -> tuple[int, bytes]:
         return 0, data
     declared = int(head)
     lines = rest.rstrip().count(b"\n") + 1
-    second, _, atoms = rest.partition(b"\n")
+    _comment, _, atoms = rest.partition(b"\n")
     begin = atoms.split(None, 4)
     molecule = lines == declared + 1 and len(begin) > 3 and begin[0].isalpha()
     if molecule and not begin[1].isalpha():
@@ -283,7 +281,8 @@ def _parsed(data: bytes, layout: _Layout) -> pd.DataFrame:
         "encoding_errors": "replace",
         "quoting": 3,
     }
-    return pd.read_csv(io.BytesIO(data), **options)
+    frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **options)
+    return frame
 
 
 def _column(values: pd.Series[Any]) -> Array:
@@ -310,5 +309,9 @@ def read_labels(data: bytes) -> Array:
         texts = texts[1:]
     missing = [plain(text) in _MISSING for text in texts]
     if all(empty or _is_number(text, ".") for text, empty in zip(texts, missing, strict=True)):
-        return np.array([np.nan if empty else text for text, empty in zip(texts, missing, strict=True)], float)
-    return np.array([None if empty else text for text, empty in zip(texts, missing, strict=True)], object)
+        return np.array(
+            [np.nan if empty else text for text, empty in zip(texts, missing, strict=True)], float
+        )
+    return np.array(
+        [None if empty else text for text, empty in zip(texts, missing, strict=True)], object
+    )

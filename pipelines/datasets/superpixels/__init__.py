@@ -52,7 +52,7 @@ class SuperpixelSource(Strict):
 
         Raises ``UsageError`` if there are none.
         """
-        files = {}
+        files: dict[str, Path] = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
             pictures, unread = files_below(folder, f"--{option}", graph.SUFFIXES)
             files |= {f"{option}/{name}": path for name, path in pictures.items()}
