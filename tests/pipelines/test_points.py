@@ -8,6 +8,7 @@ import struct
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from support.builds.raw_graphs import records_of
@@ -21,7 +22,9 @@ from kmip_data.errors import DamagedInput, MissingExtra, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.datasets.points.files import read_points
+from kmip_data.pipelines.datasets.points.columns import ReadOptions
+from kmip_data.pipelines.datasets.points.files import label_files, read_points
+from kmip_data.pipelines.datasets.points.pcd import expand
 from kmip_data.pipelines.shared.clouds import block_rows, normalised, windows
 
 ROW = np.dtype(
@@ -289,6 +292,318 @@ def test_what_a_build_does_not_use_is_said(tmp_path):
     done = kmip(*line, "--set=label_column=class")
     assert "warning: no node has the class 1; classes are 0 to 2" in done.err
     assert "node features  4 (x [unit of the file]," in done.out
+
+
+# --- files as people have them -------------------------------------------------------------------
+
+
+def columns_of(tmp_path: Path, content: str | bytes, name: str = "a.txt", **options) -> dict:
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / name).write_bytes(data)
+    values = read_points(tmp_path / name, name, ReadOptions(**options)).values
+    return {column: array.tolist() for column, array in values.items()}
+
+
+ROWS = [[1.5, 2.5, 3.5], [-1.25, 0.0, 7.0]]
+SPELLINGS = {
+    "decimal commas": "1,5;2,5;3,5\n-1,25;0,0;7,0\n",
+    "decimal commas, tabs": "1,5\t2,5\t3,5\n-1,25\t0\t7\n",
+    "decimal commas, blanks": "1,5 2,5 3,5\n-1,25 0 7\n",
+    "commas and blanks": "1.5, 2.5, 3.5\n-1.25, 0, 7\n",
+    "blanks at the ends": "   1.5  2.5 3.5 \n -1.25 0 7\t\n",
+    "mixed": "1.5 2.5,3.5\n-1.25 0,7\n",
+    "separator at the end": "1.5;2.5;3.5;\n-1.25;0;7;\n",
+    "carriage returns": "1.5 2.5 3.5\r-1.25 0 7\r",
+    "blank lines": "\n1.5 2.5 3.5\n\n  \n-1.25 0 7\n\n",
+    "comments": "# scan\n// of today\n% x\n1.5 2.5 3.5 # first\n# y\n-1.25 0 7\n# end\n",
+    "byte order mark": "\ufeff1.5 2.5 3.5\n-1.25 0 7\n",
+    "UTF-16": "1.5\t2.5\t3.5\n-1.25\t0\t7\n".encode("utf-16"),
+    "number of points": "2\n1.5 2.5 3.5\n-1.25 0 7\n",
+    "quotes": '"x","y","z"\n"1.5","2.5","3.5"\n"-1.25","0","7"\n',
+    "exponents": "15e-1 2.5E0 +3.5\n-1.25 .0 7.\n",
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_of_a_text_gives_its_numbers(tmp_path, name):
+    columns = columns_of(tmp_path, SPELLINGS[name])
+    assert columns == dict(zip("xyz", map(list, zip(*ROWS, strict=True)), strict=True))
+
+
+HEADERS = [
+    "X,Y,Z,R,G,B\n1,2,3,4,5,6\n",
+    "# X Y Z R G B\n1 2 3 4 5 6\n",
+    "//X Y Z R G B\n# made by hand\n1 2 3 4 5 6\n",
+    "// cloud\n#X,Y,Z,R,G,B\n\n1,2,3,4,5,6\n",
+    "X;Y;Z;R;G;B\n1;2;3;4;5;6\n",
+]
+
+
+@pytest.mark.parametrize("content", HEADERS)
+def test_names_are_read_above_the_points_in_any_case(tmp_path, content):
+    assert list(columns_of(tmp_path, content)) == [*"XYZRGB"]
+    (tmp_path / "a.txt").write_text(content + content.splitlines()[-1].replace("1", "9") + "\n")
+    (record,) = made(tmp_path / "a.txt", k=1, feature=("g", "B/2"))
+    assert record.columns["node/x"].tolist() == [[0, 0, 0, 5, 3], [8, 0, 0, 5, 3]]
+
+
+def test_a_first_line_of_0_1_2_is_asked_about(tmp_path):
+    text = "0,1,2\n3,4,5\n"
+    assert list(columns_of(tmp_path, text, header="yes")) == ["0", "1", "2"]
+    assert columns_of(tmp_path, text, header="no")["x"] == [0, 3]
+
+
+def test_comments_that_are_no_names_are_no_names(tmp_path):
+    assert list(columns_of(tmp_path, "# made by me\n1 2 3\n4 5 6\n")) == [*"xyz"]
+    colour = columns_of(tmp_path, "1 2 3 #ff0000\n4 5 6 #00ff00\n")
+    assert colour["3"] == ["#ff0000", "#00ff00"]
+
+
+def test_a_molecule_is_a_cloud_of_atoms(tmp_path):
+    water = "3\nwater\nO 0 0 0\nH 0.76 0.59 0\nH -0.76 0.59 0\n"
+    columns = columns_of(tmp_path, water, "water.xyz")
+    assert columns["x"] == ["O", "H", "H"]
+    (record,) = made(tmp_path / "water.xyz", k=1, position="y,z,3", label_column="x")
+    assert record.columns["node/y"].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in [*NAMED, *PLAIN] if kind not in LASER])
+def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
+    """Organised clouds mark missing returns by NaN."""
+    rows = cloud()
+    rows["y"][[3, 59]] = np.nan
+    label = "class" if kind in NAMED else "6"
+    (record,) = made(write(tmp_path, kind, rows), label_column=label)
+    kept = np.delete(np.arange(60), [3, 59])
+    assert record.num_nodes == 58
+    np.testing.assert_array_equal(record.columns["node/y"], rows["class"][kept])
+    params = PIPELINE.resolve(
+        PIPELINE.Params(k=4),
+        RawFolder(tmp_path, {path.name: "" for path in tmp_path.iterdir()}, ()),
+    )
+    (warning,) = params._facts.summary["warnings"]
+    assert warning.startswith("2 of 60 points have no position and are left out: cloud.")
+
+
+def test_a_missing_feature_is_0_and_marked(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z,age,label\n0,0,0,NA,a\n1,0,0,5,\n0,1,0,,b\n")
+    (record,) = made(tmp_path / "a.csv", k=1, feature=("age",))
+    assert record.columns["node/x"][:, 3:].tolist() == [[0, 1], [5, 0], [0, 1]]
+    assert record.columns["node/y"].tolist() == [0, -1, 1]  # a missing label is no class
+
+
+LABELS = [
+    ("0 1 -1 2", {}, [0, 1, -1, 2], "int32"),
+    ("0 1 nan 2", {}, [0, 1, -1, 2], "int32"),
+    ("2 6 9 6", {"classes": "2,6,9"}, [0, 1, 2, 1], "uint8"),
+    ("2 6 9 7", {"classes": [6, 2]}, [1, 0, -1, -1], "int32"),
+    ("-1 0 1 1", {"classes": "-1,0,1"}, [0, 1, 2, 2], "uint8"),
+    ("-3 -1 0 2", {"task": "regression"}, [-3, -1, 0, 2], "float32"),
+    ("0.5 -1 nan 2", {}, [0.5, -1, np.nan, 2], "float32"),
+    ("tree car NA car", {}, [1, 0, -1, 0], "int32"),
+    ("0 1 1 0", {"class_name": ("a", "b")}, [0, 1, 1, 0], "uint8"),
+]
+
+
+@pytest.mark.parametrize(("words", "options", "expected", "dtype"), LABELS)
+def test_labels_are_classes_or_numbers(tmp_path, words, options, expected, dtype):
+    lines = [f"{at} 0 0 {word}" for at, word in enumerate(words.split())]
+    (tmp_path / "a.txt").write_text("x y z label\n" + "\n".join(lines))
+    (record,) = made(tmp_path / "a.txt", k=1, **options)
+    y = record.columns["node/y"]
+    np.testing.assert_array_equal(y, expected)
+    assert y.dtype == dtype
+    # The same in a file next to the cloud.
+    (tmp_path / "a.txt").unlink()
+    np.save(tmp_path / "scan.npy", [[at, 0, 0] for at in range(4)])
+    (tmp_path / "scan.labels").write_text("\n".join(words.split()))
+    raw = RawFolder(tmp_path, {"scan.npy": "", "scan.labels": ""}, ())
+    params = PIPELINE.resolve(PIPELINE.Params(k=1, **options), raw)
+    (unit,) = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
+    (record,) = PIPELINE.records(PIPELINE.prepare(raw, params, tmp_path), unit, params)
+    np.testing.assert_array_equal(record.columns["node/y"], expected)
+
+
+def test_labels_of_a_cloud_are_found_by_name():
+    names = [
+        "a/1.ply",
+        "a/1_labels.npy",
+        "2.xyz",
+        "2.labels",
+        "b/velodyne/3.bin",
+        "b/labels/3.label",
+        "4.npy",
+    ]
+    assert label_files(names) == {
+        "a/1.ply": "a/1_labels.npy", "2.xyz": "2.labels", "b/velodyne/3.bin": "b/labels/3.label",
+    }  # fmt: skip
+
+
+def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(50, 4)).astype("<f4")
+    for folder in ("velodyne", "labels"):
+        (tmp_path / "00" / folder).mkdir(parents=True)
+    points.tofile(tmp_path / "00" / "velodyne" / "000000.bin")
+    classes = rng.integers(0, 3, 50)
+    (classes | 7 << 16).astype("<u4").tofile(tmp_path / "00" / "labels" / "000000.label")
+    line = ("build", "points", "--name=own", f"--archive={tmp_path / '00'}", "--k=4", "--quiet")
+    line = (*line, f"--home={tmp_path / 'home'}")
+    message = refused(*line, code=4)
+    assert "000000.bin holds bytes" in message
+    done = kmip(*line, "--set=bin=x,y,z,intensity", "--set=feature=intensity", "--json")
+    assert done.code == 0, done.err
+    data = kmip_data.open(done.json["path"], split=None)[0]
+    np.testing.assert_array_equal(data.y, classes)
+    np.testing.assert_allclose(data.x[:, 3], points[:, 3])
+
+
+def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path):
+    clouds = tmp_path / "clouds"
+    clouds.mkdir()
+    np.save(clouds / "good.npy", table(cloud()))
+    (clouds / "cut.ply").write_bytes(b"ply\n")
+    (clouds / "ragged.txt").write_text("1 2 3\n4 5\n")
+    (clouds / "notes.md").write_text("mine")
+    line = ("build", "points", "--name=own", f"--archive={clouds}", "--k=4", "--quiet")
+    line = (*line, f"--home={tmp_path / 'home'}")
+    message = refused(*line, code=4)
+    assert "2 of 3 files cannot be used" in message
+    assert "cut.ply" in message
+    assert "ragged.txt" in message
+    done = kmip(*line, "--set=on_error=skip")
+    assert done.code == 0
+    assert "notes.md: not one of .asc" in done.out
+
+
+def test_columns_of_one_name_are_numbered(tmp_path):
+    assert list(columns_of(tmp_path, "x y z a a\n1 2 3 4 5\n")) == ["x", "y", "z", "a.1", "a.2"]
+    header = (
+        "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float x\nend_header\n"
+    )
+    assert columns_of(tmp_path, header + "1 2\n", "a.ply") == {"x.1": [1], "x.2": [2]}
+    header = "FIELDS x x\nSIZE 4 4\nTYPE F F\nPOINTS 1\nDATA ascii\n"
+    assert columns_of(tmp_path, header + "1 2\n", "a.pcd") == {"x.1": [1], "x.2": [2]}
+
+
+@pytest.mark.parametrize("kind", LASER)
+def test_extra_bytes_of_several_values_are_columns(tmp_path, kind):
+    laspy = pytest.importorskip("laspy", reason="laspy (extra lidar) is not installed")
+    points = laspy.read(write(tmp_path, kind, cloud()))
+    points["normal"] = np.arange(180).reshape(60, 3)
+    points.write(str(tmp_path / f"b.{kind}"))
+    columns = read_points(tmp_path / f"b.{kind}", "b").values
+    for number in range(3):
+        np.testing.assert_array_equal(columns[f"normal_{number}"], np.arange(number, 180, 3))
+
+
+def test_a_large_number_is_kept_by_an_offset(tmp_path):
+    (tmp_path / "a.txt").write_text("x y z t\n0 0 0 1700000001\n1 0 0 1700000002\n")
+    with pytest.raises(DamagedInput, match="1700000001") as caught:
+        made(tmp_path / "a.txt", k=1, feature=("t",))
+    (offset,) = re.findall(r"--set feature=(\S+),", caught.value.parts["next"])
+    (record,) = made(tmp_path / "a.txt", k=1, feature=(offset, "t-1700000000/2"))
+    assert record.columns["node/x"][:, 3:].tolist() == [[0, 0.5], [1, 1]]
+
+
+@pytest.mark.parametrize("order", ["ascii", "binary_little_endian", "binary_big_endian"])
+def test_lists_and_other_elements_of_ply_are_passed_over(tmp_path, order):
+    header = (
+        f"ply\nformat {order} 1.0\nelement part 2\nproperty list uchar int at\nproperty short n\n"
+        "element vertex 2\nproperty float x\nproperty list uchar uchar many\nproperty double y\n"
+        "element face 1\nproperty list uchar int i\nend_header\n"
+    ).encode()
+    if order == "ascii":
+        body = b"2 5 6 1\n0 1\n1.5 3 1 2 3 0.1\n2.5 0 0.2\n1 0\n"
+    else:
+        sign = "<" if "little" in order else ">"
+        body = struct.pack(f"{sign}BiihBh", 2, 5, 6, 1, 0, 1)
+        body += struct.pack(f"{sign}fB3BdfBd", 1.5, 3, 1, 2, 3, 0.1, 2.5, 0, 0.2)
+        body += struct.pack(f"{sign}Bi", 1, 0)
+    (tmp_path / "a.ply").write_bytes(header + body)
+    columns = read_points(tmp_path / "a.ply", "a.ply")
+    assert {name: array.tolist() for name, array in columns.values.items()} == {
+        "x": [1.5, 2.5], "y": [0.1, 0.2],
+    }  # fmt: skip
+    assert {*columns.ignored} == {"many", "element part", "element face"}
+    (tmp_path / "a.ply").write_bytes((header + body)[:-12])
+    with pytest.raises(DamagedInput, match=r"a\.ply"):
+        read_points(tmp_path / "a.ply", "a.ply")
+
+
+def test_more_points_than_are_declared_are_refused(tmp_path):
+    ply = "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nend_header\n1\n2\n"
+    pcd = "FIELDS x\nSIZE 4\nTYPE F\nPOINTS 1\nDATA ascii\n1\n2\n"
+    for name, content in (("a.ply", ply), ("a.pcd", pcd)):
+        with pytest.raises(DamagedInput, match="1 points are declared, and the file has more"):
+            columns_of(tmp_path, content, name)
+
+
+# --- compressed PCD ------------------------------------------------------------------------------
+
+
+def lzf(data: bytes) -> bytes:
+    """Compress by the LZF of HDF5."""
+    with h5py.File("x", "w", driver="core", backing_store=False) as file:
+        array = np.frombuffer(data, np.uint8)
+        dataset = file.create_dataset("d", data=array, chunks=array.shape, compression="lzf")
+        mask, packed = dataset.id.read_direct_chunk((0,))
+    assert mask == 0, "not compressible"
+    return packed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lzf_is_expanded_as_hdf5_packs_it(seed):
+    rng = np.random.default_rng(seed)
+    data = rng.integers(0, 2 + 6 * seed, 40_000).astype(np.uint8)
+    data[5_000:30_000] = np.tile(data[:1_000], 25)
+    packed = np.frombuffer(lzf(data.tobytes()), np.uint8)
+    output = np.empty_like(data)
+    assert expand(packed, output) == len(data)
+    np.testing.assert_array_equal(output, data)
+    # Damaged and cut data end in the output or before.
+    for _ in range(200):
+        damaged = packed.copy()
+        damaged[rng.integers(len(packed), size=8)] ^= 255
+        assert -1 <= expand(damaged, output) <= len(output)
+        assert -1 <= expand(packed[: rng.integers(len(packed))], output) < len(output)
+    assert expand(packed, output[:-1].copy()) == -1
+
+
+def test_compressed_pcd_is_read_field_by_field(tmp_path):
+    rows = np.zeros(300, [("x", "<f4"), ("rgb", "<u4"), ("n", "<f4", 2), ("label", "u1")])
+    rows["x"] = np.arange(300) // 7
+    rows["rgb"] = 0x01020304
+    rows["n"][:, 1] = np.arange(300)
+    rows["label"] = 3
+    data = b"".join(rows[name].tobytes() for name in rows.dtype.names)
+    packed = lzf(data)
+    header = (
+        "VERSION 0.7\nFIELDS x rgb n label\nSIZE 4 4 4 1\nTYPE F U F U\nCOUNT 1 1 2 1\nWIDTH 100\n"
+        "HEIGHT 3\nPOINTS 300\nDATA binary_compressed\n"
+    )
+    header = header.encode()
+    sizes = struct.pack("<II", len(packed), len(data))
+    (tmp_path / "a.pcd").write_bytes(header + sizes + packed)
+    columns = read_points(tmp_path / "a.pcd", "a.pcd").values
+    np.testing.assert_array_equal(columns["x"], rows["x"])
+    np.testing.assert_array_equal(columns["n_1"], rows["n"][:, 1])
+    assert {name: {*columns[name].tolist()} for name in ("red", "green", "blue", "label")} == {
+        "red": {2}, "green": {3}, "blue": {4}, "label": {3},
+    }  # fmt: skip
+    huge = struct.pack("<II", len(packed), 2**32 - 1)
+    for content in (sizes + packed[:-1], huge + packed, sizes + packed[::-1], sizes[:5]):
+        (tmp_path / "a.pcd").write_bytes(header + content)
+        with pytest.raises(DamagedInput, match=r"a\.pcd"):
+            read_points(tmp_path / "a.pcd", "a.pcd")
+    many = (
+        header.replace(b"300", b"9" * 9).replace(b"HEIGHT 3", b"HEIGHT 1").replace(b"100", b"9" * 9)
+    )
+    (tmp_path / "a.pcd").write_bytes(
+        many + struct.pack("<II", len(packed), 999999999 * 17 % 2**32) + packed
+    )
+    with pytest.raises(DamagedInput, match="compressed"):
+        read_points(tmp_path / "a.pcd", "a.pcd")
 
 
 # --- bad input -----------------------------------------------------------------------------------
