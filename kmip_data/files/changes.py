@@ -147,7 +147,7 @@ def write_file(
     with writing(path, left=left, needed=needed), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         _remove_stale(folder, f"{path.name}.")
-        partial = _partial_name(path.name)
+        partial = partial_name(path.name)
         try:
             # Inside the block: an interrupt may come as soon as the file exists.
             descriptor = _new_locked(partial, folder)
@@ -452,7 +452,8 @@ def fitting(name: str, suffix: str) -> str:
     return name + suffix
 
 
-def _partial_name(name: str) -> str:
+def partial_name(name: str) -> str:
+    """Return a new name of a half-written file."""
     return fitting(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}")
 
 

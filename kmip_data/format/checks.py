@@ -8,6 +8,7 @@ import io
 import json
 import os
 import platform
+import time
 from pathlib import Path
 
 from kmip_data.errors import KmipDataError
@@ -20,10 +21,18 @@ from kmip_data.runtime.progress import Progress
 LARGE = 2**30  #: bytes of a file above which a receipt saves the next process a second check
 _PIECE = 2**20  #: bytes read at once; they stay in the processor's cache
 
-State = tuple[int, int, int]  #: inode, size and time of the last change, in ns
-#: States found sound by this process, or by the one it was forked or unpickled from, by path and
+#: A change so short before a check, in ns, may have the time of the next change.
+_TICK = 2 * 10**7
+Identity = tuple[int, ...]
+#: Identities found sound by this process, or by the one it was forked or unpickled from, by path and
 #: CRC-32.
-sound: dict[tuple[Path, str], State] = {}
+sound: dict[tuple[Path, str], Identity] = {}
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """Return device, inode, size and the times of the last change of data and of the file, in ns."""
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 def check_file(
@@ -34,17 +43,17 @@ def check_file(
 ) -> None:
     """Raise DamagedInput unless an open file has the size and the CRC-32 on the card.
 
-    A file whose inode, size and time are those of an earlier check is not read again. That holds
-    for this process and those that it starts; of a file above ``LARGE`` for every process on this
-    machine that has the same folder of ``receipts``.
+    A file with the identity of an earlier check is not read again. That holds for this process and
+    those that it starts; of a file above ``LARGE`` for every process on this machine that has the
+    same folder of ``receipts``.
     """
     status = os.fstat(file.fileno())
-    state = (status.st_ino, status.st_size, status.st_mtime_ns)
+    identity = identity_of(status)
     key = (path, member.crc32)
     if status.st_size != member.bytes:
         size = f"{status.st_size:,} bytes, not {member.bytes:,}"
         refuse(path, "is not the file that the card names", size)
-    if sound.get(key) == state:
+    if sound.get(key) == identity:
         return
 
     receipt = None
@@ -55,7 +64,7 @@ def check_file(
     known = False
     if receipt is not None:
         with contextlib.suppress(OSError, ValueError):
-            known = read_json(receipt) == list(state)
+            known = read_json(receipt) == list(identity)
     if not known:
         digest = _crc32_of(path, file, status.st_size)
         if digest != member.crc32:
@@ -65,8 +74,9 @@ def check_file(
             # In a read-only home the next process checks again.
             with contextlib.suppress(OSError, KmipDataError):
                 receipt.parent.mkdir(parents=True, exist_ok=True)
-                write_file(receipt, json.dumps(state).encode())
-    sound[key] = state
+                write_file(receipt, json.dumps(identity).encode())
+    if abs(time.time_ns() - status.st_ctime_ns) > _TICK:
+        sound[key] = identity
 
 
 def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:

@@ -200,7 +200,7 @@ class Shard:
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_buffer": None, "_views": {}}
         state.pop("keys", None)  # read again on use
-        compared = {key: state for key, state in checks.sound.items() if key[0] in self.files}
+        compared = {key: known for key, known in checks.sound.items() if key[0] in self.files}
         return {**state, "compared": compared}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -268,7 +268,7 @@ class Shard:
         return self._buffer
 
     def _new_map(self, *, private: bool = False) -> memoryview:
-        with self._opened(private=private) as opened:
+        with self._opened() as opened:
             try:
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
                 # Access beyond the end of a shorter file would kill the process.
@@ -286,15 +286,15 @@ class Shard:
         return buffer
 
     @contextlib.contextmanager
-    def _opened(self, *, private: bool = False) -> Iterator[list[io.FileIO]]:
-        """Open the files and compare them with the card; those of a ``private`` map were compared before."""
+    def _opened(self) -> Iterator[list[io.FileIO]]:
+        """Open the files and compare them with the card."""
         with contextlib.ExitStack() as stack:
             try:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
             except (OSError, ValueError) as error:  # a zero byte in the path
                 problem = "cannot be read any more" if self._sizes else "cannot be opened"
                 refuse(self.path, problem, error)
-            if self._entry_on_card is not None and not private:
+            if self._entry_on_card is not None:
                 members = self._entry_on_card.files.values()
                 for path, file, member in zip(self.files, opened, members, strict=True):
                     checks.check_file(path, file, member, self._receipts)

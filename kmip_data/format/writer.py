@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -114,6 +113,7 @@ class ComputedRows:
         return self[:]
 
 
+_HEADERS = 4096  #: most bytes of a dataset in a shard besides its data
 MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 #: Offset of the four bytes of the superblock that mark a file as open; an image has zeros there.
 _OPEN = 20
@@ -149,10 +149,11 @@ def write_shard(
     from kmip_data.files.changes import remove_file
 
     content = ShardContent.of(records, schema, dataset, build_key)
-    stream = _pieces(content)
+    size = int(np.dot(names.bytes_per(schema), content.totals))
+    stream = _pieces(path, content, size)
 
     # 1. One file.
-    if np.dot(names.bytes_per(schema), content.totals) <= MEMBER_BYTES:
+    if size <= MEMBER_BYTES:
         return content.facts(_write_pieces(path, stream, root))
 
     # 2. Several files, with their digests and that of all bytes.
@@ -228,21 +229,34 @@ def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDatase
     return left_out
 
 
-def _pieces(content: ShardContent) -> Iterator[bytes]:
-    """Yield the bytes of a shard in order.
+def _pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
+    """Yield the bytes of the shard at ``path``, with ``size`` bytes of data, in order.
 
-    HDF5 lays out a sparse file without the data of nodes and edges; they come from the records
-    instead.
+    HDF5 lays out a sparse file without the data of nodes and edges, next to the shard; they come
+    from the records instead.
     """
     import h5py
 
-    # By its name: for an open file HDF5 does not gather small data, and other bytes come out.
-    with (
-        tempfile.NamedTemporaryFile(buffering=0) as sparse,
-        h5py.File(sparse.name, "w", **_OPTIONS) as file,
-    ):
+    from kmip_data.files.changes import partial_name
+
+    partial = path.with_name(partial_name(path.name))
+    with contextlib.ExitStack() as stack:
+        sparse = stack.enter_context(partial.open("x+b", buffering=0))
+        stack.callback(partial.unlink, missing_ok=True)
+        # HDF5 crashes where it cannot write: meet a limit on file sizes before it does.
+        texts = sum(map(len, content.texts.values()))
+        os.ftruncate(sparse.fileno(), size + texts + _HEADERS * (1 + len(content.layout)))
+        # By its name: for an open file HDF5 does not gather small data, and other bytes come out.
+        file = stack.enter_context(h5py.File(partial, "w", **_OPTIONS))
+        if hasattr(os, "memfd_create"):
+            # A disk that is full meanwhile would crash it, too: HDF5 goes on in memory.
+            memory = os.memfd_create("layout")
+            os.write(memory, sparse.read())
+            os.dup2(memory, file.id.get_vfd_handle(), inheritable=False)
+            sparse = stack.enter_context(open(memory, "r+b", buffering=0))  # noqa: PTH123
         left_out = _lay_out(file, content)
         file.flush()  # read before closing, which would cut off the room at the end
+
         os.pwrite(sparse.fileno(), bytes(4), _OPEN)
         done = sparse.seek(0)
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):

@@ -13,6 +13,7 @@ from kmip_data.builds.columns import ColumnsCard
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry
+from kmip_data.format.checks import identity_of
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
 from kmip_data.format.splits import SplitFile, read_split
@@ -36,8 +37,7 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
         # The digests of a card are not verified here: a folder that was replaced shows by its
         # files.
         if not build.waits and path.exists():
-            status = path.stat()
-            key.append((status.st_ino, status.st_mtime_ns))
+            key.append(identity_of(path.stat()))
 
     store = _open_stores.get(tuple(key))
     if store is None:

@@ -117,6 +117,25 @@ def head_of(path: Path) -> bytes:
         return file.read(HEAD)
 
 
+def check_whole(path: Path) -> None:
+    """Read an archive to its end; raise DamagedInput where a checksum differs, or the file has none."""
+    kind = kind_of(head_of(path))
+    with reading(path):
+        if kind == "zip":
+            damaged = zipfile.ZipFile(path).testzip()
+            if damaged:
+                raise zipfile.BadZipFile(f"Bad CRC-32 of {damaged}")
+        elif kind in _OPENERS:  # a tar in it, too
+            with _OPENERS[kind](path, "rb") as file:
+                while file.read(PIECE):
+                    pass
+        elif kind == "tar":
+            for _ in _tar_members(path, kind):
+                pass
+        else:
+            raise EOFError("neither its length nor a checksum is known")
+
+
 def kind_of(first: bytes) -> str:
     """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
     if first.startswith((b"PK\3\4", b"PK\5\6")):

@@ -1,7 +1,8 @@
 """Download a source: try mirrors, resume, check, and rename into place when complete.
 
 An unfinished download is ``NAME.partial``. It never mixes two files: it resumes only on the same
-mirror, with a strong validator or a pinned digest.
+mirror, with a strong ETag or a pinned digest. A file whose end no header tells is complete if the
+checksums of an archive say so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kmip_data.files.faults import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.raw.archives import HEAD, kind_of
+from kmip_data.pipelines.raw.archives import HEAD, check_whole, kind_of
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise
 from kmip_data.runtime import http_client as http
@@ -74,7 +75,7 @@ class Partial(Strict):
     """Identity of the file of which ``NAME.partial`` is the beginning."""
 
     url: str = ""  #: address of the mirror, before redirects
-    validator: str | None = None  #: for ``If-Range`` (RFC 9110, 13.1.5): a strong ETag, else a date
+    etag: str | None = None  #: strong ETag, for ``If-Range`` (RFC 9110, 13.1.5)
     total: int | None = None  #: bytes
 
 
@@ -87,6 +88,7 @@ class _Download:
         self.file = file
         self.quiet = quiet
         self.partial = Partial()
+        self.has_end = True  #: False where the end of the answer cannot be told from a cut
         with contextlib.suppress(OSError, ValueError):
             self.partial = Partial.model_validate(read_json(_side_path(path)))
 
@@ -141,8 +143,8 @@ class _Download:
                 time.sleep(wait)
 
     def _belongs_to(self, mirror: Mirror) -> bool:
-        """True if the bytes came from ``mirror``, and a validator or digest proves what continues them."""
-        proven = mirror.pinned or self.partial.validator is not None
+        """True if the bytes came from ``mirror``, and an ETag or digest proves what continues them."""
+        proven = mirror.pinned or self.partial.etag is not None
         return proven and self.size > 0 and self.partial.url == mirror.address
 
     def _request(self, mirror: Mirror) -> None:
@@ -150,12 +152,18 @@ class _Download:
         headers: dict[str, str | None] = {}
         resumes = self._belongs_to(mirror)
         if resumes:
-            headers = {"Range": f"bytes={self.size}-", "If-Range": self.partial.validator}
+            headers = {"Range": f"bytes={self.size}-", "If-Range": self.partial.etag}
         with http.open_response(mirror.url, headers) as response:
             pieces = http.body(response)
             status = response.status_code
+            # Some hosts label a .gz file so, which only a digest tells from one that is packed here.
+            coding = response.headers.get("Content-Encoding", "identity")
+            if coding.lower() != "identity" and not mirror.pinned:
+                raise MirrorFailed(f"sends it packed ({coding[:20]}), which was not asked for")
+            self.has_end = response.raw.length_remaining is not None or response.raw.chunked
             # 416: the file is shorter than the part here; another range would mix two files.
-            if resumes and (status == 416 or (status == 206 and not self._continues(response))):
+            differs = status == 206 and not self._continues(mirror, response)
+            if resumes and (status == 416 or differs):
                 self._discard()
                 raise MirrorFailed("now has another file", retry=True)
             if status == 200:
@@ -164,10 +172,11 @@ class _Download:
                 raise http.from_status(response)
             self._receive(mirror, pieces)
 
-    def _continues(self, response: Response) -> bool:
+    def _continues(self, mirror: Mirror, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
         span = http.content_range(response)
-        same = _validator(response) in {None, self.partial.validator}
+        etag = _strong_etag(response)
+        same = etag == self.partial.etag or (etag is None and mirror.pinned)
         return same and span is not None and span[0] == self.size
 
     def _start(
@@ -191,7 +200,7 @@ class _Download:
             require_room(self.path.parent, total, f"Downloading {self.source.name}")
         # The new file has passed its checks: only now drop the old part.
         self._discard()
-        self.partial = Partial(url=mirror.address, validator=_validator(response), total=total)
+        self.partial = Partial(url=mirror.address, etag=_strong_etag(response), total=total)
         files.write_json(_side_path(self.path), self.partial.model_dump())
         return itertools.chain([head], pieces)
 
@@ -223,8 +232,11 @@ class _Download:
         # Drop a complete file with other content: no later run can continue it.
         if fault:
             self._discard()
-            raise MirrorFailed(fault)
-        return Receipt(name=self.source.name, origin=mirror.address, sha256=digest, bytes=size)
+            raise MirrorFailed(fault, retry=not self.has_end)
+        origin = mirror.address
+        if not (self.has_end or mirror.pinned):
+            origin += " (sent without its length; complete by the checksums of the archive)"
+        return Receipt(name=self.source.name, origin=origin, sha256=digest, bytes=size)
 
     def _fault(self, mirror: Mirror, digest: str) -> str:
         """Return why the complete file is not the source; empty if it matches."""
@@ -234,6 +246,11 @@ class _Download:
         if differing is not None:
             kind, expected, actual = differing
             return f"sent a file with {kind} {actual[:12]}…, expected {expected[:12]}…"
+        if not (self.has_end or mirror.pinned):
+            try:
+                check_whole(self.path)
+            except DamagedInput as error:
+                return f"sent no length, and {error.what}"
         if self.source.container == "archive" and self.source.content:
             try:
                 recognise(self.path, self.source.content)
@@ -250,11 +267,11 @@ class _Download:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
 
 
-def _validator(response: Response) -> str | None:
-    """Return the validator for ``If-Range``: a strong ETag, else the date."""
+def _strong_etag(response: Response) -> str | None:
+    """Return the ETag of an answer if equal ones mean equal bytes: a date or a weak one does not."""
     etag = response.headers.get("ETag", "")
-    value = response.headers.get("Last-Modified") if etag[:2] in {"", "W/"} else etag
-    return value if value and value.isascii() and value.isprintable() else None
+    is_strong = etag.startswith('"') and etag.isascii() and etag.isprintable()
+    return etag if is_strong else None
 
 
 def _plausible(source: Source, head: bytes, kind: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import gzip
 import json
 import os
 import random
@@ -171,6 +172,8 @@ def odd_range(text: str):
 PART = File(DATA, cut=300_000)
 DAY = formatdate(1.7e9, usegmt=True)
 WEAK = {"etag": 'W/"x"', "last_modified": DAY}
+DATED = {"etag": None, "last_modified": DAY}
+BARE = File(DATA, etag=None, if_range=False)
 #: answers in turn, what is pinned, what must come of it, and ``If-Range`` of the second request
 RESUMED = {
     **{
@@ -184,7 +187,12 @@ RESUMED = {
     "changed": ([PART, File(OTHER, etag='"two"')], {}, OTHER, '"one"'),
     "changed, If-Range ignored": ([PART, File(OTHER, etag='"two"', if_range=False)], {}, OTHER, '"one"'),
     "no validator, no digest": ([File(OTHER, etag=None, cut=300_000), File(DATA, etag=None)], {}, DATA, None),
-    "weak ETag with a date": ([File(DATA, cut=300_000, **WEAK), File(DATA, **WEAK)], {}, DATA, DAY),
+    "weak ETag with a date": ([File(OTHER, cut=300_000, **WEAK), File(DATA, **WEAK)], {}, DATA, None),
+    "a date": ([File(OTHER, cut=300_000, **DATED), File(DATA, **DATED)], {}, DATA, None),
+    "continued without an ETag": ([File(OTHER, cut=300_000), BARE, File(DATA)], {}, DATA, '"one"'),
+    "a digest and no ETag": (
+        [File(DATA, etag=None, cut=300_000), BARE], {"sha256": SHA}, DATA, None,
+    ),
     "control in the ETag": ([File(DATA, cut=9_000, etag="\x9b"), File(DATA, etag="\x9b")], {}, DATA, None),
     "many cuts": (
         [*(File(DATA, cut=at) for at in range(50_000, SIZE, 50_000)), File(DATA)], {}, DATA, '"one"',
@@ -203,6 +211,36 @@ def test_bytes_of_two_files_are_never_joined(server, tmp_path):
         if condition is None and not pinned:
             assert "Range" not in asked[1], name
         assert name != "many cuts" or server.sent - sent <= 1.02 * SIZE
+
+
+GZIP = gzip.compress(b"a,b\n" * 20_000, mtime=0)
+
+
+def test_a_file_without_a_length_is_complete_only_by_its_checksums(server, tmp_path):
+    """Some headers tell no end: a connection that is cut looks like one that is closed."""
+    good_zip(tmp_path / "good.zip")
+    zipped = (tmp_path / "good.zip").read_bytes()
+    cases = {
+        "zip": (zipped, True),
+        "gzip": (GZIP, True),
+        "cut-zip": (zipped[:-100], False),
+        "cut-gzip": (GZIP[:-4], False),
+        "text": (b"a,b\n1,2\n", False),
+    }
+    for name, (data, is_complete) in cases.items():
+        target = tmp_path / name / "toy.zip"
+        url = server.route(f"/{name}", File(data, kind="x/y", length=None, etag=None))
+        wanted = source(url).model_copy(update={"container": "file"})
+        if is_complete:
+            assert "complete by the checksums" in fetch(wanted, target).origin, name
+            assert target.read_bytes() == data
+        else:
+            assert_fails(wanted, target, "no length")
+
+
+def test_a_file_that_is_packed_in_transit_is_refused(server, target):
+    url = server.route("/toy.zip", File(GZIP, extra={"Content-Encoding": "gzip"}))
+    assert_fails(source(url), target, "packed (gzip)")
 
 
 def test_credentials_are_used_and_never_shown_or_kept(server, target, capsys):
@@ -496,7 +534,7 @@ def test_what_is_planted_at_the_partial_name_is_not_written_through(
     victim.write_bytes(b"precious")
     target.parent.mkdir(parents=True)
     wanted = source(server.route("/toy.zip", File(DATA)))
-    state = {"url": wanted.mirrors[0].url, "validator": '"one"', "total": SIZE}
+    state = {"url": wanted.mirrors[0].url, "etag": '"one"', "total": SIZE}
     target.with_name("toy.zip.partial.json").write_text(json.dumps(state))
     {
         "link": lambda: partial.symlink_to(victim),

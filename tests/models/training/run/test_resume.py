@@ -331,7 +331,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     home = Home(tmp_path / "home")
     run = home.runs / "clouds" / "gps-kmip" / "early"
     files.begin_folder(run, RUN)
-    (run / files._partial_name("config.toml")).write_text("[da")
+    (run / files.partial_name("config.toml")).write_text("[da")
     with pytest.raises(UsageError, match="'early'"):
         resume("early", home=home, quiet=True)
     train(tiny_config(build, **options), home=home, name="early", quiet=True)
@@ -351,7 +351,7 @@ def resume_and_die(home, run, when):
 
     def writing(path, data):
         if path.name == "last.ckpt" and when == "half":
-            path.with_name(files._partial_name(path.name)).write_bytes(data[: len(data) // 2])
+            path.with_name(files.partial_name(path.name)).write_bytes(data[: len(data) // 2])
             die()
         write(path, data)
         if path.name == "last.ckpt" and when == "after":
