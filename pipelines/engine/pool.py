@@ -184,7 +184,9 @@ def explained(
         place = where() if callable(where) else where
         # Lack of space can be resumed; anything else is a fault of the raw files.
         memory = isinstance(error, MemoryError)
-        if memory or (isinstance(error, OSError) and error.errno in FULL):
+        # numpy says "804 requested and 496 written", without a number.
+        short = isinstance(error, OSError) and error.errno is None and "written" in str(error)
+        if memory or short or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
             raise OutOfResources(
                 f"{full} at {place}: {str(error) or type(error).__name__}.",

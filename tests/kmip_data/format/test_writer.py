@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+import tempfile
 import zlib
 from functools import partial
 from typing import Any
@@ -20,6 +22,8 @@ from support.builds.records import (
     read_records,
 )
 from support.cases import check_each
+from support.cli import python
+from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
@@ -177,6 +181,39 @@ def test_bytes_of_one_shard_are_pinned():
         for size in (3, 0, 2)
     ]
     assert encode(records, schema).facts["sha256"] == PINNED
+
+
+def test_a_shard_needs_no_other_place_than_its_own(tmp_path, monkeypatch):
+    records = make_records(EDGE_SCHEMA, [3, 4])
+    first = write_shard(tmp_path / "a.h5", records, EDGE_SCHEMA, root=tmp_path, **HOW)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    for name in ("a.h5", "b.h5"):
+        again = write_shard(tmp_path / name, records, EDGE_SCHEMA, root=tmp_path, **HOW)
+        assert again == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "b.h5"]
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from support.builds.records import EDGE_SCHEMA, make_records
+from kmip_data.errors import OutOfResources
+from kmip_data.format.writer import write_shard
+records = make_records(EDGE_SCHEMA, [500, 400])
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+try:
+    folder = Path(sys.argv[1])
+    write_shard(folder / "a", records, EDGE_SCHEMA, root=folder, dataset="toy", build_key="0" * 12)
+except OutOfResources as error:
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize("most", [1, 3_000, 9_000])
+def test_a_limit_on_file_sizes_is_an_error_and_no_crash_of_hdf5(tmp_path, most):
+    path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    python("-c", LIMITED, tmp_path, most, code=6, PYTHONPATH=path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bytes_per_predicts_the_size():

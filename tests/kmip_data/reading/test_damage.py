@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ import numpy as np
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cases import flip
+from torch.utils.data import DataLoader
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format import checks, writer
+from kmip_data.format.reader import Shard
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.runtime import memory
 
 PAGE = 4096
 BUILDS = ("whole", "cut", "columns")
@@ -159,6 +163,42 @@ def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_p
         list(GraphLoader(dataset, batch_size=2, num_workers=1))
 
 
+@pytest.mark.parametrize("change", ["replaced", "rewritten"])
+def test_a_private_map_is_of_the_file_that_was_checked(originals, tmp_path, monkeypatch, change):
+    """Columns that are large enough are mapped anew for each item."""
+    monkeypatch.setattr(memory, "MAPPED", 1)
+    folder = shutil.copytree(originals / "whole", tmp_path / "build")
+    dataset = ShardedDataset(folder, "train")
+    dataset[0]
+    file = folder / "shards/00000.h5"
+    data = bytearray(file.read_bytes())
+    shard = Shard(file)
+    for column in shard.schema.columns:
+        data[shard._offsets[column.key]] ^= 1
+    if change == "replaced":
+        (folder / "new").write_bytes(data)
+        (folder / "new").rename(file)
+    else:
+        file.write_bytes(data)
+    for reader in (dataset, pickle.loads(pickle.dumps(dataset))):
+        with pytest.raises(DamagedInput, match=r"00000\.h5(?s:.*)CRC-32"):
+            reader[0]
+    with pytest.raises(DamagedInput, match=r"00000\.h5(?s:.*)CRC-32"):
+        list(DataLoader(dataset, batch_size=None, num_workers=1))  # a fork
+
+
+def test_a_change_whose_time_is_put_back_is_read_again(originals, tmp_path):
+    folder = shutil.copytree(originals / "whole", tmp_path / "build")
+    list(ShardedDataset(folder, "train"))
+    file = folder / "shards/00001.h5"
+    before = file.stat()
+    flip(file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(DamagedInput, match=r"00001\.h5(?s:.*)CRC-32"):
+        list(ShardedDataset(folder, "train"))
+
+
 def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
     folder = shutil.copytree(originals / "whole", tmp_path / "build")
     counted: list[Path] = []
@@ -169,6 +209,7 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
         return crc32_of(path, *rest)
 
     monkeypatch.setattr(checks, "_crc32_of", counting)
+    time.sleep(checks._TICK / 1e9)  # a later change has another time
     dataset = ShardedDataset(folder, "train")
     list(dataset)
     data = pickle.dumps(dataset)
@@ -184,6 +225,7 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
 def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "LARGE", 0)
     folder = shutil.copytree(originals / "whole", tmp_path / "home/built/b")
+    time.sleep(checks._TICK / 1e9)
     right = read_all(folder)
     assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
     monkeypatch.setattr(checks, "_crc32_of", lambda *_: "read again")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import gzip
+import hashlib
 import json
 import os
 import random
