@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import I64, Array, DType
 from kmip_data.errors import UsageError
+from kmip_data.format.levels import fitting_levels, form_of, likeliest_level
 from kmip_data.format.schema import RESERVED, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
@@ -121,13 +122,7 @@ class _Attribute:
 
         # Each graph leaves fewer levels: a column of nodes has as many rows as nodes in every
         # graph.
-        fits = set()
-        if value.shape == (graph.num_nodes, *self.shape[1:]):
-            fits.add("node")
-        if value.shape == (graph.num_edges, *self.shape[1:]):
-            fits.add("edge")
-        if value.shape == self.shape:
-            fits.add("graph")
+        fits = fitting_levels(value.shape, self.shape, graph.num_nodes, graph.num_edges)
         if value.dtype != self.dtype or not self.levels & fits:
             levels = " or ".join(sorted(self.levels))
             raise UsageError(
@@ -173,23 +168,17 @@ class _Attribute:
         )
 
     def _level(self) -> str:
-        """Of several levels the one with the most rows.
-
-        The name decides between nodes and edges.
-        """
+        """Return the likeliest of the levels that fit in all graphs."""
         if self.kind != "tensor":
             return "graph"
-        order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
-        return next(level for level in order if level in self.levels)
+        return likeliest_level(self.name, len(self.shape), self.levels)
 
     def _form(self, level: str) -> tuple[ItemForm, tuple[int, ...]]:
         if self.kind == "str":
             return "text", (self.longest,)
         if self.kind != "tensor":
             return "number", ()
-        if level != "graph" or self.shape[:1] == (1,):
-            return "axis", self.shape[1:]
-        return "row", self.shape
+        return form_of(level, self.shape)
 
     @property
     def stored(self) -> str:

@@ -18,6 +18,7 @@ import mmap
 import pickletools
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,7 @@ Value: TypeAlias = Any  #: value in a pickle: of any type, until it is checked
 #: Name of a global, ``module.name``, to the function that a call of it reaches.
 Allowed = Mapping[str, Callable[..., Value]]
 Persistent = Callable[[Value], Value] | None
+Libraries = AbstractSet[str]  #: top-level modules whose names become placeholders
 
 _NUMBERS = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
 _TEXTS = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
@@ -95,6 +97,20 @@ class Pending:
         raise NotImplementedError
 
 
+class Unread(Pending):
+    """Stands for a value of a name outside the allow-list; nothing was looked up or called."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def finish(self, state: Value) -> None:
+        """Leave the state unread, too."""
+        self.value = self
+
+
 @dataclass(frozen=True, slots=True)
 class _Global:
     """A name of the allow-list on the stack."""
@@ -109,15 +125,16 @@ def read_pickle(
     *,
     name: str,
     persistent: Persistent = None,
+    libraries: Libraries = frozenset(),
 ) -> Value:
     """Return the value of a pickle of protocol 0 to 5.
 
     Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a
     tensor's storage. Raises ``DamagedInput`` where the pickle is cut off or broken, or asks for
-    anything else.
+    anything else; what comes from one of the ``libraries`` is :class:`Unread`.
     """
     with _damaged_if_refused(name, "a pickle of plain data"):
-        machine = _Machine(data, allowed, persistent, streamed=False)
+        machine = _Machine(data, allowed, persistent, streamed=False, libraries=libraries)
         next(machine.run())
         return machine.result()
 
@@ -128,6 +145,7 @@ def stream_list(
     *,
     name: str,
     persistent: Persistent = None,
+    libraries: Libraries = frozenset(),
 ) -> Iterator[tuple[list[Value], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
@@ -137,7 +155,7 @@ def stream_list(
     part of an earlier one.
     """
     with _damaged_if_refused(name, "a pickle of a list of plain data"):
-        machine = _Machine(data, allowed, persistent, streamed=True)
+        machine = _Machine(data, allowed, persistent, streamed=True, libraries=libraries)
         for items, end in machine.run():
             if items:
                 yield items, end
@@ -167,9 +185,11 @@ class _Machine:
         persistent: Persistent,
         *,
         streamed: bool,
+        libraries: Libraries,
     ) -> None:
         self._data = data
         self._streamed = streamed
+        self._libraries = libraries
         self._persistent = persistent
         self._file = io.BytesIO(data) if isinstance(data, bytes) else data
         self._globals = {name: _Global(name, call) for name, call in allowed.items()}
@@ -245,7 +265,7 @@ class _Machine:
                 push({})
             elif code == _SETITEMS:
                 items = self._since_mark()
-                _of_type(stack[-1], dict).update(_pairs(items))
+                _of_type(stack[-1], dict).update(self._pairs(items))
             elif code == _TUPLE3:
                 stack[-3:] = [tuple(stack[-3:])]
             # The length is given before the bytes: one that leads behind the end is a lie.
@@ -311,11 +331,11 @@ class _Machine:
         elif opcode in {"LIST", "DICT", "POP_MARK"}:
             items = self._since_mark()
             if opcode != "POP_MARK":
-                stack.append(items if opcode == "LIST" else _pairs(items))
+                stack.append(items if opcode == "LIST" else self._pairs(items))
         elif opcode == "SETITEM":
             value = stack.pop()
             key = stack.pop()
-            _of_type(stack[-1], dict).update(_pairs([key, value]))
+            _of_type(stack[-1], dict).update(self._pairs([key, value]))
         elif opcode == "POP":
             stack.pop()
         elif opcode == "DUP":
@@ -369,10 +389,28 @@ class _Machine:
     def _name(self, module: Value, attribute: Value) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise RefusedError("a global whose name is not text")
-        allowed = self._globals.get(f"{module}.{attribute}")
+        name = f"{module}.{attribute}"
+        allowed = self._globals.get(name)
+        if allowed is None and module.partition(".")[0] in self._libraries:
+            self._stack.append(_Global(name[:200], lambda *_: Unread(name[:200])))
+            return
         if allowed is None or "." in attribute:  # one name, one way to write it
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
         self._stack.append(allowed)
+
+    def _pairs(self, items: list[Value]) -> dict[Value, Value]:
+        """Return keys and values; with libraries without those of keys that are no numbers or texts."""
+        keys = items[::2]
+        values = items[1::2]
+        # Hashing nested tuples takes time that doubles with each level.
+        plain = [type(key) in _KEYS for key in keys]
+        if all(plain) or not self._libraries:
+            if not all(plain):
+                raise RefusedError("a key that is neither a number nor text")
+            return dict(zip(keys, values, strict=True))
+        return {
+            key: value for key, value, is_plain in zip(keys, values, plain, strict=True) if is_plain
+        }
 
     def _since_mark(self) -> list[Value]:
         mark = len(self._stack) - 1
@@ -386,6 +424,8 @@ class _Machine:
 
 
 def _call(called: Value, arguments: Value) -> Value:
+    if type(called) is Unread:  # an object that is called, too
+        return called
     if type(called) is not _Global or type(arguments) is not tuple:
         raise RefusedError("a call of something that is not a global")
     return called.call(*arguments)
@@ -399,17 +439,11 @@ def _ready(value: Value) -> Value:
 
 
 def _of_type(value: Value, wanted: type) -> Value:
+    if type(value) is Unread:
+        return wanted()  # the items of a container that is not read
     if type(value) is not wanted:
         raise TypeError(f"a {wanted.__name__} was expected")
     return value
-
-
-def _pairs(items: list[Value]) -> dict[Value, Value]:
-    keys = items[::2]
-    # Hashing nested tuples takes time that doubles with each level.
-    if not all(map(_KEYS.__contains__, map(type, keys))):
-        raise RefusedError("a key that is neither a number nor text")
-    return dict(zip(keys, items[1::2], strict=True))
 
 
 def _is_shared(value: Value) -> bool:

@@ -31,10 +31,13 @@ import numpy as np
 
 from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
+from kmip_data.format.levels import concatenated_axis
 from kmip_data.pipelines.formats.pickles import (
     Allowed,
+    Libraries,
     Pending,
     RefusedError,
+    Unread,
     Value,
     never_called,
     read_pickle,
@@ -45,10 +48,13 @@ STORAGES: Mapping[str, str] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
     "torch.LongStorage": "<i8", "torch.IntStorage": "<i4", "torch.ShortStorage": "<i2",
     "torch.CharStorage": "i1", "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
+    "torch.ComplexFloatStorage": "<c8", "torch.ComplexDoubleStorage": "<c16",
+    "torch.BFloat16Storage": "V2",  # numpy has no such number
 }  # fmt: skip
 #: Type of a storage as a pickle of tensors names it.
 _DTYPES = {name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()}
 _BYTES = (bytes, bytearray, memoryview)
+_FRAME = b"\x95"  #: opcode before the length of a frame
 _BEFORE_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  #: pickle of the magic number
 #: Elements of a tensor that repeats its storage: a stride of 0 makes any size.
 _REPEATED = 1 << 20
@@ -81,29 +87,43 @@ def read_torch_file(
         )
 
 
-def stream_values(path: Path, extra: Allowed) -> Iterator[Value]:
-    """Yield the items of the list that a zip of ``torch.save`` holds, or what it holds instead.
+def stream_values(
+    path: Path, extra: Allowed, *, libraries: Libraries = frozenset()
+) -> Iterator[Value]:
+    """Yield the items of the list that ``torch.save`` or ``pickle.dump`` wrote, or what they wrote instead.
 
-    Arrays are views of the mapped file. Of a list, one part is in memory at a time.
+    Arrays are views of the mapped file. Of a list, one part is in memory at a time. For
+    ``libraries`` see :func:`~kmip_data.pipelines.formats.pickles.read_pickle`.
     """
-    allowed = {**_GLOBALS, **extra}
-    with _opened(path, mapped(path)) as (pickled, resolve):
-        if pickled[2:3] != b"]":  # behind the protocol
-            value = read_pickle(
-                pickled,
-                allowed,
-                name=path.name,
-                persistent=resolve,
-            )
-            yield from value if isinstance(value, list) else [value]
-            return
+    mapping = mapped(path)
+    if mapping[:1] == b"\x80":
+        if mapping[: len(_BEFORE_1_6)] == _BEFORE_1_6:
+            raise _damaged(path.name, "the layout before PyTorch 1.6")
+        yield from _values(mapping, {**extra, **PICKLED_TENSORS}, path.name, None, libraries)
+        return
+    with _opened(path, mapping) as (pickled, resolve):
+        yield from _values(pickled, {**_GLOBALS, **extra}, path.name, resolve, libraries)
+
+
+def _values(
+    pickled: bytes | mmap.mmap,
+    allowed: Allowed,
+    name: str,
+    persistent: Callable[[Value], Value] | None,
+    libraries: Libraries,
+) -> Iterator[Value]:
+    """Yield the items of a pickled list, or another value."""
+    start = 11 if pickled[2:3] == _FRAME else 2  # behind the protocol, and the length of a frame
+    if pickled[start : start + 1] == b"]":
         for items, _ in stream_list(
-            pickled,
-            allowed,
-            name=path.name,
-            persistent=resolve,
+            pickled, allowed, name=name, persistent=persistent, libraries=libraries
         ):
             yield from items
+        return
+    value = read_pickle(
+        bytes(pickled), allowed, name=name, persistent=persistent, libraries=libraries
+    )
+    yield from value if isinstance(value, list) else [value]
 
 
 def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
@@ -137,7 +157,7 @@ def _damaged(
 def _opened(
     path: Path,
     mapping: mmap.mmap | None,
-) -> Iterator[tuple[bytes, Callable[[Value], Array]]]:
+) -> Iterator[tuple[bytes, Callable[[Value], Array | Unread]]]:
     """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
     Whatever hostile bytes provoke in zipfile, or in what reads the pickle, is ``DamagedInput``.
@@ -169,7 +189,7 @@ def _of_zip(
     archive: zipfile.ZipFile,
     path: Path,
     mapping: mmap.mmap | None,
-) -> tuple[bytes, Callable[[Value], Array]]:
+) -> tuple[bytes, Callable[[Value], Array | Unread]]:
     entries = {info.filename: info for info in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
@@ -186,13 +206,16 @@ def _of_zip(
 
     storages: dict[str, Array] = {}
 
-    def resolve(pid: Value) -> Array:
-        """Return the storage of a persistent id, made once."""
+    def resolve(pid: Value) -> Array | Unread:
+        """Return the storage of a persistent id, made once; of a type that is not allowed, a placeholder."""
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise RefusedError("a reference to something outside the file")
         # ("storage", its type, key, device, number of elements), and no view of it.
         _, kind, key, _, count, *views = pid
-        dtype = STORAGES.get(getattr(kind, "name", ""))
+        name = getattr(kind, "name", "")
+        dtype = STORAGES.get(name)
+        if dtype is None and name:
+            return Unread(name)
         if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
             raise RefusedError("something other than a storage")
         if key not in storages:
@@ -237,8 +260,10 @@ def _tensor(
     size: Value,
     stride: Value,
     *_: Value,
-) -> Array:
+) -> Array | Unread:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
+    if type(storage) is Unread:
+        return storage
     is_tuples = isinstance(size, tuple) and isinstance(stride, tuple)
     if not isinstance(storage, np.ndarray) or not is_tuples:
         raise RefusedError("something other than a tensor")
@@ -285,6 +310,7 @@ def _is_count(value: Value) -> bool:
 #: Globals of a pickled tensor, whose storage comes by another way.
 TENSORS: Allowed = {
     "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": lambda data, *_: data,
     "collections.OrderedDict": dict,  # of arguments, dict() would take the hash
 }
 _TYPES: Allowed = dict.fromkeys(STORAGES, never_called("a type of storage"))
@@ -413,6 +439,12 @@ NUMPY: Allowed = {
 }
 
 
+def _text(value: Value) -> str:
+    if type(value) is not str:
+        raise RefusedError("a name that is not text")
+    return value
+
+
 class PickledData(Pending):
     """A ``Data`` object or its storage, whose attributes are taken for data."""
 
@@ -434,6 +466,10 @@ class PickledData(Pending):
             attributes = attributes.mapping
         if isinstance(attributes, dict):
             self.mapping = attributes.get("_mapping", attributes)
+            # The numbers of nodes of collated graphs lie next to the mapping.
+            sizes = attributes.get("_num_nodes")
+            if sizes is not None and isinstance(self.mapping, dict):
+                self.mapping = {**self.mapping, "_num_nodes": sizes}
         self.value = self
 
 
@@ -441,6 +477,7 @@ class PickledData(Pending):
 PYG: Allowed = {
     "torch_geometric.data.data.Data": PickledData,
     "torch_geometric.data.storage.GlobalStorage": PickledData,
+    "torch_geometric.data.storage.AttrType": _text,
     "torch_geometric.data.data.DataTensorAttr": never_called("a class of PyTorch Geometric"),
     "torch_geometric.data.data.DataEdgeAttr": never_called("a class of PyTorch Geometric"),
 }
@@ -473,7 +510,7 @@ def separated(
     data: Mapping[str, Value], slices: Mapping[str, Value], file: str
 ) -> Iterator[dict[str, Value]]:
     """Yield the graphs of a collated pair, whose rows are concatenated."""
-    axes = {name: -1 if "index" in name or name == "face" else 0 for name in slices}
+    axes = {name: concatenated_axis(name) for name in slices}
     bounds: dict[str, Array] = {}
     for name, ends in slices.items():
         rows = data.get(name)

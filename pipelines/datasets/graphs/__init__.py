@@ -6,6 +6,7 @@ graph. Facts: ``docs/own-data.md``.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -15,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import Array, Bools
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import RESERVED, Column, Schema
@@ -64,6 +65,7 @@ _BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
 _MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
 BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
+_Kind = tuple[str, tuple[int, ...]]
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 
 
@@ -237,6 +239,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                     y = y.argmax(axis=1)
                 if target.low == NO_CLASS:
                     y = np.nan_to_num(y, nan=NO_CLASS)
+                if target.num_classes and not target.finite:
+                    y = np.where(y == NO_CLASS, np.nan, y)
                 columns[target.key] = y.astype(target.stored)
             for column in schema.columns:
                 array = columns[column.key].astype(column.stored, copy=False)
@@ -245,7 +249,12 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Apply a column of parts, or divide graphs, or the nodes of a single graph, at random."""
-        given = {column.attribute: column for column in records.columns if column.doc == PART_DOC}
+        # Parts of nodes divide a single graph only.
+        alone = len(records.keys) == 1
+        given = {}
+        for column in records.columns:
+            if column.doc == PART_DOC and (alone or column.level == "graph"):
+                given[column.attribute] = column
         rule = params.split
         if rule == "given":
             rule = next(iter(given), "random")
@@ -253,44 +262,59 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             raise UsageError(
                 f"There is no rule or column of parts {rule!r}.",
                 expected=", ".join(["random", "stratified", *given]),
+                next=f"--split-rule {shlex.quote(next(iter(given), 'random'))}",
             )
-        column = given.get(rule)
-        folds = column.shape[0] if column and column.shape else 1
+        part = given.get(rule)
+        folds = part.shape[0] if part and part.shape else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
         check_fold(self.manifest.name, fold, folds)
 
-        # Nodes are divided if a single graph has node labels.
-        label = records.label
-        if label and (len(records.keys) > 1 or label.level != "node"):
-            label = None
-        if column and column.level == "graph":
-            codes = records.column(column.key)
-            parts = {part: np.flatnonzero(codes == code) for part, code in NODE_PARTS.items()}
-            return Split(rule, "given", {}, {part: rows.tolist() for part, rows in parts.items()})
-        if label is None and column is None:
-            return super().split(records, params, raw)
-        if label is None:
+        # Nodes are divided if a single graph has node labels; what has no label is in no part.
+        known = _labelled(records)
+        if part and part.level == "graph":
+            codes = records.column(part.key)
+            parts = {name: (codes == code) & known for name, code in NODE_PARTS.items()}
+            positions = {name: np.flatnonzero(rows).tolist() for name, rows in parts.items()}
+            return Split(rule, "given", {}, positions)
+        of_nodes = alone and records.label is not None and records.label.level == "node"
+        if part and not of_nodes:
             raise UsageError(
                 f"{rule!r} divides nodes, but graphs are to be divided.",
                 next="--split-rule random, or a column of parts of graphs",
             )
-
-        # Nodes without a target are in no part.
-        y = records.column(label.key).reshape(int(records.nodes[0]), -1)
-        known = (~np.isnan(y) & (y != NO_CLASS)).any(axis=1)
-        if column:
-            codes = records.column(column.key)
+        if part:
+            codes = records.column(part.key)
             name = rule
             if folds > 1:
                 codes = codes.T[fold]
                 name += f"-fold{fold}"
             codes = np.where(known, codes, np.uint8(NO_PART))
             return Split(name, "given", {"fold": fold}, node_code=codes)
+        if not of_nodes:
+            drawn = super().split(records, params, raw)
+            with_label = {}
+            for name, drawn_rows in drawn.parts.items():
+                with_label[name] = [row for row in drawn_rows if known[row]]
+            return replace(drawn, parts=with_label)
         codes = np.full(len(known), NO_PART, np.uint8)
-        for part, rows in dealt(int(known.sum()), params).items():
-            codes[np.flatnonzero(known)[rows]] = NODE_PARTS[part]
+        for name, rows in dealt(int(known.sum()), params).items():
+            codes[np.flatnonzero(known)[rows]] = NODE_PARTS[name]
         options = params.model_dump(exclude={"split", "fold"})
         return Split(random_name(params), "random", options, node_code=codes)
+
+
+def _labelled(records: Records) -> Bools:
+    """Return what has a label: graphs (G,), or the nodes of a single graph (N,)."""
+    label = records.label
+    graphs = len(records.keys)
+    if label is None or (label.level == "node" and graphs > 1):
+        return np.ones(graphs, bool)
+    y: Array = records.column(label.key)
+    y = y.reshape(len(y), -1)
+    known: Bools = ~np.isnan(y)
+    if label.low == NO_CLASS:
+        known &= y != NO_CLASS
+    return np.asarray(known.any(axis=1))
 
 
 PIPELINE = OwnGraphsPipeline
@@ -309,7 +333,7 @@ class _Survey:
     targets: list[Array] = field(default_factory=list)
     bytes_of_labels: int = 0
     #: Column -> dtype and shape of a row, the same in all graphs.
-    kinds: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    kinds: dict[str, _Kind] = field(default_factory=dict)
     unfinished: set[str] = field(default_factory=set)  #: columns with values that are not finite
 
     def claim(self, graph: GraphRecord, facts: ColumnFacts) -> None:
@@ -348,12 +372,7 @@ class _Survey:
         if self.graphs == 1:
             self.kinds = kinds
         for key in self.kinds.keys() | kinds.keys():
-            if self.kinds.get(key) != kinds.get(key):
-                raise DamagedInput(
-                    f"Graph {graph.key}: {key} is not as in the graphs before it.",
-                    expected=str(self.kinds.get(key)),
-                    found=str(kinds.get(key)),
-                )
+            self.kinds[key] = _common(key, self.kinds.get(key), kinds.get(key), graph)
             if key in values and not np.isfinite(values[key]).all():
                 self.unfinished.add(key)
 
@@ -382,12 +401,38 @@ class _Survey:
                 stored=dtype.replace("bool", "uint8"),
                 presented=dtype,
                 shape=shape,
+                form=facts.forms.get(key, "axis"),
                 doc=PART_DOC if key in facts.parts else "",
                 fields=facts.names.get(attribute, ()),
                 finite=key not in self.unfinished,
             )
             columns.append(column)
         return columns
+
+
+def _common(key: str, before: _Kind | None, kind: _Kind | None, graph: GraphRecord) -> _Kind:
+    """Return dtype and shape of a row in all graphs: the wider of two dtypes that differ in width."""
+    if before == kind and kind is not None:
+        return kind
+    if before and kind and before[1] == kind[1] and before[0] != "label" != kind[0]:
+        dtypes = np.dtype(before[0]), np.dtype(kind[0])
+        wider = np.promote_types(*dtypes)
+        if len({"i" if dtype.kind == "u" else dtype.kind for dtype in (*dtypes, wider)}) == 1:
+            return wider.name, kind[1]
+    level, _, attribute = key.partition("/")
+    raise DamagedInput(
+        f"Graph {graph.key}: {attribute!r} is not as in the graphs before it.",
+        expected=_described(level, before),
+        found=_described(level, kind),
+        next=f"give every graph a {attribute!r} of the same dtype and as many numbers, or none",
+    )
+
+
+def _described(level: str, kind: _Kind | None) -> str:
+    if kind is None:
+        return "none"
+    dtype, shape = kind
+    return f"{dtype}, {list(shape)} for each {level}"
 
 
 def read_graphs(

@@ -19,6 +19,7 @@ from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.datasets.graphs.tables import (
     ColumnFacts,
     GraphParams,
+    changed_by_float32,
     first_member,
     head_of,
 )
@@ -37,6 +38,7 @@ _LABELS = ("labels", "label", "y", "node_labels")
 #: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
 #: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
+_OF_EDGES = ("edge_attr", "edge_weight", "edge_features")
 _MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
 _BYTES_OF_ENTRY = 48
@@ -52,6 +54,7 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
 
 def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
+    facts.several = len(files) > 1
     for file in files:
         path = folder / file
         try:
@@ -112,14 +115,22 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
         if rows != nodes:
             raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
     label = facts.label_of(file.names, _LABELS, name)
-    y = np.atleast_1d(file.load(label)) if label else np.empty(0)
+    y = np.atleast_1d(file.load(label, "biufSU")) if label else np.empty(0)
+    if y.dtype.kind in "SU":
+        y = y.astype(str).astype(object)
     # Labels of a single graph also count nodes that no edge has.
     # Those of one graph of many may be targets of the whole graph.
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
     check_edges(edges, nodes, name)
     if features is not None:
         facts.claim(12 * math.prod(features.shape), name)
-        columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)
+        columns["node/x"] = _narrow(features.toarray()).reshape(nodes, -1)
+    weights = next((key for key in _OF_EDGES if key in file.names), None)
+    if weights and listed:
+        rows = file.load(weights)
+        if rows.shape[:1] != edges.shape[1:]:
+            raise ValueError(f"{weights} has the shape {rows.shape} for {edges.shape[1]:,} edges")
+        columns["edge/edge_attr"] = _narrow(rows.reshape(len(rows), -1))
 
     if label:
         level = "node" if len(y) == nodes else "graph"
@@ -137,7 +148,12 @@ def edges_of(adjacency: Any) -> tuple[I64, dict[str, Array]]:
     edges = np.stack([adjacency.row, adjacency.col])
     if (adjacency.data == 1).all():
         return edges, {}
-    return edges, {"edge/edge_attr": adjacency.data.astype(np.float32)[:, None]}
+    return edges, {"edge/edge_attr": _narrow(adjacency.data)[:, None]}
+
+
+def _narrow(values: Array) -> Array:
+    """Return numbers as float32, or float64 where integers would change."""
+    return values.astype(np.float64 if changed_by_float32(values).any() else np.float32)
 
 
 def _matrix(file: NpzFile, names: Sequence[str]) -> Any:
@@ -154,11 +170,18 @@ def _matrix(file: NpzFile, names: Sequence[str]) -> Any:
         if f"{name}row" in file.names:
             ends = [file.load(f"{name}{axis}", "iu") for axis in ("row", "col")]
             return sparse.coo_array((data, tuple(ends)), shape)
-        form = sparse.csr_array
-        if f"{name}format" in file.names and file.load(f"{name}format", "S").item() == b"csc":
-            form = sparse.csc_array
+        form = "csr"
+        if f"{name}format" in file.names:
+            form = file.load(f"{name}format", "SU").astype(str).item()
+        if form == "dia":
+            return sparse.dia_array((data, file.load(f"{name}offsets", "iu")), shape).tocoo()
+        if form not in {"csr", "csc", "bsr"}:
+            raise ValueError(f"the sparse format {form!r}")
         parts = [file.load(f"{name}{part}", "iu") for part in ("indices", "indptr")]
-        matrix = form((data, *parts), shape)
+        matrix = getattr(sparse, f"{form}_array")((data, *parts), shape)
         matrix.check_format(full_check=True)
-        return matrix.tocoo()
+        matrix = matrix.tocoo()
+        if form == "bsr":  # blocks hold zeros where no entry is
+            matrix.eliminate_zeros()
+        return matrix
     return None

@@ -88,6 +88,7 @@ def assemble(tables: Mapping[Level, Table], facts: ColumnFacts) -> Iterator[Grap
         _check_first_line(edges, ends)
     graph_names = {level: _graph_column(table, level, params) for level, table in tables.items()}
     several = "graph" in tables or any(graph_names.values())
+    facts.several = several
     node_name = ""
     if "node" in tables:
         node_name = _node_column(tables["node"], ends, facts, several=several)

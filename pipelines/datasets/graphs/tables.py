@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import Array, Bools
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Column, ItemForm, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.shared.checks import in_range
@@ -24,8 +24,7 @@ from kmip_data.wording import human_bytes
 
 NO_CLASS = -1  #: of a node
 _LARGEST = float(np.finfo(np.float32).max)
-#: Least and greatest label of each task.
-_BOUNDS = {"classification": (0, 65_535), "multilabel": (0, 1), "regression": (-_LARGEST, _LARGEST)}
+_MOST_CLASSES = 65_535  #: largest class
 OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
 _GZIP = b"\x1f\x8b"
 
@@ -96,6 +95,9 @@ class ColumnFacts:
     level: str = "graph"  #: of the targets
     values: int = 0  #: of a graph's target, where rows of an array alone tell its level
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
+    #: Key of a column of graphs -> its form, where it is not a row with a leading axis of one.
+    forms: dict[str, ItemForm] = field(default_factory=dict)
+    several: bool = False  #: True if there are several graphs, whose masks divide nothing
     #: Unread array, column or file -> why it is not read, in order.
     ignored: dict[str, str] = field(default_factory=dict)
     edges_have_targets: bool = False  #: True if rows of edges have the target of their graph
@@ -149,8 +151,6 @@ class ColumnFacts:
     def labels(self, name: str, y: Array, level: str) -> dict[str, Array]:
         """Return an array of targets, one row for each graph or node, by its key."""
         y = y.copy()  # a view of a file until the next graph
-        if level == "node" and y.dtype.kind == "i":
-            y = np.where(y == NO_CLASS, np.nan, y)
         if self.params.task == "multilabel" or y.shape[1:] not in {(), (1,)}:
             y = y.reshape(len(y), -1)
             self.names["y"] = tuple(f"{name} {column}" for column in range(y.shape[1]))
@@ -162,7 +162,10 @@ class ColumnFacts:
         return {f"{level}/y": y}
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
-        """Return the parts of nodes by key, (N,) or (N, folds), from the arrays named in :data:`MASKS`."""
+        """Return the parts of nodes by key, (N,) or (N, folds), from the arrays named in :data:`MASKS`.
+
+        Masks of several graphs are attributes, because their split divides graphs.
+        """
         if not arrays:
             return {}
         self.claim(8 * nodes, where)
@@ -181,8 +184,6 @@ class ColumnFacts:
             else:  # as many rows as nodes, or as many columns
                 by_part[part] = array.T if array.shape[-1:] == (nodes,) else array
         masks = [by_part.get(part, np.zeros(nodes, bool)) for part in PARTS]
-        if not any(mask.any() for mask in masks):
-            return {}
         folds = {mask.shape[1] for mask in masks if mask.ndim == 2} or {1}
         if len(folds) > 1:
             raise DamagedInput(f"{where}: masks of {sorted(folds)} splits.")
@@ -190,6 +191,11 @@ class ColumnFacts:
         for fold in range(max(folds)):
             columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]
             codes.append(codes_of_masks(columns, nodes, where))
+        if self.several:
+            return {f"node/{part}_mask": mask.astype(bool) for part, mask in by_part.items()}
+        if not any(mask.any() for mask in masks):
+            self.ignored |= dict.fromkeys(arrays, "no node is in it")
+            return {}
         self.parts.append("node/masks")
         return {"node/masks": codes[0] if len(codes) == 1 else np.stack(codes, axis=1)}
 
@@ -204,22 +210,18 @@ class ColumnFacts:
             classes = tuple(sorted({*y.astype(str)} - {""}))
         y = self._classes_of_one_hot(numbers(y, classes))
         known = y[~np.isnan(y)]
-        low = known.min(initial=np.inf)
-        high = known.max(initial=-np.inf)
-        whole = bool((known == np.rint(known)).all())
-        complete = known.size == y.size
         if not known.size:
-            raise DamagedInput("All labels are missing.", found=", ".join(names))
-        task = self.params.task or ("classification" if whole else "regression")
-        if self.params.task is None and y.ndim > 1:
-            task = "multilabel" if whole and low >= 0 and high <= 1 else "regression"
-        least, most = _BOUNDS[task]
-        if low < least or high > most or (task != "regression" and not whole):
             raise DamagedInput(
-                f"The labels {', '.join(names)} are {low:g} to {high:g}, which does not fit {task}.",
-                expected="one label, a text or an integer from 0; several of 0 and 1; or numbers",
-                next="--set task=classification, multilabel or regression",
+                "All labels are missing.",
+                found=", ".join(names),
+                next="--set label= and another one",
             )
+        task = self._task(known, y.ndim)
+        if task != "regression":
+            known = known[known != NO_CLASS]
+        complete = known.size == y.size
+        if not complete:
+            self.missing[", ".join(names)] = y.size - known.size
         column = Column(
             key=f"{self.level}/y",
             attribute="y",
@@ -231,28 +233,66 @@ class ColumnFacts:
         if y.ndim > 1 or task == "multilabel":
             column = replace(column, shape=(len(names),), fields=names)
         if task == "regression":
+            if changed_by_float32(known).any():
+                column = replace(column, stored="float64", presented="float64")
             return column, ()
         if task == "multilabel":
             stored = "uint8" if complete else "float16"
             return replace(column, stored=stored, low=0, high=1, num_classes=len(names)), ()
-
-        # Nodes of a single graph may lack a class: they are in no part.
-        if y.ndim > 1 or (not complete and (self.level, len(targets)) != ("node", 1)):
-            row = int(np.isnan(y).argmax())
-            raise DamagedInput(
-                f"The {self.level} {row} (from 0) has no label, and needs a class.",
-                next="leave it out, or --set task=multilabel, whose labels may be missing",
-            )
+        high = int(known.max())
         column = replace(
             column,
             stored="uint16" if complete else "int32",
             presented="int64",
             low=0 if complete else NO_CLASS,
-            high=int(high),
-            num_classes=int(high) + 1,
+            high=high,
+            num_classes=high + 1,
             finite=True,
         )
         return column, classes
+
+    def _task(self, known: Array, axes: int) -> str:
+        """Return the task of labels that are not NaN; refuse one that does not fit, and ask for one.
+
+        −1 is a number in a regression, and no class or label elsewhere.
+        """
+        given = known[known != NO_CLASS]
+        low = known.min()
+        high = known.max()
+        whole = bool((known == np.rint(known)).all())
+        # With -1 for one of two classes, the other would be the only one.
+        two = given.size == known.size or bool((given != given[:1]).any())
+        fitting = []
+        if whole and axes == 1 and given.size and low >= NO_CLASS and high <= _MOST_CLASSES and two:
+            fitting.append("classification")
+        if bool(np.isin(given, (0, 1)).all()) and given.size and two:
+            fitting.append("multilabel")
+        if max(-low, high) <= _LARGEST:
+            fitting.append("regression")
+
+        task = self.params.task
+        if task is None and not (whole and low <= NO_CLASS and axes > 1 and high <= 1):
+            task = "classification"
+            if not whole:
+                task = "regression"
+            elif axes > 1:
+                task = "multilabel" if low >= 0 and high <= 1 else "regression"
+        if task in fitting:
+            return task
+        of_what = (
+            f", which does not fit {task}"
+            if task
+            else ": numbers, or labels of which some are missing"
+        )
+        names = ", ".join(self.names["y"])
+        choices = " or ".join(f"--set task={task}" for task in fitting)
+        if not two:
+            choices += ", where -1 is a number; write 0 for it, where it is a class"
+        raise DamagedInput(
+            f"The labels {names} are {low:g} to {high:g}{of_what}.",
+            expected="one label, a text or an integer from 0 (-1: none); several of 0 and 1; or numbers",
+            next=choices or "correct the labels, or --set label= and other ones",
+        )
 
     def _classes_of_one_hot(self, y: Array) -> Array:
         """Return the position of the only 1 of each row if that is the class; raise if nothing says so."""
@@ -269,6 +309,14 @@ class ColumnFacts:
             )
         classes: Array = y.argmax(axis=1).astype(np.float64)
         return classes
+
+
+def changed_by_float32(values: Array) -> Bools:
+    """Return which numbers are integers that float32 rounds to others, such as 1700000001."""
+    with np.errstate(over="ignore"):
+        rounded = values.astype(np.float32).astype(np.float64)
+    changed: Bools = (values == np.rint(values)) & (rounded != values) & np.isfinite(rounded)
+    return changed
 
 
 def numbers(targets: Array, classes: Sequence[str]) -> Array:

@@ -10,32 +10,71 @@ import numpy as np
 
 from kmip_data.arrays import Array, fits
 from kmip_data.errors import DamagedInput
+from kmip_data.format.levels import fitting_levels, form_of, likeliest_level
 from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, first_member
-from kmip_data.pipelines.formats.pickles import never_called
+from kmip_data.pipelines.formats.pickles import Unread, Value
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
 WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
-#: Besides Data: the dictionaries of a collated pair.
+#: Besides Data: the dictionaries of a collated pair, and ``torch.Size``.
 _ALLOWED = {
     **NUMPY,
     **PYG,
     "collections.defaultdict": lambda *_: {},
-    "builtins.dict": never_called("dict"),
-    "__builtin__.dict": never_called("dict"),
+    "torch.Size": lambda sizes=(): sizes,
+    "__builtin__.set": lambda *_: Unread("a set"),  # of names that PyTorch Geometric caches
+    "builtins.set": lambda *_: Unread("a set"),
 }
-_NEXT = (
-    "save Data with dense tensors of real numbers: batch.to_data_list(), data.to_homogeneous(), "
-    "x.to_dense(), x.float(), torch.view_as_real(x).flatten(1)"
+#: Libraries whose objects are named by the attribute that holds them, and never made.
+_LIBRARIES = frozenset(
+    {"torch", "torch_geometric", "torch_sparse", "numpy", "scipy", "networkx", "dgl"}
 )
-_ROWS_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
+_NEXT = (
+    "save plain Data: torch.save([Data.from_dict(data.to_dict()) for data in graphs], 'graphs.pt')"
+)
+#: End of the name of a class that is not read -> what it is, and what to type where it is ``data``.
+_OBJECTS = {
+    "HeteroData": (
+        "HeteroData, of several types of nodes and edges",
+        "with one width of x for all types: torch.save(data.to_homogeneous(), {file})",
+    ),
+    "DynamicInheritanceGetter": (
+        "a Batch, several graphs as one",
+        "torch.save(data.to_data_list(), {file})",
+    ),
+    "TemporalData": (
+        "TemporalData, which has no edge_index",
+        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file})",
+    ),
+    "Graph": (
+        "a graph of networkx or DGL",
+        "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
+    ),
+}
+_ANY_OBJECT = "torch.save(Data.from_dict(data.to_dict()), {file})"
+#: End of the name behind a tensor that is not read -> what it is, and what to type before torch.save.
+_TENSORS = {
+    "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
+    "_rebuild_nested_tensor": ("a nested tensor", "data.{name} = data.{name}.to_padded_tensor(0)"),
+    "_rebuild_from_type_v2": ("a subclass of Tensor", "data.{name} = data.{name}.as_tensor()"),
+    "_rebuild_qtensor": ("a quantized tensor", "data.{name} = data.{name}.dequantize()"),
+    "_rebuild_tensor_v3": ("of a rare dtype", "data.{name} = data.{name}.to(torch.float64)"),
+}
+_TO_EDGES = (
+    "data.edge_index, data.edge_weight = torch_geometric.utils.to_edge_index(data.adj_t.t()); "
+    "del data.adj_t"
+)
+#: Attributes that have a row for each node, in PyTorch Geometric's words.
+_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
+_OF_EDGES = ("edge_attr", "edge_weight")
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if a file is a zip with a pickle, or a bare pickle, which its reader refuses."""
+    """True if a file is a zip with a pickle, or a bare pickle."""
     return any(
         first_member(head).endswith(b"data.pkl") or head.startswith(b"\x80")
         for head in heads.values()
@@ -48,15 +87,11 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     Files called train, val and test are parts.
     """
     # Levels of attributes are known once all graphs have been seen.
-    levels: dict[str, list[str]] = {}
-    columns = facts.params._read[0].columns  # noqa: SLF001
-    for column in columns:
-        levels[column.attribute] = [column.level]
-    if not columns:
-        for _, _, graph in _graphs(folder, files, facts):
-            for attribute, fitting in _fitting(graph).items():
-                possible = levels.get(attribute, fitting)
-                levels[attribute] = [level for level in possible if level in fitting]
+    schema, _, graphs, *_ = facts.params._read  # noqa: SLF001
+    levels = {column.attribute: column.level for column in schema.columns}
+    if not schema.columns:
+        levels, graphs = _survey(folder, files, facts)
+    facts.several = graphs > 1
 
     parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
@@ -69,6 +104,51 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
         yield record
 
 
+def _survey(folder: Path, files: Sequence[str], facts: ColumnFacts) -> tuple[dict[str, str], int]:
+    """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
+    first: dict[str, tuple[int, ...]] = {}  # shapes in the first graph
+    fitting: dict[str, set[str]] = {}
+    ragged: dict[str, str] = {}
+    graphs = 0
+    for _, where, graph in _graphs(folder, files, facts):
+        graphs += 1
+        for name, array in graph.columns.items():
+            shape = first.setdefault(name, array.shape)
+            possible = fitting.setdefault(name, {"node", "edge", "graph"})
+            possible &= _fitting(name, array, shape, graph)
+            if not possible:
+                found = f"{name} is {list(array.shape)}, in the first graph {list(shape)}"
+                ragged.setdefault(name, f"{where}: {found}.")
+
+    levels = {}
+    for name, possible in fitting.items():
+        # The labels of the pairs in edge_label_index are of the graph, as the pairs are.
+        if f"{name}_index" in fitting and name not in ragged:
+            possible &= {"graph"}
+            if not possible:
+                ragged[name] = f"{files[0]}: {name} has another shape in each graph."
+        if name not in ragged:
+            levels[name] = likeliest_level(name, len(first[name]), possible)
+    if ragged:
+        message, *others = ragged.values()
+        raise DamagedInput(
+            message,
+            expected="one row for each node or each edge, or the same shape in every graph",
+            found=" ".join(others) or None,
+            next="pad, or leave out before torch.save: del "
+            + ", ".join(f"data.{name}" for name in ragged),
+        )
+    return levels, graphs
+
+
+def _fitting(name: str, array: Array, first: tuple[int, ...], graph: GraphRecord) -> set[str]:
+    if (
+        name == "y" or name in MASKS
+    ):  # of nodes by their rows, else of the graph whatever their shape
+        return {"node", "graph"} if array.shape[:1] == (graph.num_nodes,) else {"graph"}
+    return fitting_levels(array.shape, first, graph.num_nodes, graph.num_edges)
+
+
 def _graphs(
     folder: Path, files: Sequence[str], facts: ColumnFacts
 ) -> Iterator[tuple[str, str, GraphRecord]]:
@@ -77,87 +157,178 @@ def _graphs(
         stem = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
         try:
-            for value in stream_values(folder / file, _ALLOWED):
-                for item in _items(value, file):
+            for value in stream_values(folder / file, _ALLOWED, libraries=_LIBRARIES):
+                for item in _items(value, file, facts):
                     where = f"{file}, graph {number} (from 0)"
                     yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
                     number += 1
         except DamagedInput as error:
+            if "before PyTorch 1.6" in (error.parts["found"] or ""):
+                error.parts["next"] = (
+                    f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
+                )
             error.parts["next"] = error.parts["next"] or _NEXT
             raise
 
 
-def _items(value: object, file: str) -> Iterator[dict[str, object]]:
-    """Yield the attributes of each graph of an item or a collated pair."""
+def _items(value: Value, file: str, facts: ColumnFacts) -> Iterator[dict[str, object]]:
+    """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
     slices = None  # of a pair of a single graph, too
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
+    elif isinstance(value, tuple):  # such as the three of RandomLinkSplit
+        for item in value:
+            yield from _items(item, file, facts)
+        return
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
-        raise DamagedInput(f"{file} holds {type(value).__name__}.", expected=WANTS)
+        name = _name(item)
+        any_other = (name, _ANY_OBJECT if "." in name else _NEXT)
+        what, remedy = _OBJECTS.get(name.rpartition(".")[2], any_other)
+        raise DamagedInput(
+            f"{file} holds {what}.", expected=WANTS, next=remedy.format(file=repr(file))
+        )
+    parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
+    if "edge_index" not in item and parts:
+        raise DamagedInput(
+            f"{file} holds a dict with {', '.join(map(str, parts))[:200]}, not the attributes of a graph.",
+            expected=WANTS,
+            next=f"a file for each in one folder: torch.save(data[{parts[0]!r}], '{parts[0]}.pt')",
+        )
     if slices is None:
         yield item
-    else:
-        yield from separated(item, slices, file)
+        return
+    shared = [name for name in item if name not in slices and not name.startswith("_")]
+    for name in shared:
+        if item[name] is not None and name != "num_nodes":
+            facts.ignored[name] = "of all graphs together"
+    yield from separated(item, slices, file)
+
+
+def _name(value: Value) -> str:
+    """Return what a value is, for a message."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {list(value.shape)}"
+    if isinstance(value, PickledData):
+        return "a Data"
+    name: str = getattr(value, "name", type(value).__name__)
+    return name
 
 
 def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -> GraphRecord:
-    """Return the arrays of an item, without texts, from which nothing is computed."""
+    """Return the arrays of an item."""
     item = dict(item)
+    # Until version 2, PyTorch Geometric wrote so.
+    nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
+    item = {attribute: value for attribute, value in item.items() if value is not None}
     label = facts.label_of(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
-    edges = item.pop("edge_index", None)
-    kind = getattr(edges, "dtype", type(edges).__name__)
-    shape = getattr(edges, "shape", ())
-    if (
-        not isinstance(edges, np.ndarray)
-        or edges.dtype.kind not in "iu"
-        or not fits(shape, (2, None))
-    ):
+    edges = _array("edge_index", item.pop("edge_index", None), where, facts, item)
+    if edges is None or edges.dtype.kind not in "iu" or not fits(edges.shape, (2, None)):
         raise DamagedInput(
-            f"{where}: edge_index is {kind} {shape}, not integers of shape (2, any)."
+            f"{where}: edge_index is {'missing' if edges is None else _name(edges)}.",
+            expected="integers of shape (2, any)",
+            next="data.edge_index = data.edge_index.long(), of shape [2, E]; without edges: "
+            "torch.empty(2, 0, dtype=torch.long)",
         )
-    nodes = item.pop("num_nodes", None)
-    if not isinstance(nodes, int):
-        values = map(item.get, _ROWS_OF_NODES)
-        rows = [value for value in values if isinstance(value, np.ndarray) and value.ndim]
-        nodes = len(rows[0]) if rows else nodes_of(edges)
-    check_edges(edges, nodes, where)
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():
-        if isinstance(value, str):
-            facts.ignored[attribute] = "a text"
-            continue
-        if value is None:
-            continue
-        array = np.asarray(value) if isinstance(value, bool | int | float) else value
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
-            raise DamagedInput(
-                f"{where}: {attribute} is {type(value).__name__}, not a tensor or number.",
-                next=f"leave it out (del data.{attribute}) before torch.save",
-            )
-        arrays[attribute] = array
+        array = _array(attribute, value, where, facts, item)
+        if array is not None:
+            arrays[attribute] = array
+
+    if isinstance(nodes, np.ndarray | np.generic) and nodes.size == 1 and nodes.dtype.kind in "iu":
+        nodes = int(nodes.reshape(()))
+    if not isinstance(nodes, int | None):
+        raise DamagedInput(
+            f"{where}: num_nodes is {_name(nodes)}.",
+            next="data.num_nodes = a number before torch.save",
+        )
+    if nodes is None:
+        of_nodes = [array for key, array in arrays.items() if key in _OF_NODES and array.ndim]
+        of_nodes += [array for key, array in arrays.items() if "node" in key and array.ndim]
+        nodes = len(of_nodes[0]) if of_nodes else nodes_of(edges)
+    try:
+        check_edges(edges, nodes, where)
+    except DamagedInput as error:
+        error.parts["next"] = (
+            f"data.num_nodes = {nodes_of(edges)} before torch.save, where edges are right"
+        )
+        raise
+    for what, names, rows in (("nodes", _OF_NODES, nodes), ("edges", _OF_EDGES, edges.shape[1])):
+        for attribute in names:
+            array = arrays.get(attribute)
+            if array is not None and array.ndim and len(array) != rows:
+                raise DamagedInput(
+                    f"{where}: {attribute} has {len(array):,} rows for {rows:,} {what}.",
+                    next=f"give data.{attribute} a row for each, or correct data.num_nodes",
+                )
+    batch = arrays.get("batch")
+    if batch is not None and batch.size and (batch != batch.flat[0]).any():
+        raise DamagedInput(
+            f"{where} is several graphs, by its batch.",
+            next="save the graphs that it was made of, as a list: torch.save([data, …], 'graphs.pt')",
+        )
     return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges)
 
 
-def _fitting(graph: GraphRecord) -> dict[str, list[str]]:
-    """Return the levels that fit the rows of each attribute, the likeliest first."""
-    fitting = {}
-    for attribute, array in graph.columns.items():
-        rows = array.shape[:1]
-        levels = {"node": (graph.num_nodes,), "edge": (graph.num_edges,), "graph": rows}
-        order = ["node", "edge", "graph"]
-        if "edge" in attribute:
-            order = ["edge", "node", "graph"]
-        elif attribute == "y":
-            order = ["node", "graph"]
-        fitting[attribute] = [level for level in order if levels[level] == rows]
-    return fitting
+def _array(
+    name: str, value: Value, where: str, facts: ColumnFacts, item: Mapping[str, object]
+) -> Array | None:
+    """Return an attribute as numbers; ``None`` for what is ignored with a reason, or missing."""
+    if value is None:
+        if name == "edge_index" and "adj_t" in item:
+            raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_TO_EDGES)
+        return None
+    if name == "y" and (isinstance(value, str) or _are_texts(value)):
+        return np.array([value] if isinstance(value, str) else value, object)
+    if isinstance(value, str) or _are_texts(value):
+        facts.ignored[name] = "text"
+        return None
+    if isinstance(value, dict):
+        facts.ignored[name] = "a dict"
+        return None
+    array = value
+    if isinstance(value, bool | int | float | np.generic):
+        array = np.asarray(value)
+        if not isinstance(value, np.generic):
+            facts.forms[f"graph/{name}"] = "number"
+    elif isinstance(value, list | tuple) and _are_numbers(value):
+        array = np.array(value)
+    if isinstance(array, np.ndarray) and array.dtype == "V2":
+        # bfloat16 is the upper half of a float32.
+        array = (array.view("<u2").astype("<u4") << 16).view("<f4")
+    if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
+        return array
+
+    kind, remedy = _name(value), "leave it out: del data.{name}"
+    if isinstance(array, np.ndarray) and array.dtype.kind == "c":
+        remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
+    elif isinstance(value, Unread):
+        kind, remedy = _TENSORS.get(kind.rpartition(".")[2], (kind, remedy))
+    raise DamagedInput(
+        f"{where}: {name} is {kind}, not a dense tensor of real numbers.",
+        next=f"{remedy.format(name=name)} before torch.save",
+    )
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(text, str) for text in value)
+
+
+def _are_numbers(values: Sequence[object]) -> bool:
+    """True if a list has numbers alone, or lists of numbers of one length."""
+    if all(isinstance(value, bool | int | float) for value in values):
+        return True
+    rows = [row for row in values if isinstance(row, list | tuple)]
+    if len(rows) < len(values) or len({len(row) for row in rows}) > 1:
+        return False
+    return all(isinstance(value, bool | int | float) for row in rows for value in row)
 
 
 def _record(
-    graph: GraphRecord, levels: Mapping[str, list[str]], where: str, facts: ColumnFacts
+    graph: GraphRecord, levels: Mapping[str, str], where: str, facts: ColumnFacts
 ) -> GraphRecord:
     """Return the graph with its columns by key."""
     columns: dict[str, Array] = {}
@@ -166,14 +337,19 @@ def _record(
         if attribute in MASKS:
             masks[attribute] = array
             continue
-        level = levels[attribute][0]
+        level = levels[attribute]
+        key = f"{level}/{attribute}"
         rows = array
-        if level == "graph" and (array.ndim < 2 or len(array) != 1):
-            # A number, or a row of them.
-            rows = array.reshape(1) if array.size == 1 else array[None]
         if attribute == "y":
+            if level == "graph" and (array.ndim < 2 or len(array) != 1):
+                # A number, or a row of them.
+                rows = array.reshape(1) if array.size == 1 else array[None]
             columns |= facts.labels((*facts.params.label, "y")[0], rows, level)
-        else:
-            columns[f"{level}/{attribute}"] = rows
+            continue
+        if level == "graph" and facts.forms.get(key) != "number":
+            facts.forms[key], _ = form_of(level, array.shape)
+        if level == "graph" and facts.forms[key] != "axis":
+            rows = array[None]
+        columns[key] = rows
     columns |= facts.masks(masks, graph.num_nodes, where)
     return replace(graph, columns=columns)

@@ -1,0 +1,388 @@
+"""Graphs of your own in files of tensors and arrays, against PyTorch Geometric and scipy."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric
+import torch_geometric.transforms as T
+from scipy import sparse
+from support.cases import check_each
+from support.cli import kmip
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
+from torch_geometric.utils import to_edge_index
+
+import kmip_data
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Schema
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.reading.loader import GraphLoader
+
+PIPELINE = load_pipeline(load_manifest("graphs"))
+EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
+
+
+def made(file: Path, **parameters) -> tuple[Schema, list[GraphRecord], dict]:
+    """Schema and records of one file, and what the card says of it."""
+    raw = RawFolder(file.parent, {file.name: ""}, ())
+    params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
+    prepared = PIPELINE.prepare(raw, params, file.parent)
+    records = []
+    for unit in PIPELINE.units(prepared, params):
+        records += PIPELINE.records(prepared, unit, params)
+    return PIPELINE.schema(params), records, params._read[4]
+
+
+def saved(folder: Path, value: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    torch.save(value, folder / "graphs.pt")
+    return folder / "graphs.pt"
+
+
+def opened(path: Path, *options: str) -> kmip_data.ShardedDataset:
+    """The build of a file by the command line, in a new home."""
+    home = path.parent / f"home{len(list(path.parent.iterdir()))}"
+    line = ("build", "graphs", "--name=own", f"--archive={path}", f"--home={home}", "--quiet")
+    done = kmip(*line, *options)
+    assert done.code == 0, done.err
+    return kmip_data.open("own", split=None, home=home)
+
+
+def graphs_with(**attributes) -> list[Data]:
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for number in range(3):
+        x = torch.rand(4, 2, generator=generator)
+        graph = Data(x=x, edge_index=EDGES[:, : 3 + number % 2])
+        for name, value in attributes.items():
+            graph[name] = value(number)
+        graphs.append(graph)
+    return graphs
+
+
+#: Attributes of PyTorch Geometric and of its users: value by number of the graph.
+ATTRIBUTES = {
+    "face": lambda _: torch.tensor([[0, 1], [1, 2], [2, 3]]),
+    "square_face_index": lambda _: torch.arange(16).reshape(4, 4) % 4,  # as many rows as nodes
+    "edge_label_index": lambda n: torch.tensor([[0, n], [2, 2]]),
+    "edge_label": lambda n: torch.tensor([1, n]),
+    "root_index": lambda _: torch.tensor([2]),
+    "parent_index": lambda _: torch.tensor([0, 0, 1, 2]),
+    "u": lambda n: torch.tensor([0.5, n, 2]),
+    "row": lambda n: torch.tensor([[0.5, n]]),
+    "scalar": torch.tensor,
+    "number": lambda n: n / 3,
+    "truth": lambda n: n == 1,
+    "extent": lambda n: [n, 2, 3],
+    "flags": lambda n: torch.arange(4) < n,
+    "half": lambda n: torch.full((4, 2), n).half(),
+    "double": lambda n: torch.full((4,), n, dtype=torch.float64),
+    "small": lambda n: torch.full((4,), n, dtype=torch.int8),
+    "time": lambda n: torch.tensor([1_700_000_001 + n] * 4),
+    "weight": lambda n: torch.nn.Parameter(torch.full((4, 1), float(n))),
+}
+
+
+def test_attributes_keep_shape_and_dtype_and_are_batched_as_by_pytorch_geometric(tmp_path):
+    """All at once, so that none is taken for another; save and the file agree."""
+    graphs = graphs_with(**ATTRIBUTES)
+    batch = Batch.from_data_list(graphs)
+    dense = [Data.from_dict({**graph.to_dict(), "extent": None}) for graph in graphs]
+    kmip_data.save(dense, tmp_path / "saved")
+    for dataset in (opened(saved(tmp_path / "a", graphs)), kmip_data.open(tmp_path / "saved")):
+        whole = next(iter(GraphLoader(dataset, batch_size=3)))
+        for name in ("x", "edge_index", *ATTRIBUTES):
+            expected = batch[name]
+            if name == "extent":  # which PyTorch Geometric leaves lists
+                expected = torch.tensor([graph.extent for graph in graphs]).reshape(-1)
+                if name not in whole:
+                    continue
+            assert torch.equal(whole[name], expected), name
+            assert whole[name].dtype == expected.dtype, name
+        for item, graph in zip(dataset, graphs, strict=True):
+            for name in ("face", "u", "row", "scalar"):
+                assert torch.equal(item[name], graph[name]), name
+            assert item.number == graph.number
+
+
+def test_bfloat16_becomes_the_float32_of_the_same_value(tmp_path):
+    x = torch.randn(40, 3).bfloat16()
+    for value in (x, x.T.contiguous().T):
+        _, (record,), _ = made(saved(tmp_path / "a", Data(x=value, edge_index=EDGES)))
+        assert np.array_equal(record.columns["node/x"], x.float().numpy())
+
+
+def transformed() -> dict[str, Data]:
+    torch.manual_seed(0)
+    data = Data(x=torch.rand(9, 2), edge_index=torch.randint(0, 9, (2, 30)), y=torch.arange(9) % 3)
+    both = T.ToUndirected()(data.clone())
+    part, _, _ = T.RandomLinkSplit(add_negative_train_samples=False)(data.clone())
+    read = data.clone()
+    assert read.is_node_attr("x")
+    return {"undirected": both, "links": part, "sorted": data.clone().sort(), "read": read}
+
+
+@pytest.mark.parametrize("name", ["undirected", "links", "sorted", "read"])
+def test_a_graph_is_read_after_a_transform_that_caches_names(tmp_path, name):
+    graph = transformed()[name]
+    path = saved(tmp_path / "a", graph)
+    again = torch.load(path, weights_only=False)
+    item = opened(path)[0]
+    for attribute in again.keys():  # noqa: SIM118 -- a Data has no other
+        assert torch.equal(item[attribute], again[attribute])
+
+
+def test_labels_of_linked_pairs_stay_as_many_as_the_pairs(tmp_path):
+    """Though as many as the edges: the reverse of an edge gets no label."""
+    part = transformed()["links"]
+    assert len(part.edge_label) == part.num_edges
+    _, (record,), _ = made(saved(tmp_path / "a", part), undirected=True)
+    assert record.num_edges > part.num_edges
+    assert np.array_equal(record.columns["graph/edge_label"], part.edge_label)
+
+
+def test_masks_of_several_graphs_are_attributes(tmp_path):
+    masks = {
+        f"{part}_mask": lambda n, row=row: torch.arange(4) == (9 if n == 1 else row)
+        for row, part in enumerate(("train", "val", "test"))
+    }
+    graphs = graphs_with(y=lambda n: torch.arange(4) % 2, **masks)
+    dataset = opened(saved(tmp_path / "a", graphs))
+    for item, graph in zip(dataset, graphs, strict=True):
+        for name in masks:
+            assert torch.equal(item[name], graph[name])
+    folder = tmp_path / "n"
+    folder.mkdir()
+    for number, graph in enumerate(graphs):
+        arrays = {name: graph[name].numpy() for name in ("x", "edge_index", "y", *masks)}
+        np.savez(folder / f"{number}.npz", **arrays)
+    for item, graph in zip(opened(folder), graphs, strict=True):
+        assert torch.equal(item.train_mask, graph.train_mask)
+    # Of one graph, masks that are empty say nothing.
+    schema, _, facts = made(saved(tmp_path / "b", graphs[1]))
+    assert [column.attribute for column in schema.columns] == ["x", "y"]
+    assert facts["ignored"] == [f"{name}: no node is in it" for name in masks]
+
+
+def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
+    x = torch.rand(6, 2)
+    missing = torch.tensor([0, 1, -1, 1, 0, -1])
+    for y in (missing, missing.float(), torch.tensor([0, 1, float("nan"), 1, 0, float("nan")])):
+        item = opened(saved(tmp_path / "c", Data(x=x, edge_index=EDGES, y=y)))[0]
+        assert item.y.tolist() == missing.tolist()
+        assert not (item.train_mask | item.val_mask | item.test_mask)[missing < 0].any()
+    numbers = torch.tensor([-3, -1, 0, -1, 2, 1_700_000_001])
+    for file in ("pt", "npz"):
+        path = saved(tmp_path / "r", Data(x=x, edge_index=EDGES, y=numbers))
+        if file == "npz":
+            path.unlink()
+            path = path.with_suffix(".npz")
+            np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
+        with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
+            made(path)
+        assert caught.value.parts["next"] == "--set task=regression"
+        dataset = opened(path, "--set=task=regression")
+        item = dataset[0]
+        assert item.y.tolist() == numbers.tolist()
+        assert bool((item.train_mask | item.val_mask | item.test_mask).all())
+
+
+def test_graphs_without_a_label_are_in_no_part(tmp_path):
+    for y in (lambda n: [n, -1][n == 1], lambda n: [n / 3, float("nan")][n == 1]):
+        graphs = graphs_with(y=lambda n, y=y: torch.tensor([y(n)]))
+        path = saved(tmp_path / "a", graphs)
+        build = opened(path, "--set=val_fraction=0", "--set=test_fraction=0").build
+        train = kmip_data.open(build.path, "train")
+        assert sorted(train.records.tolist()) == [0, 2]
+
+
+def test_two_labels_of_which_one_is_minus_one_are_asked_about(tmp_path):
+    y = torch.tensor([1, -1, 1, -1])
+    path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
+    with pytest.raises(DamagedInput) as caught:
+        made(path)
+    assert "write 0 for it, where it is a class" in caught.value.parts["next"]
+    _, (record,), _ = made(path, task="regression")
+    assert record.columns["node/y"].tolist() == y.tolist()
+
+
+def test_texts_are_classes_or_ignored_with_their_reason(tmp_path):
+    graphs = graphs_with(
+        y=lambda n: "ab"[n % 2], name=lambda n: f"g{n}", words=lambda _: ["a", "b"]
+    )
+    dataset = opened(saved(tmp_path / "a", graphs))
+    assert [int(item.y) for item in dataset] == [0, 1, 0]
+    assert list(dataset.class_names) == ["a", "b"]
+    ignored = dataset.build.card.statistics["files"]["ignored"]
+    assert ignored == ["name: text", "words: text"]
+    file = tmp_path / "n" / "a.npz"
+    file.parent.mkdir()
+    np.savez(file, edge_index=EDGES.numpy(), labels=np.array(["x", "y", "x"]))
+    _, (record,), _ = made(file)
+    assert record.columns["node/y"].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("layout", ["pickle", "pickle of one", "tuple", "pair", "old pair"])
+def test_every_layout_of_a_file_has_the_same_graphs(tmp_path, layout):
+    """Graphs whose number of nodes only ``num_nodes`` tells."""
+    graphs = [Data(edge_index=EDGES, num_nodes=4 + number) for number in range(3)]
+    data, slices = InMemoryDataset.collate(graphs)
+    values = {
+        "tuple": tuple(graphs),
+        "pair": (data.to_dict(), slices, Data),
+        "old pair": (data, slices),
+    }
+    if layout in values:
+        path = saved(tmp_path / "a", values[layout])
+    else:
+        path = tmp_path / "a.pkl"
+        graphs = graphs[: 1 if layout == "pickle of one" else None]
+        path.write_bytes(pickle.dumps(graphs if len(graphs) > 1 else graphs[0]))
+    _, records, _ = made(path)
+    assert [record.num_nodes for record in records] == [graph.num_nodes for graph in graphs]
+
+
+def test_what_all_graphs_of_a_pair_share_is_ignored_with_its_reason(tmp_path):
+    data, slices = InMemoryDataset.collate(graphs_with())
+    data.num_classes = 7
+    _, _, facts = made(saved(tmp_path / "a", (data, slices)))
+    assert facts["ignored"] == ["num_classes: of all graphs together"]
+
+
+def test_dtypes_of_several_widths_become_the_wider(tmp_path):
+    graphs = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.float64][n % 2]))
+    schema, records, _ = made(saved(tmp_path / "a", graphs))
+    assert schema.column("node/a").stored == "float64"
+    assert {record.columns["node/a"].dtype for record in records} == {np.dtype("float64")}
+    mixed = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.int64][n % 2]))
+    with pytest.raises(DamagedInput, match="Graph 00000001: 'a'"):
+        made(saved(tmp_path / "b", mixed))
+
+
+# --- advice ---------------------------------------------------------------------------------------
+
+
+def hetero() -> HeteroData:
+    data = HeteroData()
+    data["a"].x = torch.rand(3, 2)
+    data["b"].x = torch.rand(2, 2)
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 2], [0, 1]])
+    return data
+
+
+def plain(**attributes) -> Data:
+    return Data(edge_index=EDGES, num_nodes=4, **attributes)
+
+
+#: What is saved -> words of the error, and nodes of the graphs that its remedy saves.
+REFUSED = {
+    "hetero": (hetero, "HeteroData", 5),
+    "batch": (lambda: Batch.from_data_list(graphs_with()), "Batch", 12),
+    "temporal": (
+        lambda: TemporalData(src=EDGES[0], dst=EDGES[1], t=EDGES[0], msg=torch.rand(4, 1)),
+        "TemporalData",
+        3,
+    ),
+    "sparse": (lambda: plain(x=torch.eye(4).to_sparse()), "graph 0.* x is a sparse", 4),
+    "adjacency": (lambda: T.ToSparseTensor()(plain()), "graph 0.* adj_t", 4),
+    "edges": (
+        lambda: Data(edge_index=torch_geometric.EdgeIndex(EDGES), x=torch.rand(4, 2)),
+        "graph 0.* edge_index is a subclass",
+        4,
+    ),
+    "complex": (lambda: plain(z=torch.complex(EDGES.T * 1.0, EDGES.T * 1.0)), "z is complex64", 4),
+    "rare": (lambda: plain(z=torch.zeros(4, dtype=torch.uint16)), "z is of a rare dtype", 4),
+    "set": (lambda: plain(z={1, 2}), "z is a set", 4),
+    "nested": (lambda: plain(z=plain()), "z is a Data", 4),
+    "ragged list": (lambda: plain(z=[[1], [2, 3]]), "z is list", 4),
+    "ragged": (
+        lambda: graphs_with(pair_index=lambda n: torch.zeros(2, n, dtype=torch.long), v=torch.rand),
+        r"graph 1 .*pair_index is \[2, 1\], in the first graph \[2, 0\]",
+        12,
+    ),
+    "float edges": (
+        lambda: Data(edge_index=EDGES.float(), num_nodes=4),
+        "edge_index is float32",
+        4,
+    ),
+    "few nodes": (lambda: Data(edge_index=EDGES, num_nodes=2), "edges of nodes 0 to 2, of 2", 3),
+}
+
+
+def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
+    """The remedy is Python, typed where the object is called ``data``."""
+
+    def check(case):
+        make, words, nodes = case
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        data = make()
+        path = saved(folder, data)
+        with pytest.raises(DamagedInput, match=words) as caught:
+            made(path)
+        remedy = caught.value.parts["next"]
+        for before in (
+            "with one width of x for all types: ",
+            "leave it out: ",
+            "pad, or leave out ",
+        ):
+            remedy = remedy.removeprefix(before)
+        remedy = remedy.removeprefix("before torch.save: ").replace(path.name, str(path))
+        remedy = remedy.partition(" before torch.save")[0].partition(", of shape")[0]
+        is_whole = "torch.save(" in remedy
+        for item in data if isinstance(data, list) else [data]:
+            names = {"data": item, "torch": torch, "Data": Data, "torch_geometric": torch_geometric}
+            exec(remedy, names)
+        if not is_whole:
+            torch.save(data, path)
+        _, records, _ = made(path)
+        assert sum(record.num_nodes for record in records) == nodes
+
+    check_each(check, REFUSED.values())
+
+
+def test_edges_of_a_sparse_adjacency_are_those_that_were_saved(tmp_path):
+    data = T.ToSparseTensor()(plain())
+    edges, _ = to_edge_index(data.adj_t.t())
+    assert {*zip(*edges.tolist(), strict=True)} == {*zip(*EDGES.tolist(), strict=True)}
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+def test_every_sparse_format_is_what_scipy_loads(tmp_path, form):
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        matrix = sparse.random_array((8, 8), density=0.3, format="csr", rng=rng)
+        if number % 2:
+            matrix.data = rng.integers(1, 2_000_000_000, matrix.nnz)
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        sparse.save_npz(folder / "a.npz", matrix.asformat(form))
+        expected = sparse.load_npz(folder / "a.npz").toarray()
+        _, (record,), _ = made(folder / "a.npz")
+        weights = record.columns["edge/edge_attr"][:, 0]
+        dense = np.zeros((8, 8), weights.dtype)
+        dense[tuple(record.edge_index)] = weights
+        assert np.array_equal(dense, expected.astype(weights.dtype))
+        if number % 2:
+            assert np.array_equal(dense, expected)  # no integer is rounded
+        assert record.num_edges == np.count_nonzero(expected)
+
+
+def test_attributes_of_edges_in_arrays_are_read_and_others_named(tmp_path):
+    path = tmp_path / "a.npz"
+    weights = np.array([1, 2, 3, 16_777_217])
+    np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights, other=np.eye(2))
+    _, (record,), facts = made(path)
+    assert record.columns["edge/edge_attr"][:, 0].tolist() == weights.tolist()
+    assert [line.partition(":")[0] for line in facts["ignored"]] == ["other"]
+    np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights[:3])
+    with pytest.raises(DamagedInput, match="edge_weight has the shape"):
+        made(path)
