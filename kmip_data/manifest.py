@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import tomllib
 from operator import not_
@@ -15,6 +16,7 @@ from kmip_data.shipped import Digest, Strict, read_shipped, shipped_datasets
 from kmip_data.wording import shown_address
 
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
+Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class License(Strict):
@@ -42,15 +44,24 @@ class Mirror(Strict):
     bytes: int | None = None
     sha256: Digest | None = None
     #: if the owner publishes no other digest
-    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    md5: Md5 | None = None
     #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
     git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    #: over the digests of the members, of an archive that is packed anew for each request
+    members_sha256: Digest | None = None
+    pin_source: str = ""  #: publication that states the digest; git blobs need none
     note: str = ""
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """Known digests of the file, by kind."""
+        digests = {"SHA-256": self.sha256, "MD5": self.md5, "git blob": self.git_blob}
+        return {kind: digest for kind, digest in digests.items() if digest}
 
     @property
     def pinned(self) -> bool:
         """True if a digest of the file is known."""
-        return any((self.sha256, self.md5, self.git_blob))
+        return bool(self.pins)
 
     @property
     def address(self) -> str:
@@ -81,6 +92,9 @@ class Content(Strict):
     mistaken: dict[str, str] = Field(default_factory=dict)
     #: member path -> digest in the complete published set, which other archives may not differ from
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
+    #: the same where only MD5 is published
+    known_md5: dict[str, Md5] = Field(default_factory=dict)
+    pin_source: str = ""  #: publication that states the digests
 
 
 class Source(Strict):
@@ -165,6 +179,9 @@ class Manifest(Strict):
     homepage: str
     #: day of publication, as far as it is known; empty for a recipe
     published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
+    read_here: str = (
+        ""  #: real raw files that the pipeline was run on; stated for the paper's datasets
+    )
     license: License
     responsible: Responsible = Responsible()
     citation: str  #: BibTeX
@@ -187,36 +204,58 @@ class Manifest(Strict):
     layout: Layout = Layout()
 
     @property
-    def pinned_sources(self) -> list[str]:
-        """Names of the sources whose bytes are pinned: by a mirror, or by the digests of all members."""
-        known = self.known_sha256
-        names = []
+    def pins(self) -> dict[str, list[str]]:
+        """Kinds of the digests that pin a source, by its name: of a mirror, or of all its members."""
+        known = {"MD5": self.known_md5, "SHA-256": self.known_sha256}
+        names = [name for digests in known.values() for name in digests]
+        pins = {}
         for source in self.sources or (Source(name=self.name, mirrors=()),):
-            members = (source.content or self.content).members
-            listed = bool(members) and all(member.pattern in known for member in members)
-            if listed or any(mirror.pinned for mirror in source.mirrors):
-                names.append(source.name)
-        return names
+            kinds = {kind for mirror in source.mirrors for kind in mirror.pins}
+            if any(mirror.members_sha256 for mirror in source.mirrors):
+                kinds.add("SHA-256 of the members")
+
+            patterns = [member.pattern for member in (source.content or self.content).members]
+            if patterns and all(fnmatch.filter(names, pattern) for pattern in patterns):
+                suffix = " of the members" if source.container == "archive" else ""
+                for kind, digests in known.items():
+                    if any(fnmatch.filter(digests, pattern) for pattern in patterns):
+                        kinds.add(f"{kind}{suffix}")
+            if kinds:
+                pins[source.name] = sorted(kinds)
+        return pins
 
     @property
     def known_sha256(self) -> dict[str, str]:
-        """Members of all sources with a published digest."""
-        # A dataset of several sources has a content for each of them.
-        contents = (self.content, *(source.content for source in self.sources if source.content))
+        """Members of all sources with a published SHA-256."""
         return {
-            name: digest for content in contents for name, digest in content.known_sha256.items()
+            name: sha for content in self._contents for name, sha in content.known_sha256.items()
         }
+
+    @property
+    def known_md5(self) -> dict[str, str]:
+        """Members of all sources with a published MD5."""
+        return {name: md5 for content in self._contents for name, md5 in content.known_md5.items()}
+
+    @property
+    def _contents(self) -> list[Content]:
+        # A dataset of several sources has a content for each of them.
+        return [self.content, *(source.content for source in self.sources if source.content)]
 
 
 def digests_of(manifest: Manifest) -> str:
-    """Describe how many raw files have a known digest; empty without raw files."""
+    """Describe how many raw files have a known digest, and its kinds; empty without raw files."""
     number = len(manifest.sources)
     if not number:
         return ""
-    pinned = len(manifest.pinned_sources)
-    if pinned == number:
-        return "every raw file is pinned by its digest"
-    known = f"{pinned} of {number} raw files are pinned" if pinned else "no raw file is pinned"
+    pins = manifest.pins
+    kinds = " and ".join(sorted({kind for kinds in pins.values() for kind in kinds}))
+    if len(pins) == number:
+        return f"every raw file is pinned, by {kinds}"
+    known = (
+        f"{len(pins)} of {number} raw files are pinned, by {kinds}"
+        if pins
+        else "no raw file is pinned"
+    )
     return f"{known}; builds are checked by structure and counts only"
 
 

@@ -30,6 +30,7 @@ from kmip_data.wording import human_bytes
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests" / "datasets"
 SMALL = 8 * 2**20  #: bytes up to which a file is downloaded for its digest
+BUILT = "a build from this mirror with the published counts"  #: source of a pin
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
         if receipt is None:
             continue
         for mirror in source.mirrors:
-            if mirror.address != receipt.origin or mirror.pinned:
+            # An archive that is packed anew for each request has another digest tomorrow.
+            if mirror.address != receipt.origin or mirror.pinned or mirror.members_sha256:
                 continue
             for path in sorted(folder.glob("*/dataset.toml")):
                 text = path.read_text("utf-8")
@@ -159,10 +161,11 @@ def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
 
 
 def with_digest(text: str, url: str, digest: str) -> str:
-    """Return a manifest with ``sha256`` after an address: on its line in an inline table, else below."""
+    """Return a manifest with a pin after an address: on its line in an inline table, else below."""
     address = re.escape(f'url = "{url}"')
-    text = re.sub(rf"(?m)^{address}$", lambda match: f'{match[0]}\nsha256 = "{digest}"', text)
-    return re.sub(rf"(?<=\{{ ){address}", lambda match: f'{match[0]}, sha256 = "{digest}"', text)
+    pin = f'sha256 = "{digest}"', f'pin_source = "{BUILT}"'
+    text = re.sub(rf"(?m)^{address}$", lambda match: "\n".join([match[0], *pin]), text)
+    return re.sub(rf"(?<=\{{ ){address}", lambda match: ", ".join([match[0], *pin]), text)
 
 
 @click.group()

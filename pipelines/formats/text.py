@@ -47,12 +47,14 @@ def read_columns(
 ) -> Iterator[tuple[str, ...]]:
     """Yield some columns of each row of a table with a header.
 
-    The file is gzip-compressed UTF-8 of at most ``max_bytes`` decompressed. Raises ``DamagedInput``
-    where it is cut off or something else, a column is missing, or a row, whose line is named, has
-    another number of fields.
+    The file is UTF-8, gzip-compressed or not, of at most ``max_bytes`` decompressed. Raises
+    ``DamagedInput`` where it is cut off or something else, a column is missing, or a row, whose
+    line is named, has another number of fields.
     """
     line = 0
-    with open_gzip(path) as file:
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    with open_gzip(path) if compressed else path.open("rb") as file:
         reader = csv.reader(
             _lines(file, max_bytes, path.name),
             delimiter=delimiter,

@@ -58,7 +58,11 @@ def problems(copy: RawFolder) -> list[str]:
 def is_complete(copy: RawFolder, manifest: Manifest) -> bool:
     """True if a copy has every member whose published digest is known; False if none is known."""
     known = manifest.known_sha256
-    return bool(known) and known.items() <= copy.members.items()
+    by_md5 = manifest.known_md5
+    # A receipt has SHA-256 alone: MD5 was compared when the copy was made.
+    if by_md5 and not (copy.pinned and by_md5.keys() <= copy.members.keys()):
+        return False
+    return bool(known or by_md5) and known.items() <= copy.members.items()
 
 
 def receipt_of_members(name: str, origin: str, members: Mapping[str, str], size: int) -> Receipt:
@@ -71,18 +75,23 @@ def differing_pin(mirror: Mirror, path: Path, sha256: str) -> tuple[str, str, st
 
     ``None`` if the file, whose SHA-256 is known, has every digest that the mirror pins.
     """
-    pins = [("SHA-256", mirror.sha256, sha256)]
-    if mirror.md5:
-        md5 = hashlib.md5(usedforsecurity=False)
-        pins.append(("MD5", mirror.md5, sha256_file(path, md5.copy)[0]))
-    if mirror.git_blob:
-        head = f"blob {path.stat().st_size}\0".encode()  # as git names content
-        blob = hashlib.sha1(head, usedforsecurity=False)
-        pins.append(("git blob", mirror.git_blob, sha256_file(path, blob.copy)[0]))
-    for kind, expected, actual in pins:
-        if expected is not None and expected != actual:
+    for kind, expected in mirror.pins.items():
+        actual = sha256
+        if kind == "MD5":
+            actual = md5_of(path)
+        elif kind == "git blob":
+            head = f"blob {path.stat().st_size}\0".encode()  # as git names content
+            blob = hashlib.sha1(head, usedforsecurity=False)
+            actual = sha256_file(path, blob.copy)[0]
+        if expected != actual:
             return kind, expected, actual
     return None
+
+
+def md5_of(path: Path) -> str:
+    """Return the MD5 of a file."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    return sha256_file(path, md5.copy)[0]
 
 
 def list_copies(folder: Path) -> list[RawFolder]:

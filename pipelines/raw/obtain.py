@@ -17,7 +17,7 @@ from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_json
 from kmip_data.files.faults import writing
-from kmip_data.files.reading import read_json, sha256_file
+from kmip_data.files.reading import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Manifest, Source
 from kmip_data.pipelines.base import AnyPipeline, Params, RawFolder
@@ -27,6 +27,7 @@ from kmip_data.pipelines.raw.copies import (
     is_complete,
     list_copies,
     locked,
+    md5_of,
     problems,
     read_receipt,
     receipt_of_members,
@@ -327,40 +328,60 @@ class _Import:
         ``None`` where it pins none, or the archive is packed in another way. Where they differ,
         false is returned if the options accept that; else raises ``DamagedInput``.
         """
-        known = self.manifest.known_sha256
-        pins = [mirror for mirror in item.source.mirrors if mirror.pinned]
-        differing = [
-            ("SHA-256", known[name], digest)
-            for name, digest in members.items()
-            if known.get(name, digest) != digest
-        ]
+        mirrors = item.source.mirrors
         path = item.selection.archive
         digest = item.receipt.sha256
+        differing = self._differing_members(folder, members)
         if item.downloaded:
             # Compared with the pin of its mirror when it came.
-            origin = [mirror for mirror in pins if mirror.address == item.receipt.origin]
-            is_pinned = any(mirror.sha256 in {None, digest} for mirror in origin)
+            mirrors = tuple(mirror for mirror in mirrors if mirror.address == item.receipt.origin)
+            is_pinned = any(mirror.pinned and mirror.sha256 in {None, digest} for mirror in mirrors)
         else:
             single = item.source.container == "file"
             if single:
                 [(name, digest)] = members.items()
                 path = folder / name
-            faults = [differing_pin(mirror, path, digest) for mirror in pins if path.is_file()]
+            pinned = [mirror for mirror in mirrors if mirror.pinned and path.is_file()]
+            faults = [differing_pin(mirror, path, digest) for mirror in pinned]
             is_pinned = None in faults
-            if single and not is_pinned:
+            # A file is known to be wrong only where the published one of each mirror is known.
+            if single and not is_pinned and len(faults) == len(mirrors):
                 differing += filter(None, faults)
 
+        packed = {mirror.members_sha256 for mirror in mirrors} - {None}
+        all_members = json_digest(members)
+        if all_members in packed:
+            is_pinned = True
+        elif packed and item.downloaded:
+            differing.append(("SHA-256 of the members", str(packed.pop()), all_members))
+
         if not differing:
-            return True if is_pinned or members.keys() <= known.keys() else None
+            known = self.manifest.known_sha256.keys() | self.manifest.known_md5.keys()
+            return True if is_pinned or members.keys() <= known else None
         if self.options.unpinned:
             return False
         kind, expected, actual = differing[0]
+        archive = "" if item.downloaded else " --archive PATH"
         raise DamagedInput(
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
             expected=f"{kind} {expected}",
             found=actual,
-            next=f"kmip-data build {self.manifest.name} --archive PATH --unpinned, if it is meant",
+            next=f"kmip-data build {self.manifest.name}{archive} --unpinned, if it is meant",
         )
+
+    def _differing_members(
+        self, folder: Path, members: Mapping[str, str]
+    ) -> list[tuple[str, str, str]]:
+        """Return kind, published and actual digest of the members that differ from a published one."""
+        by_sha256 = self.manifest.known_sha256
+        by_md5 = self.manifest.known_md5
+        differing = []
+        for name, digest in members.items():
+            if by_sha256.get(name, digest) != digest:
+                differing.append(("SHA-256", by_sha256[name], digest))
+            if name in by_md5 and (md5 := md5_of(folder / name)) != by_md5[name]:
+                differing.append(("MD5", by_md5[name], md5))
+        return differing
 
     def _look_into(self, path: Path) -> list[_Input]:
         """Return the sources that a given archive holds; raise its first fault where it holds none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -48,6 +49,22 @@ def test_contacts_are_no_edges_and_rows_are_those_of_the_lists(raw, tmp_path):
     other = next(iter(GraphLoader(dataset, 8)))
     assert torch.equal(one.edge_label_index, other.edge_label_index)
     assert int(one.edge_label_index.max()) > 60  # counted over the batch, as edge_index is
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_table_of_the_used_rows_alone_has_the_same_records(raw, tmp_path, compressed):
+    folder = tmp_path / "raw"
+    shutil.copytree(raw, folder)
+    table = "\n".join(["number\tcxsmiles", *(f"0\t{text}" for text in kept_rows(raw))]).encode()
+    (folder / TABLE).write_bytes(gzip.compress(table) if compressed else table)
+    _, records = records_of_folder("pcqm-contact", folder, tmp_path / "work")
+    _, expected = records_of_folder("pcqm-contact", raw, tmp_path / "expected")
+    assert [record.key for record in records] == [record.key for record in expected]
+    for record, other in zip(records, expected, strict=True):
+        for key, column in other.columns.items():
+            assert np.array_equal(record.columns[key], column), key
+    (folder / TABLE).write_bytes(table.rpartition(b"\n")[0])
+    refused_folder("pcqm-contact", folder, "does not partition")
 
 
 @pytest.mark.parametrize(

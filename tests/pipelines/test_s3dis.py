@@ -57,6 +57,7 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
             k=6,
             split_rule="room",
             archives=[archive],
+            unpinned=True,
             jobs=1,
             quiet=True,
         )

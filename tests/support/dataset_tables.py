@@ -1,17 +1,20 @@
-"""Table of datasets in docs/datasets.md, and digests on their pages, from manifests."""
+"""Tables of datasets in docs/datasets.md and docs/sources.md, and digests on pages, from manifests."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from support.shared import ROOT
 
-from kmip_data.manifest import Manifest, digests_of, load_manifest
-from kmip_data.shipped import shipped_datasets
+from kmip_data.manifest import Manifest, Mirror, Source, digests_of, load_manifest
+from kmip_data.shipped import read_shipped, shipped_datasets
 
 MARK = "<!-- datasets: written by `make docs-tables` -->\n"
 DIGESTS = MARK.replace("datasets:", "digests:", 1)
+MIRRORS = MARK.replace("datasets:", "mirrors:", 1)
+PAPER = MARK.replace("datasets:", "paper:", 1)
 
 
 def manifests() -> list[Manifest]:
@@ -33,17 +36,84 @@ def datasets_table() -> str:
         if manifest.license.url:
             terms = f"[{terms}]({manifest.license.url})"
         number = len(manifest.sources)
-        pinned = f"{len(manifest.pinned_sources)} of {number}" if number else "–"
+        pinned = f"{len(manifest.pins)} of {number}" if number else "–"
         made = "–" if manifest.recipe else f"`{manifest.dataset_class}`"
         cells = (f"`{manifest.name}`", made, manifest.summary, graphs, pinned, terms)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def with_table(page: Path, table: str) -> str:
-    """The text of a page with the table that follows the mark replaced."""
-    before, mark, after = page.read_text("utf-8").partition(MARK)
-    assert mark, page
+def publisher_of(mirror: Mirror) -> dict[str, str]:
+    """The row of ``tables/addresses.toml`` with the longest beginning of an address."""
+    rows = read_shipped("tables", "addresses")["address"]
+    fitting = [row for row in rows if mirror.url.startswith(row["begins"])]
+    assert fitting, f"who published {mirror.url}? Add a row to manifests/tables/addresses.toml"
+    return max(fitting, key=lambda row: len(row["begins"]))
+
+
+def pins_of(manifest: Manifest, source: Source, mirror: Mirror) -> dict[str, str]:
+    """Digests that a file from a mirror, or its members, must have, by kind."""
+    pins = dict(mirror.pins)
+    if mirror.members_sha256:
+        pins["SHA-256 of the members"] = mirror.members_sha256
+    content = source.content or manifest.content
+    if source.container == "archive":
+        for kind, known in (("SHA-256", content.known_sha256), ("MD5", content.known_md5)):
+            if known:
+                pins[f"{kind} of {len(known)} members"] = "in the manifest"
+    return pins
+
+
+def mirrors_table() -> str:
+    """Raw files, their mirrors, digests, kinds of digests and publishers; equal rows are one."""
+    rows: dict[str, list[str]] = {}
+    for manifest in manifests():
+        alike: dict[tuple[str, ...], list[tuple[str, dict[str, str]]]] = {}
+        for source in manifest.sources:
+            for mirror in source.mirrors:
+                pins = pins_of(manifest, source, mirror)
+                host = urlsplit(mirror.url).netloc or mirror.url.partition("/")[0]
+                key = host, publisher_of(mirror)["by"], ", ".join(pins) or "none"
+                alike.setdefault(key, []).append((source.name, pins))
+        for (host, publisher, kinds), files in alike.items():
+            name, pins = files[0]
+            file = f"`{name}`"
+            digests = ", ".join(
+                pin if " " in pin else f"{pin[:8]}…" for pin in dict.fromkeys(pins.values())
+            )
+            if len(files) > 1:
+                file += f" and {len(files) - 1} more"
+                digests = "of each file" if pins else ""
+            row = f"{file} | {host} | {digests or '–'} | {kinds} | {publisher}"
+            rows.setdefault(row, []).append(f"`{manifest.name}`")
+    lines = ["| dataset | file | mirror | pin | kind of pin | published by |", "|---" * 6 + "|"]
+    lines += [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def paper_table() -> str:
+    """Publishers of the addresses of the paper's datasets, and real files that were read here."""
+    rows: dict[str, list[str]] = {}
+    for manifest in manifests():
+        if not manifest.read_here:
+            continue
+        publishers = []
+        for source in manifest.sources:
+            for mirror in source.mirrors:
+                row = publisher_of(mirror)
+                since = f", since {row['since']}" if "since" in row else ""
+                publishers.append(f"{row['by']} ({row['named']}{since})")
+        text = f"{'; '.join(dict.fromkeys(publishers))} | {manifest.read_here}"
+        rows.setdefault(text, []).append(f"`{manifest.name}`")
+    lines = ["| dataset | addresses published by | read here from a real copy |", "|---" * 3 + "|"]
+    lines += [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str, mark: str, table: str) -> str:
+    """A page with the table that follows a mark replaced."""
+    before, found, after = text.partition(mark)
+    assert found, mark
     _, end, rest = after.lstrip("\n").partition("\n\n")
     return f"{before}{mark}\n{table}{end[1:]}{rest}"
 
@@ -63,9 +133,11 @@ def with_digests(page: Path) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The page with the table of datasets, and those with digests, as they should be."""
-    of_datasets = (ROOT / "docs/datasets").glob("*.md")
-    return {
-        **{page: with_digests(page) for page in of_datasets},
-        ROOT / "docs/datasets.md": with_table(ROOT / "docs/datasets.md", datasets_table()),
-    }
+    """The pages with tables of datasets and mirrors, and those with digests, as they should be."""
+    pages = {page: with_digests(page) for page in (ROOT / "docs/datasets").glob("*.md")}
+    page = ROOT / "docs/datasets.md"
+    pages[page] = with_table(page.read_text("utf-8"), MARK, datasets_table())
+    page = ROOT / "docs/sources.md"
+    text = with_table(page.read_text("utf-8"), PAPER, paper_table())
+    pages[page] = with_table(text, MIRRORS, mirrors_table())
+    return pages

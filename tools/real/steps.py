@@ -62,9 +62,8 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     fetch(alone, target.parent, hint="", quiet=True)
     receipt = read_receipt(target)
     assert receipt is not None
-    pinned = mirror.sha256 or mirror.md5 or mirror.git_blob
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]
-    notes.append("the pinned digest" if pinned else "no digest is pinned")
+    notes.append("the pinned digest" if mirror.pinned else "no digest is pinned")
     if target != kept:
         same = first is not None and first.sha256 == receipt.sha256
         notes.append("the same bytes as in the home" if same else "other bytes than in the home")

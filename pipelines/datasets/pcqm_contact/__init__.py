@@ -2,12 +2,14 @@
 
 Raw layout: a gzip-compressed table with a column ``cxsmiles``, whose atoms have a property
 ``contact``, numbers of contacts separated by semicolons; every sixth row is used, and of these the
-rows with contacts. Two files of ``torch.save`` have the row numbers of train, val and test, counted
-over the rows used. Facts and deviations: ``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
+rows with contacts. A table may have the used rows alone. Two files of ``torch.save`` have the row
+numbers of train, val and test, counted over the rows used. Facts and deviations:
+``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +67,14 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Extract the used rows from the table; check the split lists."""
-        rows = write_texts(workdir / "smiles", used_rows(raw.path / TABLE))
+        table = raw.path / TABLE
+        lists = self.read_lists(raw.path, next(iter(LISTS)))
+        listed = sum(map(len, lists.values()))
+        rows = write_texts(workdir / "smiles", used_rows(table))
+        if rows < listed:
+            # Fewer rows than are listed: the table may have the used rows alone.
+            shutil.rmtree(workdir / "smiles")
+            rows = write_texts(workdir / "smiles", used_rows(table, every=1))
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
@@ -78,8 +87,8 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 PIPELINE = PCQMContactPipeline
 
 
-def used_rows(path: Path) -> Iterator[str]:
-    """Yield the extended SMILES that make graphs: of every sixth row, those with contacts."""
+def used_rows(path: Path, every: int = EVERY) -> Iterator[str]:
+    """Yield the extended SMILES that make graphs: of every sixth row, the texts with contacts."""
     rows = read_columns(
         path,
         ("cxsmiles",),
@@ -87,7 +96,7 @@ def used_rows(path: Path) -> Iterator[str]:
         max_bytes=MAX_TABLE_BYTES,
     )
     for number, (text,) in enumerate(rows):
-        if number % EVERY == 0 and ".contact." in text:
+        if number % every == 0 and ".contact." in text:
             check_smiles(text, f"{path.name}, row {number}")
             yield text
 

@@ -67,7 +67,7 @@ def test_what_a_recipe_makes_has_a_title_of_its_own():
 
 def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
     archive, home = shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), Home(tmp_path)
-    options = {"home": home, "parameters": {"k": 3}, "jobs": 1, "quiet": True}
+    options = {"home": home, "parameters": {"k": 3}, "unpinned": True, "jobs": 1, "quiet": True}
     part = building.build_dataset("s3dis", archives=[archive], **options)
     card = read_card(part.path)
     assert card.extent == "part of the published set"

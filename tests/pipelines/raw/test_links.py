@@ -13,7 +13,7 @@ from support.cli import kmip
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.copies import receipt_path
 
-NAME = "s3dis"
+NAME = "city-roads-m"  #: its files are not pinned
 (SOURCE,) = load_manifest(NAME).sources
 PARTIAL = Path(f"{SOURCE.name}.partial")
 STATE = Path(f"{SOURCE.name}.partial.json")
@@ -32,16 +32,16 @@ MADE = tuple(
 def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     """Every command that brings raw files in, into a folder that has them, whole or damaged."""
     home = tmp_path_factory.mktemp("home")
-    build = ("--limit", "2", "--k", "4", "--jobs", "1", "-q", "--offline")
+    build = ("--jobs", "1", "-q", "--offline")
     assert kmip("build", NAME, "--sample", *build, "--home", home).code == 0
-    (archive,) = (home / "raw/s3dis-sample").glob("members-*")
+    (archive,) = (home / f"raw/{NAME}-sample").glob("members-*")
     assert kmip("fetch", NAME, "--archive", archive, "--home", home, "-q").code == 0
     (copy,) = (home / "raw" / NAME).glob("members-*")
     other = tmp_path_factory.mktemp("other")  # the same files, but for a line
     for path in archive.iterdir():
         if path.name != "receipt.json":
             (other / path.name).write_bytes(path.read_bytes())
-    with (other / "room_filelist.txt").open("a") as file:
+    with (other / "targets.csv").open("a") as file:
         file.write("\n")
 
     def beside(folder: Path) -> list[object]:
@@ -57,7 +57,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         return ["fetch", NAME, "--archive", archive, *beside(folder), "-q"]
 
     def damage(folder: Path) -> None:
-        (folder / copy.name / "all_files.txt").write_text("damaged")
+        (folder / copy.name / "info.yaml").write_text("damaged")
 
     raw = home / "raw" / NAME
     return {

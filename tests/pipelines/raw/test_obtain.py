@@ -21,7 +21,7 @@ from support.builds.toy_pipeline import toy_manifest
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import (
     Content,
     ExpectedCounts,
@@ -225,7 +225,7 @@ def test_a_download_is_hashed_for_its_pin_once(home, archive, server, monkeypatc
     assert obtain(toy(sources=(Source(name="toy.zip", mirrors=(mirror,)),)), home).pinned
 
 
-@pytest.mark.parametrize("kind", ["sha256", "md5", "git_blob", "known"])
+@pytest.mark.parametrize("kind", ["sha256", "md5", "git_blob", "known_sha256", "known_md5"])
 def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     """Before anything is stored, and a copy that was accepted once is not taken later."""
     good = tmp_path / "labels.csv.gz"
@@ -233,9 +233,9 @@ def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     source = two_sources().sources[1]
     content = source.content
     mirrors = source.mirrors
-    if kind == "known":
-        known = {good.name: digests_of(good)["sha256"]}
-        content = content.model_copy(update={"known_sha256": known})
+    if kind.startswith("known_"):
+        known = {good.name: digests_of(good)[kind.removeprefix("known_")]}
+        content = content.model_copy(update={kind: known})
     else:
         mirrors = (mirrors[0].model_copy(update={kind: digests_of(good)[kind]}),)
     source = source.model_copy(update={"content": content, "mirrors": mirrors})
@@ -253,6 +253,44 @@ def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     with pytest.raises(SourceUnavailable):
         obtain(manifest, home, offline=True)
     assert not obtain(manifest, home, offline=True, unpinned=True).pinned
+
+
+def test_an_archive_packed_anew_for_each_request_is_pinned_by_its_members(
+    home, archive, server, tmp_path
+):
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(WANTED.items())}
+    url = server.route("/toy.zip", File(archive.read_bytes()))
+    mirror = Mirror(url=url, members_sha256=json_digest(digests))
+    manifest = toy(sources=(Source(name="toy.zip", mirrors=(mirror,)),))
+    assert not mirror.pinned  # its bytes may change
+    assert manifest.pins == {"toy.zip": ["SHA-256 of the members"]}
+    assert obtain(manifest, home).pinned
+
+    # Other members are refused, and stay; what the error names accepts them.
+    server.route("/toy.zip", File(other_archive(tmp_path / "other.zip").read_bytes()))
+    second = Home(tmp_path / "second")
+    with pytest.raises(DamagedInput, match=r"toy\.zip") as caught:
+        obtain(manifest, second)
+    assert caught.value.parts["next"] == "kmip-data build toy --unpinned, if it is meant"
+    assert obtain(manifest, second, offline=True, unpinned=True).pinned is False
+
+    # An archive that is given may come from another mirror.
+    other = other_archive(tmp_path / "given.zip")
+    assert obtain(manifest, Home(tmp_path / "third"), archives=[other]).pinned is None
+
+
+def test_a_file_may_differ_where_one_of_its_mirrors_has_no_pin(home, tmp_path):
+    good = tmp_path / "labels.csv.gz"
+    good.write_bytes(b"good")
+    source = two_sources().sources[1]
+    mirrors = (
+        source.mirrors[0].model_copy(update={"md5": digests_of(good)["md5"]}),
+        source.mirrors[0],
+    )
+    manifest = toy(sources=(source.model_copy(update={"mirrors": mirrors}),))
+    assert obtain(manifest, Home(tmp_path / "second"), archives=[good]).pinned
+    good.write_bytes(b"form")
+    assert obtain(manifest, home, archives=[good]).pinned is None
 
 
 def test_fetch_does_not_take_a_partial_copy_for_the_set(home, tmp_path, server, mirrored):
@@ -394,7 +432,9 @@ def test_a_dataset_without_an_address_asks_for_the_files(home):
     pinned = manifest.content.model_copy(update={"known_sha256": {"a": "0" * 64}})
     member = pinned.members[0].model_copy(update={"pattern": "a"})
     content = pinned.model_copy(update={"members": (member,)})
-    assert manifest.model_copy(update={"content": content}).pinned_sources == ["malnet-tiny"]
+    assert manifest.model_copy(update={"content": content}).pins == {
+        "malnet-tiny": ["SHA-256 of the members"]
+    }
 
 
 # --- license ----------------------------------------------------------------------------------------
@@ -541,7 +581,8 @@ from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.obtain import fetch_dataset
 setattr(os, call, counted)
-fetch_dataset(load_manifest("s3dis"), Home(Path(sys.argv[1])), archives=[Path(sys.argv[2])], quiet=True)
+options = {"archives": [Path(sys.argv[2])], "unpinned": True, "quiet": True}
+fetch_dataset(load_manifest("s3dis"), Home(Path(sys.argv[1])), **options)
 """
 
 
@@ -564,6 +605,7 @@ def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode in {-signal.SIGKILL, *([0] if moment > 1 else [])}, done.stderr
     assert all(problems(copy) == [] for copy in list_copies(folder))  # what is visible is whole
-    fetch_dataset(load_manifest("s3dis"), home, archives=[archive], quiet=True)
+    options = {"archives": [archive], "unpinned": True, "quiet": True}
+    fetch_dataset(load_manifest("s3dis"), home, **options)
     (copy,) = list_copies(folder)
     assert {path.name for path in folder.iterdir()} == {copy.path.name}
