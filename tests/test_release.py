@@ -54,6 +54,17 @@ def metadata():
     return message_from_string(python("-c", code).out)
 
 
+def test_actions_are_pinned_by_commit_and_leave_no_credentials():
+    """``zizmor`` of the workflows finds nothing high or medium while this holds."""
+    for file in WORKFLOWS:
+        for line in re.findall(r"uses: (.+)", file.read_text("utf-8")):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), (file.name, line)
+        for job in yaml.safe_load(file.read_text("utf-8"))["jobs"].values():
+            for step in job["steps"]:
+                if step.get("uses", "").startswith("actions/checkout@"):
+                    assert step["with"]["persist-credentials"] is False, file.name
+
+
 def test_version_names_and_words_are_those_of_setup(metadata):
     cff, zenodo, recipe = load("CITATION.cff"), load(".zenodo.json"), load("conda/recipe.yaml")
     version = kmip_data.__version__
