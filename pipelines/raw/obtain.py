@@ -378,9 +378,9 @@ class _Import:
         differing = []
         for name, digest in members.items():
             if by_sha256.get(name, digest) != digest:
-                differing.append(("SHA-256", by_sha256[name], digest))
+                differing.append((f"SHA-256 of {name}", by_sha256[name], digest))
             if name in by_md5 and (md5 := md5_of(folder / name)) != by_md5[name]:
-                differing.append(("MD5", by_md5[name], md5))
+                differing.append((f"MD5 of {name}", by_md5[name], md5))
         return differing
 
     def _look_into(self, path: Path) -> list[_Input]:
