@@ -29,12 +29,14 @@ class License(Strict):
 
 
 class Responsible(Strict):
-    """Collection, biases, intended use and personal data, in the terms of Croissant's RAI vocabulary."""
+    """Statements in the terms of Croissant's RAI vocabulary; empty where nobody made one."""
 
-    collection: str = "Not stated."
-    biases: str = "Not stated."
-    uses: str = "Not stated."
-    personal: str = "Not stated."  #: about persons, in the data
+    collection: str = ""
+    biases: str = ""
+    uses: str = ""
+    personal: str = ""  #: about persons, in the data
+    limitations: str = ""
+    impact: str = ""  #: on society, also where it is misused
 
 
 class Mirror(Strict):
@@ -184,6 +186,8 @@ class Manifest(Strict):
     )
     license: License
     responsible: Responsible = Responsible()
+    #: True if the data are generated, not collected; ``None`` where only their owner knows
+    synthetic: bool | None = None
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
     #: True if records are made from parameters alone, without sources and content

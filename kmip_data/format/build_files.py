@@ -6,10 +6,8 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,67 +15,14 @@ from kmip_data.arrays import I64, U8
 from kmip_data.files.changes import build_content, mark, write_file
 from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.format.croissant import build_croissant
 from kmip_data.format.page import render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
 from kmip_data.format.writer import COUNTS
-from kmip_data.manifest import Responsible, dataset_names, load_manifest
-from kmip_data.shipped import read_shipped
 
 PAGE_NAME = "README.md"
 CROISSANT_NAME = "croissant.json"
-
-
-def build_croissant(card: Card) -> dict[str, Any]:
-    """Return the metadata of a build, its files relative to the build folder.
-
-    There are no record sets: they describe how to extract fields, and Croissant cannot read HDF5.
-    The metadata depend on the card and its manifest alone; without a day of publication there, on
-    today's date.
-    """
-    # A saved dataset has no manifest: fields that it does not state are marked unknown.
-    manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
-    constants = read_shipped("tables", "croissant")
-    known = Responsible() if manifest is None else manifest.responsible
-    about = {
-        "name": card.dataset,
-        "description": card.heading + (f". {manifest.summary}" if manifest else ""),
-        "license": str(card.license.get("url") or card.license.get("name") or "Not stated."),
-        "citeAs": card.citation.strip() or card.title or card.dataset,
-        "url": manifest.homepage if manifest else None,
-        "version": f"{card.pipeline_version}.0.0",
-        "datePublished": (manifest.published if manifest else "")
-        or time.strftime("%Y-%m-%d", time.gmtime()),
-        "keywords": ["graph", "kmip-data"],
-    }
-    sizes = {file: {"contentSize": f"{member.bytes} B"} for file, member in card.files.items()}
-    files = [
-        {
-            "@type": "cr:FileObject",
-            "encodingFormat": "application/x-hdf5",
-            "@id": file,
-            "name": file,
-            "contentUrl": file,
-            "sha256": sha256,
-            **sizes.get(file, {}),
-        }
-        for file, sha256 in card.digests.items()
-    ]
-    rai = Responsible(**constants["generated"]) if card.sample else known
-    return {
-        "@context": constants["context"],
-        "@type": "sc:Dataset",
-        "conformsTo": [
-            "http://mlcommons.org/croissant/1.1",
-            "http://mlcommons.org/croissant/RAI/1.0",
-        ],
-        **{name: value for name, value in about.items() if value is not None},
-        "rai:dataCollection": rai.collection,
-        "rai:dataBiases": rai.biases,
-        "rai:dataUseCases": rai.uses,
-        "rai:personalSensitiveInformation": rai.personal,
-        "distribution": files,
-    }
 
 
 def write_split_file(

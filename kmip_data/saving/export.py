@@ -19,7 +19,8 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.faults import writing
 from kmip_data.files.reading import readable_json, sha256_file
-from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant
+from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
+from kmip_data.format.croissant import build_croissant
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather

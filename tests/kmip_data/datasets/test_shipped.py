@@ -24,13 +24,14 @@ def test_the_tables_of_datasets_are_those_of_the_manifests():
         assert page.read_text("utf-8") == text, "run make docs-tables"
 
 
-def test_every_pin_names_its_source_and_the_papers_datasets_have_two_mirrors():
+def test_every_pin_and_address_has_a_source_and_the_papers_datasets_two_mirrors():
     for manifest in dataset_tables.manifests():
         for source in manifest.sources:
             content = source.content or manifest.content
             if source.container == "archive" and (content.known_sha256 or content.known_md5):
                 assert content.pin_source, (manifest.name, source.name)
             for mirror in source.mirrors:
+                assert dataset_tables.publisher_of(mirror)["begins"], mirror.url
                 stated = mirror.git_blob or source.packaged
                 pinned = mirror.pinned or mirror.members_sha256
                 assert stated or bool(mirror.pin_source) == bool(pinned), mirror.url

@@ -1,0 +1,130 @@
+"""Croissant metadata of a build, with the fields of responsible AI, from its card and manifest."""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from typing import Any
+
+from kmip_data.format.card import Card
+from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manifest
+from kmip_data.shipped import read_shipped
+from kmip_data.wording import as_values
+
+#: Combining character of a LaTeX accent.
+_ACCENTS = {"'": "\u0301", "`": "\u0300", '"': "\u0308", "^": "\u0302", "v": "\u030c"}
+
+
+def build_croissant(card: Card) -> dict[str, Any]:
+    """Return the metadata of a build, its files relative to the build folder.
+
+    There are no record sets: they describe how to extract fields, and Croissant cannot read HDF5.
+    The metadata depend on the card and its manifest alone; without a day of publication there, on
+    today's date. A field that nobody stated is left out.
+    """
+    # A saved dataset has no manifest.
+    manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
+    constants = read_shipped("tables", "croissant")
+    rai = Responsible() if manifest is None else manifest.responsible
+    synthetic = None if manifest is None else manifest.synthetic
+    if card.sample:
+        rai = Responsible(**constants["generated"])
+        synthetic = True
+    stated = {
+        "creator": creators(card.citation),
+        "rai:dataCollection": rai.collection,
+        "rai:dataBiases": rai.biases,
+        "rai:dataUseCases": rai.uses,
+        "rai:dataLimitations": rai.limitations,
+        "rai:dataSocialImpact": rai.impact,
+        "rai:personalSensitiveInformation": rai.personal,
+        "prov:wasDerivedFrom": _sources(card, manifest),
+        "prov:wasGeneratedBy": _activities(card, rai),
+    }
+    about = {
+        "name": card.dataset,
+        "description": card.heading + (f". {manifest.summary}" if manifest else ""),
+        "license": str(card.license.get("url") or card.license.get("name") or "Not stated."),
+        "citeAs": card.citation.strip() or card.title or card.dataset,
+        "url": manifest.homepage if manifest else None,
+        "version": f"{card.pipeline_version}.0.0",
+        "datePublished": (manifest.published if manifest else "")
+        or time.strftime("%Y-%m-%d", time.gmtime()),
+        "keywords": ["graph", "kmip-data"],
+        **{name: value for name, value in stated.items() if value},
+        "rai:hasSyntheticData": synthetic,
+    }
+    return {
+        "@context": constants["context"],
+        "@type": "sc:Dataset",
+        "conformsTo": [
+            "http://mlcommons.org/croissant/1.1",
+            "http://mlcommons.org/croissant/RAI/1.0",
+        ],
+        **{name: value for name, value in about.items() if value is not None},
+        "distribution": _files(card),
+    }
+
+
+def creators(citation: str) -> list[dict[str, str]]:
+    """Return the authors of the first BibTeX entry; a name in braces of its own is an organisation."""
+    found = re.search(r"\bauthor\s*=\s*\{(.*)\},?\s*$", citation, re.MULTILINE)
+    if found is None:
+        return []
+    text = re.sub(r"\{?\\(['`\"^v])\{?(\w)\}{1,2}", _accented, found[1])
+    names = []
+    for author in text.split(" and "):
+        kind = "sc:Organization" if author.startswith("{") else "sc:Person"
+        last, _, first = author.strip("{} ").partition(", ")
+        names.append({"@type": kind, "name": f"{first} {last}".strip()})
+    return names
+
+
+def _accented(letter: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", letter[2] + _ACCENTS[letter[1]])
+
+
+def _sources(card: Card, manifest: Manifest | None) -> list[dict[str, str]]:
+    """Return the raw files, after the homepage of a published dataset."""
+    sources = []
+    if manifest is not None and not (manifest.recipe or card.sample):
+        sources.append({"@type": "prov:Entity", "@id": manifest.homepage})
+    for receipt in card.receipts:
+        label = f"{receipt.name} from {receipt.origin}, SHA-256 {receipt.sha256}"
+        sources.append({"@type": "prov:Entity", "prov:label": label})
+    return sources
+
+
+def _activities(card: Card, rai: Responsible) -> list[dict[str, str]]:
+    """Return the collection, where it is known, and the conversion into this build."""
+    version = card.versions.get("kmip-data", "")
+    parameters = as_values(dict(sorted(card.parameters.items())))
+    conversion = f"kmip-data {version}".strip()
+    if card.pipeline:
+        conversion += f", pipeline {card.pipeline} {card.pipeline_version}"
+    if parameters:
+        conversion += f": {parameters}"
+    steps = [("collection", rai.collection), ("conversion", conversion)]
+    return [
+        {"@type": "prov:Activity", "prov:label": label, "description": text}
+        for label, text in steps
+        if text
+    ]
+
+
+def _files(card: Card) -> list[dict[str, str]]:
+    files = []
+    for file, sha256 in card.digests.items():
+        entry = {
+            "@type": "cr:FileObject",
+            "encodingFormat": "application/x-hdf5",
+            "@id": file,
+            "name": file,
+            "contentUrl": file,
+            "sha256": sha256,
+        }
+        if file in card.files:
+            entry["contentSize"] = f"{card.files[file].bytes} B"
+        files.append(entry)
+    return files
