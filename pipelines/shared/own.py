@@ -201,6 +201,30 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 _REPAIR = "repair or replace the file"
 
 
+def codes_text(value: object) -> object:
+    """Return a number of classes, or a list of their values, as the command line gives it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, int) else value
+
+
+def codes_of(classes: str | None) -> tuple[int, ...]:
+    """Return the values of the classes in order; none for a number of classes."""
+    return tuple(map(int, classes.split(","))) if classes and "," in classes else ()
+
+
+def check_codes(classes: str, most: int) -> int:
+    """Return the number of classes; raise ``ValueError`` for a text that is neither number nor list."""
+    try:
+        codes = codes_of(classes)
+        count = len(codes) or int(classes)
+    except ValueError:
+        raise ValueError("classes is a number, or values such as 2,6,9") from None
+    if not 2 <= count <= most or len(set(codes)) < len(codes):
+        raise ValueError(f"classes are 2 to {most}, or different values such as 2,6,9")
+    return count
+
+
 def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
     test = share_of(total, params.test_fraction) if params.test_fraction else 0

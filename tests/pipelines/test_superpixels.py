@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.random import PCG64, Generator
-from PIL import Image
+from PIL import Image, ImageOps
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
 from support.cli import kmip, refused
@@ -119,7 +119,7 @@ def slow(picture: np.ndarray, mask: np.ndarray, most: int, rule: str):
 def test_real_pictures_equal_the_slow_construction(name, rule):
     picture = ours.read_picture(shared_data("voc", "JPEGImages", f"{name}.jpg"), name)
     path = shared_data("voc", "SegmentationClass", f"{name}.png")
-    mask = ours.read_mask(path, name, classes=21, void=255)
+    mask = ours.classes_of(ours.read_mask(path, name), range(21), 255, name)
     x, y, edges = slow(picture, mask, 500, rule)
     segments = superpixels(picture, 500)
     np.testing.assert_allclose(ours.features(picture, segments), x, atol=1e-9)
@@ -197,13 +197,82 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     indexed.save(tmp_path / "palette.png")
     Image.fromarray(classes.astype(np.uint16)).save(tmp_path / "deep.png")
     for name in ("index", "colour", "palette", "deep"):
-        mask = ours.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
+        values = ours.read_mask(tmp_path / f"{name}.png", name)
+        mask = ours.classes_of(values, range(21), 255, name)
         np.testing.assert_array_equal(mask, classes, err_msg=name)
     with pytest.raises(DamagedInput, match=r"row 1, column 0 .*20"):
-        ours.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
+        ours.classes_of(ours.read_mask(tmp_path / "index.png", "m"), range(20), 255, "m")
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
     with pytest.raises(DamagedInput, match=r"\(7, 7, 7\)"):
-        ours.read_mask(tmp_path / "other.png", "m", classes=21, void=255)
+        ours.read_mask(tmp_path / "other.png", "m")
+
+
+def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
+    grey = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    bright = np.repeat(grey[..., None], 3, 2)
+    kinds = {
+        "float 0 to 1": ((grey / 255).astype("f4"), "tif", None),
+        "float 0 to 255": (grey.astype("f4"), "tif", 255),
+        "int32 0 to 255": (grey.astype("i4"), "tif", 255),
+        "int32 0 to 65535": (grey.astype("i4") * 257, "tif", 65_535),
+        "12 bits in 16": (np.rint(grey * (4095 / 255)).astype("u2"), "png", 4_095),
+    }
+    for name, (pixels, suffix, white) in kinds.items():
+        path = tmp_path / f"p.{suffix}"
+        Image.fromarray(pixels).save(path)
+        if white not in {None, 4_095}:
+            with pytest.raises(DamagedInput, match="which is white") as caught:
+                ours.read_picture(path, name)
+            assert caught.value.parts["next"] == f"--set white={white}"
+        np.testing.assert_array_equal(ours.read_picture(path, name, white=white), bright, name)
+    for value in (np.nan, -0.5):
+        Image.fromarray(np.full((4, 4), value, "f4")).save(tmp_path / "p.tif")
+        with pytest.raises(DamagedInput, match="p: the values"):
+            ours.read_picture(tmp_path / "p.tif", "p")
+    for mode in ("CMYK", "YCbCr", "LAB"):
+        Image.new(mode, (4, 4)).save(tmp_path / "p.tif")
+        ours.read_picture(tmp_path / "p.tif", mode)
+
+
+@pytest.mark.parametrize("orientation", range(2, 9))
+def test_a_picture_that_is_stored_turned_lies_under_its_mask(tmp_path, orientation):
+    rng = np.random.default_rng(0)
+    stored = Image.fromarray(rng.integers(0, 255, (6, 8, 3), np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "p.png", exif=exif)
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(tmp_path / "p.png")))
+
+    def read(**options):
+        return ours.read_picture(tmp_path / "p.png", "p", **options)
+
+    np.testing.assert_array_equal(read(exif="apply"), shown)
+    np.testing.assert_array_equal(read(exif="ignore"), np.asarray(stored))
+    if orientation > 4:  # a quarter turn: the size of the mask tells
+        np.testing.assert_array_equal(read(size=(8, 6)), shown)
+        np.testing.assert_array_equal(read(size=(6, 8)), np.asarray(stored))
+    else:
+        with pytest.raises(DamagedInput, match="fits both ways"):
+            read(size=(6, 8))
+
+
+def test_pixels_without_a_class_and_masks_of_any_values(tmp_path):
+    values = np.array([[0, 7], [7, 0]])
+    alpha = np.array([[255, 255], [0, 255]])
+    kinds = {
+        "LA": np.dstack([values, alpha]).astype("u1"),
+        "RGBA": np.dstack([ours.voc_palette()[values], alpha]).astype("u1"),
+        "F": np.where(alpha > 0, values, np.nan).astype("f4"),
+        "I": np.where(alpha > 0, values, -1).astype("i4"),
+    }
+    for name, pixels in kinds.items():
+        Image.fromarray(pixels).save(tmp_path / "m.tif")
+        read = ours.read_mask(tmp_path / "m.tif", name)
+        mask = ours.classes_of(read, (0, 7), 255, name)
+        np.testing.assert_array_equal(mask, [[0, 1], [255, 0]], name)
+    Image.fromarray(np.full((2, 2), 0.5, "f4")).save(tmp_path / "m.tif")
+    with pytest.raises(DamagedInput, match="not an integer"):
+        ours.read_mask(tmp_path / "m.tif", "m")
 
 
 # --- builds --------------------------------------------------------------------------------------
@@ -226,6 +295,22 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
     without = kmip(*preview, "--force")
     assert without.code == 0
     assert "are not here: drawn without them" in without.err
+
+
+def test_masks_of_0_and_255_are_asked_about_once(pictures, home):
+    for path in (pictures / "masks").iterdir():
+        Image.fromarray((np.asarray(Image.open(path)) > 1).astype(np.uint8) * 255).save(path)
+    (pictures / "masks" / "more.png").write_bytes(path.read_bytes())
+    (pictures / "images" / "notes.txt").write_text("mine")
+    folders = [f"--set={kind}={pictures / kind}" for kind in ("images", "masks")]
+    line = ("build", "superpixels", "--name=own", *folders, "--set=superpixels=40", "--quiet")
+    message = refused(*line, "--set=classes=2", code=4)
+    assert "next: --set classes=0,255" in message
+    done = kmip(*line, "--set=classes=0,255")
+    assert done.code == 0, done.err
+    assert "masks/more.png: a mask without a picture" in done.out
+    assert "images/notes.txt: not one of" in done.out
+    assert "classes        2 (0 " in done.out
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ from kmip_data.pipelines.shared.own import (
     OwnPipeline,
     OwnSplitParams,
     ascii_key,
+    check_codes,
+    codes_of,
+    codes_text,
     files_below,
 )
 from kmip_data.pipelines.shared.records import class_column, feature_column
@@ -143,10 +146,7 @@ class OwnPointParams(PointParams, OwnParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        """Take a number, or a list of labels, as the command line gives it."""
-        if isinstance(value, list | tuple):
-            return ",".join(map(str, value))
-        return str(value) if isinstance(value, int) else value
+        return codes_text(value)
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
@@ -155,15 +155,10 @@ class OwnPointParams(PointParams, OwnParams):
         names = len(self.class_name)
         if names == 1:
             raise ValueError("a classification needs at least two classes")
-        try:
-            classes = len(self.codes) or int(self.classes or 2)
-        except ValueError:
-            raise ValueError("classes is a number, or labels such as 2,6,9") from None
-        if not 2 <= classes <= MAX_CLASSES or len(set(self.codes)) < len(self.codes):
-            raise ValueError(f"classes are 2 to {MAX_CLASSES}, or different labels such as 2,6,9")
+        classes = 0 if self.classes is None else check_codes(self.classes, MAX_CLASSES)
         if not names:
             return self
-        if self.classes is not None and names != classes:
+        if classes not in {0, names}:
             raise ValueError(f"{names} names for {classes} classes")
         return self if self.codes else self.model_copy(update={"classes": str(names)})
 
@@ -175,8 +170,7 @@ class OwnPointParams(PointParams, OwnParams):
     @property
     def codes(self) -> tuple[int, ...]:
         """Labels of the classes in order, if given."""
-        several = self.classes is not None and "," in self.classes
-        return tuple(map(int, (self.classes or "").split(","))) if several else ()
+        return codes_of(self.classes)
 
     @property
     def reading(self) -> ReadOptions:

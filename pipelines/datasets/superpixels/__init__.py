@@ -8,27 +8,38 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from kmip_data.arrays import U8
+from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.pipelines.base import Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import About, Prepared, RawFolder, Unit
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.shared.fitted import columns_of
-from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below
+from kmip_data.pipelines.shared.own import (
+    OwnParams,
+    OwnPipeline,
+    ascii_key,
+    check_codes,
+    codes_of,
+    codes_text,
+    files_below,
+)
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 from kmip_data.shipped import Strict
 
 IMAGES = "images"
 MASKS = "masks"
 LARGEST_UNIT = 256  #: pictures in a shard
+_THREADS = 8  #: pictures decoded at a time
 #: Fewest shards, if there are enough images, so that processes can share them.
 UNITS = 32
 
@@ -85,11 +96,9 @@ class OwnSuperpixelParams(OwnParams):
         le=1_000,
         description="neighbours per superpixel, with edges=knn",
     )
-    classes: int = Field(
-        default=21,
-        ge=2,
-        le=graph.MAX_CLASSES,
-        description="number of classes, including background",
+    classes: str = Field(
+        default="21",
+        description="number of classes, including background, or their values in the masks, such as 0,255",
     )
     void: int = Field(
         default=255,
@@ -97,12 +106,37 @@ class OwnSuperpixelParams(OwnParams):
         le=65_535,
         description="value of mask pixels without a class",
     )
+    white: float | None = Field(
+        default=None,
+        gt=0,
+        description="value of white in pictures of more than 8 bits (default: 1 in floats, 65535 in 16 bits)",
+    )
+    exif: graph.Exif | None = Field(
+        default=None,
+        description="orientation in EXIF: apply it or ignore it (default: as the mask's size shows)",
+    )
+    _summary: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return codes_text(value)
+
+    @model_validator(mode="after")
+    def _classes(self) -> Self:
+        check_codes(self.classes, graph.MAX_CLASSES)
+        return self
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """Value of each class in the masks."""
+        return codes_of(self.classes) or tuple(range(int(self.classes)))
 
 
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
-    version = 3
+    version = 4
     extra = "images"
     background = 0
     Params = OwnSuperpixelParams
@@ -117,7 +151,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             feature_column("edge/attr", fields, "of the pair of superpixels"),
             class_column(
                 "node/y",
-                params.classes,
+                len(params.codes),
                 f"class of the mask at the rounded centroid; {params.void} is none, and no class is 0",
             ),
         )
@@ -129,20 +163,72 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             key_length=160,
         )
 
-    def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
-        """Pair images with masks; without ``on_error`` each image must have one."""
-        if params.class_name and len(params.class_name) != params.classes:
+    def resolve(self, params: OwnSuperpixelParams, raw: RawFolder) -> OwnSuperpixelParams:
+        """Read all pictures and masks once.
+
+        Raises ``DamagedInput`` that names every pair that cannot be used, unless they are skipped.
+        """
+        classes = len(params.codes)
+        if params.class_name and len(params.class_name) != classes:
             names = len(params.class_name)
             raise UsageError(
-                f"class_name has {names} names for {params.classes} classes.",
+                f"class_name has {names} names for {classes} classes.",
                 next=f"--set classes={names}",
             )
-        # Images without a mask end the build before any is segmented.
+        # Errors end the build before any picture is segmented.
         pairs = pair(raw.members)
-        for picture, mask in pairs:
-            if mask is None:
-                self.stop_or_skip(key_of(picture), _no_mask(picture), params)
-        return Prepared(raw.path, {"pairs": pairs})
+        values: set[int] = set()
+        faults: dict[str, DamagedInput] = {}
+
+        def check(names: tuple[str, str | None]) -> tuple[Array, DamagedInput | None]:
+            seen = np.empty(0, np.int64)
+            try:
+                mask = self._mask(raw.path, *names)
+                seen = np.unique(mask)
+                self._picture(raw.path, names[0], mask, params)
+                graph.classes_of(mask, params.codes, params.void, names[1] or "")
+            except DamagedInput as error:
+                return seen, error
+            return seen, None
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for (picture, _), (seen, fault) in zip(pairs, pool.map(check, pairs), strict=True):
+                values |= {*seen.tolist()}
+                if fault is not None:
+                    faults[picture] = fault
+        wrong = values - {*params.codes, params.void, -1}
+        if wrong and params.on_error == "stop":
+            for fault in faults.values():
+                if "which is not a class" in fault.what:
+                    fault.parts["next"] = graph.choice(values, params.void)
+        self.stop_or_skip_all(faults, len(pairs), params)
+        if values == {0, params.void} and params.void not in params.codes:
+            raise DamagedInput(
+                f"The masks have the values 0 and {params.void}, and {params.void} marks pixels without a class.",
+                next=f"--set classes=0,{params.void}",
+            )
+        used = {*(picture for picture, _ in pairs), *(mask for _, mask in pairs)}
+        unread = {
+            name: "a mask without a picture" for name in sorted(raw.members) if name not in used
+        }
+        unread |= self.unread
+        resolved = params.model_copy()
+        resolved._summary = {  # noqa: SLF001
+            "ignored": [f"{name}: {reason}" for name, reason in unread.items()]
+        }
+        return resolved
+
+    def about(self, prepared: Prepared, params: OwnSuperpixelParams) -> About:
+        """Return the files that are not used."""
+        return About({"files": params._summary})  # noqa: SLF001
+
+    def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
+        """Pair images with masks."""
+        return Prepared(raw.path, {"pairs": pair(raw.members)})
+
+    def class_names(self, params: OwnSuperpixelParams) -> tuple[str, ...]:
+        """Return the given class names, else the values of the masks that are listed."""
+        return params.class_name or tuple(map(str, codes_of(params.classes)))
 
     def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
         """Assign images in the order of their names."""
@@ -173,19 +259,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
         Raises ``DamagedInput`` if it or its mask is unusable.
         """
-        if mask is None:
-            raise _no_mask(picture)
-        pixels = graph.read_picture(folder / picture, picture)
-        size = pixels.shape[:2]
-        classes = graph.read_mask(
-            folder / mask,
-            mask,
-            classes=params.classes,
-            void=params.void,
-        )
-        if classes.shape != size:
-            sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
-            raise DamagedInput(f"{mask} differs in size from its picture {picture}: {sizes}.")
+        values = self._mask(folder, picture, mask)
+        pixels = self._picture(folder, picture, values, params)
+        classes = graph.classes_of(values, params.codes, params.void, mask or "")
         # Segment, connect, describe, label: the steps of LRGB's script.
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
@@ -202,16 +278,37 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 
+    def _mask(self, folder: Path, picture: str, mask: str | None) -> I64:
+        if mask is None:
+            raise _no_mask(picture)
+        return graph.read_mask(folder / mask, mask)
+
+    def _picture(self, folder: Path, name: str, mask: I64, params: OwnSuperpixelParams) -> U8:
+        """Return a picture of the size of its mask."""
+        pixels = graph.read_picture(
+            folder / name,
+            name,
+            white=params.white,
+            exif=params.exif,
+            size=mask.shape,
+        )
+        if mask.shape != pixels.shape[:2]:
+            sizes = "{1} × {0} pixels, not {3} × {2}".format(*mask.shape, *pixels.shape)
+            raise DamagedInput(f"The mask of {name} differs in size from its picture: {sizes}.")
+        return pixels
+
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, U8 | None]:
         """Return each picture with the borders of its superpixels."""
         pictures: dict[str, U8 | None] = dict.fromkeys(keys)
         # The build's raw copy may be gone; another one would show other images.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
-            names = {key_of(picture): picture for picture, _ in pair(copy.members)}
-            for key in names.keys() & keys:
+            pairs = {key_of(picture): (picture, mask) for picture, mask in pair(copy.members)}
+            params = OwnSuperpixelParams.model_validate(card.parameters)
+            for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
-                    picture = graph.read_picture(copy.path / names[key], names[key])
+                    mask = self._mask(copy.path, *pairs[key])
+                    picture = self._picture(copy.path, pairs[key][0], mask, params)
                     segments = graph.superpixels(picture, card.parameters["superpixels"])
                     pictures[key] = graph.with_borders(picture, segments)
         return pictures

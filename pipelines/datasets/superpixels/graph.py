@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,60 +25,128 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID = 255  #: a pixel that has no class
 MAX_CLASSES = 255
+_SHOWN = 20  #: values that a remedy lists
 #: Declared size of a picture; larger ones are refused before they are decoded.
 MAX_PIXELS = 64_000_000
+DEPTHS = (1, 255, 65_535, 2**32 - 1)  #: usual values of white
 _DEEP = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
+_ORIENTATION = 0x0112  #: number of the EXIF field
+Exif = Literal["apply", "ignore"]
 
 
-def read_picture(path: Path, name: str) -> U8:
-    """Return an image as (H, W, 3) red, green, blue.
-
-    Grey becomes three equal channels, of 16 bits the upper 8 are used, and an alpha channel is
-    ignored.
-    """
-    with _decoded(path, name) as image:
-        if image.mode not in _DEEP:
-            return np.array(image.convert("RGB"), np.uint8)
-        grey = np.asarray(image)
-        if grey.min() < 0 or grey.max() > 65_535:
-            values = f"{grey.min()} to {grey.max()}"
-            raise DamagedInput(
-                f"{name}: the values of the picture are {values}, not of 8 or 16 bits."
-            )
-        upper = (grey.astype(np.uint16) >> 8).astype(np.uint8)
-        return np.repeat(upper[:, :, None], 3, axis=2)
-
-
-def read_mask(
+def read_picture(
     path: Path,
     name: str,
     *,
-    classes: int,
-    void: int,
+    white: float | None = None,
+    exif: Exif | None = None,
+    size: tuple[int, ...] = (),
 ) -> U8:
-    """Return the class of each pixel, (H, W), :data:`VOID` if none.
+    """Return an image as (H, W, 3) red, green, blue.
+
+    Grey becomes three equal channels, and an alpha channel is ignored. ``white`` is the value of
+    white in pictures of more than 8 bits: without it 1 in floats, as in scikit-image, and 65,535 in
+    16 bits, of which the upper 8 are used. A picture stored turned is turned back (``exif``) if
+    only then it has ``size``, (H, W).
+    """
+    with _decoded(path, name) as stored:
+        image = _upright(stored, name, exif, size)
+        if image.mode not in _DEEP:
+            return np.array(image.convert("RGB"), np.uint8)
+        grey = np.asarray(image)
+        # Older versions of Pillow open a PNG of 16 bits with 32.
+        usual = {"F": 1, "I": 65_535 if stored.format == "PNG" else None}
+        white = white or usual.get(image.mode, 65_535)
+        low = float(grey.min())
+        high = float(grey.max())
+        if white is None or not 0 <= low <= high <= white:
+            depth = next((depth for depth in DEPTHS if 0 <= low <= high <= depth), None)
+            raise DamagedInput(
+                f"{name}: the values of the picture are {low:g} to {high:g} ({image.mode}), and nothing says"
+                " which is white.",
+                next=None if depth is None else f"--set white={depth}",
+            )
+        bits = grey.astype(np.uint16) >> 8 if white == 65_535 else np.rint(grey * (255 / white))
+        return np.repeat(bits.astype(np.uint8)[:, :, None], 3, axis=2)
+
+
+def _upright(
+    image: Image.Image, name: str, exif: Exif | None, size: tuple[int, ...]
+) -> Image.Image:
+    """Return a picture as its EXIF orientation shows it, or as it is stored; ask if both have ``size``."""
+    from PIL import ImageOps
+
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    if orientation not in range(2, 9) or exif == "ignore":
+        return image
+    turned = ImageOps.exif_transpose(image)
+    if exif == "apply" or turned.size[::-1] == size != image.size[::-1]:
+        return turned
+    if turned.size == image.size:
+        raise DamagedInput(
+            f"{name} is stored turned (EXIF orientation {orientation}), and its mask fits both ways.",
+            next="--set exif=apply if masks lie on the picture as viewers show it, or --set exif=ignore",
+        )
+    return image
+
+
+def read_mask(path: Path, name: str) -> I64:
+    """Return the value of each pixel, (H, W), -1 where it is transparent or not a number.
 
     A mask of one channel has the class as its value, one with a palette as its index in the
-    palette; in a colour mask each class is a colour of Pascal VOC's. ``void`` is the value of
-    pixels without a class.
+    palette; in a colour mask each class is a colour of Pascal VOC's.
     """
     with _decoded(path, name) as image:
+        bands = image.getbands()
         if image.mode in {"RGB", "RGBA"}:
             values = _by_colour(np.array(image.convert("RGB"), np.uint8), name)
-        elif image.mode in {"1", "L", "P", *_DEEP}:
-            values = np.array(image).astype(np.int64)
+        elif image.mode in {"1", "L", "P", "LA", "PA", *_DEEP}:
+            values = np.array(image)
+            values = values[:, :, 0] if values.ndim > 2 else values
         else:
-            raise DamagedInput(f"{name}: not a mask, but a picture of mode {image.mode}.")
-    empty = values == void
-    wrong = ~empty & ((values < 0) | (values >= classes))
+            raise DamagedInput(
+                f"{name}: not a mask, but a picture of mode {image.mode}.",
+                next="save masks with the class of each pixel as its value",
+            )
+        empty = ~np.isfinite(values)
+        if "A" in bands:
+            empty |= np.asarray(image.getchannel("A")) == 0
+    values = np.where(empty, -1, values)
+    broken = values != np.rint(values)
+    if broken.any():
+        row, column = np.argwhere(broken)[0]
+        raise DamagedInput(
+            f"{name}: row {row}, column {column} is {values[row, column]:g}, not an integer.",
+            next="save masks with the class of each pixel as its value",
+        )
+    return values.astype(np.int64)
+
+
+def classes_of(values: I64, codes: Sequence[int], void: int, name: str) -> U8:
+    """Return the class of each pixel, (H, W), the position of its value in ``codes``.
+
+    It is :data:`VOID` where the value is ``void`` or -1, unless that is one of them.
+    """
+    order = np.argsort(codes)
+    known = np.asarray(codes)[order]
+    at = np.searchsorted(known, values).clip(max=len(known) - 1)
+    hit = known[at] == values
+    wrong = ~hit & (values != void) & (values != -1)
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise DamagedInput(
-            f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class: 0 to "
-            f"{classes - 1}, or {void} (void).",
-            next="--set classes=NUMBER, or --set void=VALUE of pixels without a class",
+            f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class.",
+            next=choice(np.unique(values), void),
         )
-    return np.where(empty, VOID, values).astype(np.uint8)
+    return np.where(hit, order[at], VOID).astype(np.uint8)
+
+
+def choice(values: Iterable[int], void: int) -> str:
+    """Return the option that makes the values of masks classes."""
+    kept = sorted({int(value) for value in values} - {void, -1})
+    if len(kept) < 2 or len(kept) > _SHOWN or kept == list(range(kept[-1] + 1)):
+        return f"--set classes={max(2, min(max(kept, default=0) + 1, MAX_CLASSES))}"
+    return f"--set classes={','.join(map(str, kept))}"
 
 
 def voc_palette() -> U8:
@@ -126,15 +194,16 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
             if math.prod(image.size) > MAX_PIXELS:
                 raise ValueError(f"{image.size} pixels are too many")  # noqa: TRY301
             image.load()
-    except MemoryError:
+            image.getexif()
+            with image:
+                yield image
+    except (MemoryError, DamagedInput):
         raise
     except Exception as error:  # decoders raise arbitrary errors on damaged files
         raise DamagedInput(
             f"{name} cannot be read as a picture: {type(error).__name__}: {error}",
             expected=", ".join(FORMATS),
         ) from error
-    with image:
-        yield image
 
 
 EdgeRule = Literal["rag-boundary", "knn"]

@@ -45,7 +45,7 @@ def test_only_the_usual_formats_are_opened_whatever_a_file_is_called(tmp_path, m
     path, opened, formats = tmp_path / "picture.jpg", set(), every_format()
     for form, data in formats.items():
         path.write_bytes(data)
-        for read in (graph.read_picture, lambda *a: graph.read_mask(*a, classes=2, void=255)):
+        for read in (graph.read_picture, graph.read_mask):
             try:
                 read(path, "p")
                 opened.add(form)
