@@ -18,7 +18,7 @@ from kmip_data.models.training.metrics import (
     Accumulator,
     all_metrics,
 )
-from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task
+from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
@@ -168,13 +168,13 @@ def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
 def _confusion(logits: Tensor, target: Tensor) -> Tensor:
     """``(C, C)``, rows are labels, columns predictions: C² integers whatever the split's size.
 
-    Added up by index, not by ``bincount``, which has the host wait for a GPU.
+    Rows without a class are left out. Added up by index, not by ``bincount``, which has the host wait for a GPU.
     """
     classes = logits.shape[-1]
     prediction = logits.argmax(dim=-1)
-    cell = target * classes + prediction
+    cell = target.clamp_min(0) * classes + prediction
     counts = cell.new_zeros(classes * classes)
-    counts.scatter_add_(0, cell, torch.ones_like(cell))
+    counts.scatter_add_(0, cell, is_known(target).to(cell.dtype))
     return counts.view(classes, classes)
 
 
@@ -218,7 +218,8 @@ class _TwoClasses(_Scores):
 
     def update(self, logits: Tensor, target: Tensor) -> None:
         logits = logits.float()
-        super().update(logits[:, 1:] - logits[:, :1], target)
+        known = target.float().masked_fill(~is_known(target), torch.nan)
+        super().update(logits[:, 1:] - logits[:, :1], known)
 
 
 def _accumulator_of(task: Task) -> Accumulator:
@@ -275,7 +276,7 @@ class SplitMetrics(nn.Module):
         if self.own is not None:
             self.own.update(logits, target)
         # Number of targets that the loss averages over, up to a factor.
-        known = target == LINK if self.kind == "links" else ~target.isnan()
+        known = target == LINK if self.kind == "links" else is_known(target)
         self.loss.update(loss.detach(), known.sum())
 
     def compute(self) -> dict[str, float]:

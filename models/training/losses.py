@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kmip_data.format.targets import TargetKind
-from kmip_data.models.training.tasks import LINK, NO_LINK
+from kmip_data.models.training.tasks import LINK, NO_CLASS, NO_LINK, is_known
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     logits
         ``(N, C)``, any float dtype; computed in float32.
     target
-        ``(N,)`` int64 class indices.
+        ``(N,)`` int64 class indices, -1 where unknown.
     count
         ``(C,)`` number of labels per class, if the batch has more than these rows.
 
@@ -54,7 +54,10 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     if count is None:
         count = _class_counts(logits, target)
     likelihoods = log_softmax(logits.float(), dim=-1)
-    return nll_loss(likelihoods, target, weight=_class_weights(count))
+    weight = _class_weights(count)
+    return _or_zero(
+        nll_loss(likelihoods, target, weight=weight, ignore_index=NO_CLASS), logits, target
+    )
 
 
 def weighted_binary_cross_entropy(
@@ -77,15 +80,15 @@ def weighted_binary_cross_entropy(
     total = count.sum()
     weight = (total - count).float() / total.clamp_min(1)
     likelihoods = log_softmax(logits.float(), dim=-1)
-    losses = nll_loss(likelihoods, target, weight=weight, reduction="sum")
-    return losses / max(1, target.numel())
+    losses = nll_loss(likelihoods, target, weight=weight, reduction="sum", ignore_index=NO_CLASS)
+    return losses / total.clamp_min(1)
 
 
 def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
     """Labels of each class ``(C,)``."""
     counts = target.new_zeros(logits.shape[-1])
     # Not ``bincount``, which has the host wait for a GPU.
-    return counts.scatter_add_(0, target, target.new_ones(target.shape))
+    return counts.scatter_add_(0, target.clamp_min(0), (target != NO_CLASS).to(target.dtype))
 
 
 def _class_weights(count: Tensor) -> Tensor:
@@ -95,16 +98,27 @@ def _class_weights(count: Tensor) -> Tensor:
 
 
 def _sum_of_class_weights(target: Tensor, count: Tensor) -> Tensor:
-    return _class_weights(count)[target].sum()
+    return (_class_weights(count)[target.clamp_min(0)] * (target != NO_CLASS)).sum()
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes in float32, 0 without rows."""
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes in float32, 0 without any.
+
+    A class of -1 is unknown, and left out.
+    """
     from torch.nn import functional
 
     if not target.numel():
         return logits.float().sum()
-    return functional.cross_entropy(logits.float(), target)
+    loss = functional.cross_entropy(logits.float(), target, ignore_index=NO_CLASS)
+    return _or_zero(loss, logits, target)
+
+
+def _or_zero(loss: Tensor, logits: Tensor, target: Tensor) -> Tensor:
+    """Return a mean over known classes, 0 without any."""
+    import torch
+
+    return torch.where((target != NO_CLASS).any(), loss, logits.float().sum() * 0)
 
 
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -186,8 +200,8 @@ def _mean_over_known(loss: Callable[..., Tensor], logits: Tensor, target: Tensor
 
 
 def known_targets(target: Tensor) -> Tensor:
-    """Return the number of targets that are not NaN, the weight of a plain mean."""
-    return (~target.isnan()).sum()
+    """Return the number of targets that are not NaN, or -1 of classes: the weight of a plain mean."""
+    return is_known(target).sum()
 
 
 def _over_processes(local: Tensor) -> Tensor:
@@ -202,7 +216,7 @@ def _over_processes(local: Tensor) -> Tensor:
 class Loss:
     """A loss function of ``(logits, target)``, a weighted mean over rows, and its supported targets.
 
-    ``compute`` ignores NaN targets, and returns 0 without others.
+    ``compute`` ignores targets of NaN, or -1 of classes, and returns 0 without others.
     """
 
     compute: Callable[..., Tensor]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LINK = 1
 NO_LINK = 0
 NO_PAIR = -1
+NO_CLASS = -1  #: target of a row without a class
 
 Level = Literal["node", "graph", "link"]
 #: Value of training.task, as of a build's parameter -> kind.
@@ -62,7 +63,7 @@ def link_targets(batch: Data) -> Tensor:
 class Task:
     """Targets of a network.
 
-    ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of
+    ``single-label``: one of ``outputs`` classes, targets int64 (rows,), -1 where unknown; ``multilabel``: each of
     ``outputs`` labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs),
     NaN where unknown; ``links``: one score for each pair of nodes, see above.
     """
@@ -85,6 +86,11 @@ class Task:
         return _as_kind(y, self)
 
 
+def is_known(target: Tensor) -> Tensor:
+    """Return which targets are known, of the shape of ``target``."""
+    return ~target.isnan() if target.is_floating_point() else target != NO_CLASS
+
+
 def _as_kind(y: Tensor, task: Task) -> Tensor:
     """Return stored targets as another kind, which :func:`kinds_of_values` allows."""
     import torch
@@ -95,8 +101,12 @@ def _as_kind(y: Tensor, task: Task) -> Tensor:
     if task.kind == "multilabel" and task.stored == "single-label":
         first = 1 if task.outputs == 1 else 0  # of two classes, the label is class 1
         classes = torch.arange(first, first + task.outputs, device=y.device)
-        return (y[:, None] == classes).float()
-    return y.reshape(-1, task.outputs).float()
+        labels = (y[:, None] == classes).float()
+        return labels.masked_fill((y == NO_CLASS)[:, None], torch.nan)
+    values = y.reshape(-1, task.outputs).float()
+    if task.stored == "single-label":
+        values = values.masked_fill(values == NO_CLASS, torch.nan)
+    return values
 
 
 def kinds_of_classes(num_classes: int) -> dict[TargetKind, int]:

@@ -280,6 +280,34 @@ def test_unknown_targets_are_left_out(name):
     assert (gradient[unknown] == 0).all()
 
 
+@pytest.mark.parametrize(
+    "name", ["cross_entropy", "weighted_cross_entropy", "weighted_binary_cross_entropy"]
+)
+def test_rows_without_a_class_are_left_out(name):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(40, 2, generator=generator, requires_grad=True)
+    target = (torch.rand(40, generator=generator) < 0.3).long()
+    unknown = torch.rand(40, generator=generator) < 0.3
+    missing = target.masked_fill(unknown, -1)
+    known = LOSSES[name](logits[~unknown], target[~unknown])
+    loss = LOSSES[name](logits, missing)
+    torch.testing.assert_close(loss, known)
+    gradients = [torch.autograd.grad(value, logits)[0] for value in (loss, known)]
+    torch.testing.assert_close(*gradients)
+    for metric in ("accuracy", "roc_auc"):
+        measured = []
+        for rows, classes in ((logits, missing), (logits[~unknown], target[~unknown])):
+            metrics = SplitMetrics(Task("node", "single-label", 2), metric)
+            metrics.update(rows.detach(), classes, loss.detach())
+            measured.append(metrics.compute())
+        assert measured[0] == measured[1]
+    task = Task("node", "multilabel", 1, stored="single-label")
+    batch = type("Batch", (), {"y": torch.tensor([0, 1, -1])})
+    torch.testing.assert_close(
+        task.targets(batch), torch.tensor([[0.0], [1.0], [torch.nan]]), equal_nan=True
+    )
+
+
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("rows", [0, 6])
 def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, rows):
@@ -290,7 +318,7 @@ def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, ro
     if LOSSES[name].kind == "links":
         target = torch.full(shape, NO_PAIR, dtype=torch.int8)
     elif LOSSES[name].kind == "single-label":
-        logits, target = logits[:0], torch.empty(0, dtype=torch.int64)  # classes are always known
+        target = torch.full((rows,), -1)
     loss = LOSSES[name](logits.bfloat16(), target)
     assert loss.dtype == torch.float32
     assert float(loss) == 0
@@ -304,6 +332,6 @@ def test_a_part_without_anything_known_has_loss_0(kind):
     target = torch.full((4, 3), torch.nan)
     logits = torch.zeros(4, 3)
     if kind == "single-label":
-        logits, target = logits[:0], torch.empty(0, dtype=torch.int64)
+        target = torch.full((4,), -1)
     metrics.update(logits, target, torch.tensor(0.0))
     assert metrics.compute()["loss"] == 0
