@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -91,47 +92,8 @@ EXTRAS = {
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})
-#: Of the site; in no other extra.
-DOCS = [
-    "ipykernel>=6.29",
-    "mkdocs>=1.6,<2",
-    "mkdocs-material>=9.6",
-    "mkdocstrings[python]>=0.29",
-    "nbclient>=0.10",
-    "nbformat>=5.10",
-]
-# For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
-DEV = [
-    *EXTRAS["cuda"],  # compiles for cards that are not there
-    "accelerate>=1.0",  # prepares a GraphLoader in tests
-    "basedpyright>=1.30",  # checks a user's script, with mypy
-    "build>=1.2",
-    "codespell>=2.3",
-    "datasets>=3.0",
-    "duckdb>=1.1",
-    "faiss-cpu>=1.8",
-    "filelock>=4.0",
-    "flask-cors>=4.0",
-    "hypothesis>=6.100",
-    "import-linter>=2.0",
-    "markdown-it-py>=3.0",
-    "mlcroissant>=1.1",
-    "moto[s3]>=5.0",
-    "mypy>=1.11",
-    "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
-    "ogb>=1.3.6",
-    "pre-commit>=3.7",
-    "pytest>=9",
-    "pytest-timeout>=2.3",
-    "pytest-xdist>=3.6",
-    "ruff>=0.6",
-    "s3fs>=2024.2",
-    "scikit-learn>=1.7",
-    "torchmetrics>=1.3.1",  # a plugin's metric in the tests
-    "trustme>=1.1",
-    "types-requests",
-    "types-tqdm",
-]
+#: What work on the package needs: lists of pyproject.toml, which pip and uv also take as groups.
+GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
 
 setup(
     name="kmip-data",
@@ -210,9 +172,9 @@ setup(
     ],
     extras_require={
         **EXTRAS,
-        "dev": [*DEV, *ALL],
+        "dev": [*GROUPS["dev"], *EXTRAS["cuda"], *ALL],
         "all": ALL,
-        "docs": DOCS,
+        "docs": GROUPS["docs"],
     },
     cmdclass={"sdist": Sdist},
     entry_points={"console_scripts": ["kmip-data = kmip_data.cli.main:main"]},

@@ -88,12 +88,14 @@ def _minute(home: Home, name: str) -> tuple[Json, str]:
     by_model = {}
     lines = []
     for model in MODELS:
-        begun = time.monotonic()
         _run(home, f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}")
         run = find_run(f"{model}/{name}", home)
-        share = read_result(run).metrics["test"]["accuracy"]
-        seconds = time.monotonic() - begun
-        click.echo(f"{model}: {100 * share:.1f} % of the test nodes, {seconds:.0f} s")
+        result = read_result(run)
+        share = result.metrics["test"]["accuracy"]
+        seconds = result.seconds.total
+        click.echo(
+            f"{model}: {100 * share:.1f} % of the test nodes after {seconds:.0f} s of training"
+        )
         bands = by_distance(run, home=home)
         assert bands is not None, "its data have distances"
         by_model[model] = bands
@@ -140,13 +142,13 @@ Full attention learns this task as well; use k-MIP where full attention takes to
 What does not help: attention on the streets of Helsinki (docs/results.md; kmip-data demo --full).
 
 {last}"""
-    result = {
+    facts = {
         "models": {model: vars(bands) for model, bands in by_model.items()},
         "attention": times,
         "picture": picture,
         "page": page,
     }
-    return result, text
+    return facts, text
 
 
 def _run(home: Home, line: str, title: str = "") -> None:

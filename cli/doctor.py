@@ -17,7 +17,7 @@ import click
 import kmip_data
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import show, wants_json
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 from kmip_data.wording import counted, human_bytes
@@ -54,23 +54,28 @@ def command(home: Home) -> None:
         "Home": _home(home),
     }
     findings = []
-    text = []
     wrong = []
     for section, lines in sections.items():
-        text.append(section)
-        for name, status, detail in lines:
+        _print(section)
+        for name, status, detail in lines:  # each is printed when it is known
             finding = {"section": section, "name": name, "status": status, "detail": detail}
             findings.append(finding)
-            text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
+            _print(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 wrong.append(f"{name}: {detail}")
-    show({"ok": not wrong, "findings": findings}, *text)
+    show({"ok": not wrong, "findings": findings})
     if wrong:
         raise CheckFailed(
             f"{counted(len(wrong), 'check')} failed.",
             found="; ".join(wrong),
             next="fix these, then run kmip-data doctor again",
         )
+
+
+def _print(line: str) -> None:
+    """Print a line at once, unless the command prints JSON."""
+    if not wants_json():
+        click.echo(line)
 
 
 def _program() -> Iterator[tuple[str, str, str]]:

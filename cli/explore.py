@@ -24,6 +24,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, check_output, default_output, show, wants_json
 from kmip_data.errors import UsageError
+from kmip_data.runtime.progress import say
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -70,8 +71,6 @@ def command(
     each k-MIP head chose with their weights. Learning curves and the influence of other nodes by
     distance are drawn for all RUNs. The page is one file that needs no network.
     """
-    from kmip_data.drawing.page import PAGE, draw_explorer
-
     if output is not None:
         check_output(output, force=force)
     if not targets:
@@ -85,6 +84,7 @@ def command(
     where = part or "test"  # of a run
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
+        say(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")
         from kmip_data.models.analysis.answers import predict_record
         from kmip_data.models.training.run.evaluate import open_run
 
@@ -103,7 +103,9 @@ def command(
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
 
+    say(f"Drawing the page of {build.path.name}")
     from kmip_data.drawing.graphs import city_graph
+    from kmip_data.drawing.page import PAGE, draw_explorer
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
@@ -159,6 +161,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
     from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
+    say(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
     columns: Json = metrics_columns(run.folder)
     influence = influence_of(run, part, position)
     if influence is not None:

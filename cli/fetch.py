@@ -40,7 +40,6 @@ def command(name: str, home: Home, **options: Any) -> None:
 {name}: {len(receipts)} verified in {folder}
 {table(["file", "size", "sha256", "from"], rows, indent=2)}
 
-{manifest.license.notice}
 Next: kmip-data build {name} --offline"""
     result = {
         "dataset": name,

@@ -14,6 +14,7 @@ from kmip_data.cli.shared.output import (
     build_facts,
     build_pairs,
     facts,
+    fitted,
     shortened,
     show,
     table,
@@ -68,7 +69,7 @@ def command(
         columns = added_facts(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)
-    show(result, text)
+    show(result, fitted(text))
 
 
 def _dataset(name: str, home: Home) -> tuple[Json, str]:

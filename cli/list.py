@@ -1,7 +1,8 @@
-"""``kmip-data list``: datasets, builds, and disk usage."""
+"""``kmip-data list``: builds, runs, disk usage, and the datasets to build."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -13,43 +14,47 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import build_facts, show, table
+from kmip_data.cli.shared.output import Json, build_facts, show, table
 from kmip_data.cli.shared.tables import builds_table
-from kmip_data.wording import counted, human_bytes
+from kmip_data.wording import counted, human_bytes, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
+MAX_RUNS = 10  #: that are shown, the newest
+
+
 @click.command(cls=Command)
+@click.option(
+    "--all", "everything", is_flag=True, help="Also list the datasets to build, by family."
+)
 @home_option
 @json_option
-def command(home: Home) -> None:
-    """List datasets and the contents of the home folder, with sizes.
+def command(everything: bool, home: Home) -> None:
+    """List your builds and runs with sizes and dates; with --all the datasets to build, too.
 
     A build that was stopped is listed with the shards it has; the same `build` command resumes it.
-    The last table lists the folders of the home, largest first, with runs grouped by dataset and
-    model; `kmip-data remove FOLDER` frees space.
+    The last table lists raw files and caches; `kmip-data remove FOLDER` frees space.
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
     from kmip_data.pipelines.engine.unfinished import unfinished_builds
 
+    # 1. Builds and runs of the home, and what else takes space in it.
     builds = list_builds(home)
     readable = {build.path for build in builds}
     cards = sorted(home.built.glob(f"*/{CARD_NAME}"))
     unreadable = [card.parent for card in cards if card.parent not in readable]
     unfinished = unfinished_builds(home)
-
+    runs = _runs(home)
     sizes = list(_sizes(home))
     total = sum(size for _, _, size in sizes)
     free = shutil.disk_usage(home.nearest).free
-
-    datasets, lines = _datasets()
-    result = {
+    result: Json = {
         "home": home.root,
-        "datasets": datasets,
         "builds": list(map(build_facts, builds)),
+        "runs": runs,
         "unreadable": unreadable,
         "unfinished": list(map(asdict, unfinished)),
         "bytes": total,
@@ -57,7 +62,8 @@ def command(home: Home) -> None:
         "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in sizes],
     }
 
-    text = [lines, "Licenses and sources: kmip-data info NAME\n"]
+    # 2. The same as text.
+    text = []
     if builds:
         text.append(f"Builds in {home.built}\n{builds_table(builds)}")
     else:
@@ -71,33 +77,74 @@ def command(home: Home) -> None:
         if entry.shards is not None:
             shards = f"{entry.finished} of {counted(entry.shards, 'shard')}"
         text.append(f"unfinished: {entry.path} has {shards}")
+    if runs:
+        rows = [
+            [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
+        ]
+        text.append(f"\nRuns, the newest first\n{table(['run', 'disk', 'begun'], rows)}")
+        rest = f"{counted(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
+        text.append(f"{rest}states and results: kmip-data runs")
     text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
-    if sizes:
-        rows = [[name, kind, human_bytes(size)] for name, kind, size in sizes]
-        text.append(table(["folder", "what", "disk"], rows))
+    others = [
+        [name, kind, human_bytes(size)]
+        for name, kind, size in sizes
+        if not name.startswith(("built/", "runs/"))
+    ]
+    if others:
+        text.append(table(["folder", "what", "disk"], others))
+
+    # 3. The catalogue.
+    if everything:
+        result["datasets"], lines = _datasets()
+        text.append(f"\n{lines}\nLicenses and sources: kmip-data info NAME")
+    else:
+        text.append("\nDatasets to build: kmip-data list --all")
     show(result, *text)
 
 
+def _runs(home: Home) -> list[Json]:
+    """Return name, bytes and begin of each run of a home, the newest first."""
+    from kmip_data.cli.shared.belongings import bytes_below
+
+    configs = home.runs.glob("*/*/*/config.toml")
+    begun = [(config.stat().st_mtime, config.parent) for config in configs]
+    runs = []
+    for seconds, folder in sorted(begun, reverse=True):
+        name = folder.relative_to(home.runs).as_posix()
+        runs.append({"run": name, "bytes": bytes_below(folder), "begun": timestamp(seconds)})
+    return runs
+
+
 def _datasets() -> tuple[list[dict[str, object]], str]:
-    """Return the shipped datasets and those of installed plugins, for JSON and as a table."""
+    """Return the shipped datasets and those of installed plugins, for JSON and as tables by family."""
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.plugins import offered
 
     entries = []
-    rows = []
+    families: dict[str, list[list[str | int | None]]] = {}
     for name in dataset_names():
         manifest = load_manifest(name)
         entry = manifest.model_dump(include={"name", "title", "task"})
         entry["graphs"] = manifest.expected.graphs
         entry["license"] = manifest.license.name
         entries.append(entry)
-        rows.append([name, manifest.title, manifest.expected.graphs])
+        family = "your own files" if manifest.recipe else manifest.pipeline.replace("_", " ")
+        row: list[str | int | None] = [name, manifest.title, manifest.expected.graphs]
+        families.setdefault(family, []).append(row)
     for name, plugin in offered("datasets").items():
         if name not in dataset_names():
             title = f"of the plugin {plugin}"
             entries.append({"name": name, "title": title})
-            rows.append([name, title, None])
-    return entries, table(["dataset", "what", "graphs"], rows)
+            families.setdefault("plugins", []).append([name, title, None])
+
+    # One table, so that all columns are aligned, with a line before each family.
+    rows = list(itertools.chain(*families.values()))
+    header, *lines = table(["dataset", "what", "graphs"], rows).splitlines()
+    text = [header]
+    for family, members in families.items():
+        text += [f"\n{family.capitalize()}", *lines[: len(members)]]
+        lines = lines[len(members) :]
+    return entries, "\n".join(text)
 
 
 def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:

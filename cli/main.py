@@ -22,6 +22,8 @@ from kmip_data import errors
 from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.files.faults import FULL, disk_error
+from kmip_data.runtime import compiling
+from kmip_data.runtime.progress import say
 from kmip_data.runtime.signals import ENDING, end, repeating
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
 COMMANDS = {
     "demo": "Show when k-MIP attention helps: offline, about a minute of work on two cores.",
-    "list": "List datasets and the contents of the home folder, with sizes.",
+    "list": "List your builds and runs with sizes and dates; with --all the datasets to build, too.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",
     "build": "Turn raw files into HDF5 shards.",
@@ -102,6 +104,9 @@ def main() -> NoReturn:
     sys.unraisablehook = repeating(sys.unraisablehook)
     # Commands print this themselves.
     warnings.simplefilter("ignore", errors.PartialBuildWarning)
+    # What libraries are about to change is nothing that a user of commands can act on.
+    for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
+        warnings.simplefilter("ignore", category)
     # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten
     # times the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -116,6 +121,8 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without © still gets the rest of the line.
             stream.reconfigure(errors="replace")
+    if not {"--quiet", "-q"} & {*sys.argv}:
+        compiling.announce(say)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -186,7 +193,9 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
         takes_keys = any(param.name == "overrides" for param in context.command.params)
         if isinstance(error, click.NoSuchOption) and takes_keys:
             if key := _key_of(error.option_name):
-                typed = re.search(rf"(?m)^{re.escape(error.option_name)}[=\n](.+)", "\n".join(args))
+                typed = re.search(
+                    rf"(?m)^{re.escape(error.option_name)}[=\n](?!-)(.+)", "\n".join(args)
+                )
                 return errors.UsageError(
                     f"{error.option_name} is not an option but a key.",
                     next=f"--set {key}={typed[1] if typed else 'VALUE'}",

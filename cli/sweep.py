@@ -17,6 +17,7 @@ from kmip_data.cli.shared.options import (
     number_option,
     offline_option,
     plugin_option,
+    sample_option,
     work_options,
 )
 from kmip_data.cli.shared.output import Json, show, table
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 )
 @offline_option
 @plugin_option
+@sample_option
 @click.option("--dry-run", is_flag=True, help="Check and list the runs without starting any.")
 @click.option(
     "--status", is_flag=True, help="Show state and results of the runs without starting any."
@@ -106,10 +108,15 @@ def command(
 
 def _with_choices(plan: Plan, chosen: Json) -> Plan:
     """Return a plan with the datasets, models, seeds, epochs and keys given as options."""
+    from kmip_data.models.training.config.compose import SAMPLE_EPOCHS
+
     update: Json = {
         "epochs": chosen["epochs"] or plan.epochs,
         "set": (*plan.set, *chosen["overrides"]),
     }
+    if chosen["sample"]:
+        update["set"] += ("data.sample=true",)
+        update["epochs"] = chosen["epochs"] or SAMPLE_EPOCHS
     for name in ("datasets", "models"):
         if chosen[name]:
             update[name] = tuple(chosen[name].split(","))
@@ -227,8 +234,8 @@ def _print(
     from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.states import described, runs_of
 
-    epochs = {cell.folder: cell.config.training.epochs for cell in cells}
-    folders = dict.fromkeys(epochs)
+    planned = {cell.folder: cell for cell in cells}
+    folders = dict.fromkeys(planned)
     if status and not dry_run:
         folders |= dict.fromkeys(runs_of(plan, home))  # with other options, too
 
@@ -237,8 +244,10 @@ def _print(
     by_state: dict[str, list[Json]] = {}
     for folder in folders:
         run = described(folder, home)
-        # A run that waits has no folder, and its plan says how long it will be.
-        run["epochs"] = epochs.get(folder, run["epochs"])
+        # A run that waits has no folder: its plan says how long it will be.
+        if folder in planned:
+            run["seed"] = planned[folder].seed
+            run["epochs"] = planned[folder].config.training.epochs
         runs.append(run)
         by_state.setdefault(run["state"], []).append(run)
     failed = by_state.get("failed", [])

@@ -23,8 +23,10 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import Json, show
+from kmip_data.cli.shared.output import Json, facts, show
 from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.runtime.progress import say
+from kmip_data.wording import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +91,10 @@ GROUPS = {
     metavar="LIST",
     help="Published splits, such as 0..9: one run each, and their mean; the same command resumes.",
 )
-@number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
+@number_option(
+    "--epochs",
+    "Number of epochs; with --resume: train a finished run longer.  [default: the preset's; of a sample 3]",
+)
 @number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @device_option()
 @number_option("--devices", "Number of devices of this machine.  [default: 1]")
@@ -155,13 +160,14 @@ def command(
     row = None
     options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:
-        _refuse_others("--resume", resume, ("--devices", "--stop-after"))
+        _refuse_others("--resume", resume, ("--devices", "--stop-after", "--epochs"))
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(
             resume,
             devices=chosen["devices"],
             stop_after=chosen["stop_after"],
+            epochs=chosen["epochs"],
             **options,
         )
     else:
@@ -193,18 +199,25 @@ def command(
 
             # The same command has the same name, by which it finds its runs again.
             name = f"folds-{digest(config)}"
-        # Names, keys and values were checked above, before torch is imported, which takes seconds.
+        # Whatever is wrong with names, keys, values or sources is known before torch is imported,
+        # which takes seconds.
+        _build(config, name, options)
+        say("Loading PyTorch", quiet=quiet)
         from kmip_data.models.training.run.train import train
 
         summary = train(config, name=name, **options)
     from kmip_data.models.training.machine import is_main_process
 
-    if not is_main_process():  # one of the other processes of --devices N
-        return
+    if is_main_process():  # not one of the other processes of --devices N
+        _show(summary, row)
 
-    # 2. Results, and the command that measures the first run.
+
+def _show(summary: Summary, row: Ours | None) -> None:
+    """Print results, and the commands that show and measure the first run."""
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
-    text.append(f"Next: {_evaluation(summary)}")
+    text.append(f"{facts(_facts(summary))}\n")
+    text.append(f"Next: {_command('explore', summary)}")
+    text.append(f"On new data: {_command('evaluate', summary)} --dataset TARGET")
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced
@@ -212,6 +225,22 @@ def command(
         data["reproduced"], compared = check_reproduced(row, summary)
         text.insert(0, f"{compared}\n")
     show(data, *text)
+
+
+def _build(config: RunConfig, name: str | None, options: Json) -> None:
+    """Build the data of a run where they are missing, unless the machine may lack the device it asks for."""
+    from kmip_data.models.training.config.presets import folder_of
+    from kmip_data.models.training.run.folder import check_name
+    from kmip_data.pipelines.find import obtain
+
+    if name is not None:
+        check_name(name)
+    if config.system.device == "cuda":
+        return
+    data = config.data
+    chosen = {name: options[name] for name in ("home", "quiet", "offline")}
+    target = folder_of(data.dataset) or data.dataset
+    obtain(target, data.parameters, data.split, sample=data.sample, **chosen)
 
 
 def _settings_of(row: Ours, stop_after: int | None) -> Json:
@@ -227,12 +256,38 @@ def _settings_of(row: Ours, stop_after: int | None) -> Json:
     }
 
 
-def _evaluation(summary: Summary) -> str:
-    """Return the command that measures the first run."""
+def _facts(summary: Summary) -> list[tuple[str, object]]:
+    """Return the test result next to chance and the paper's, the time and the memory."""
+    from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.run.aim import aim_of
+    from kmip_data.models.training.run.result import mean_std, with_unit
+
+    first = summary.results[0]
+    mean, _ = mean_std([result.metrics for result in summary.results])
+    test = mean.get("test", {}).get(first.metric)
+    shown = ""
+    if test is not None:
+        shown = f"{first.metric} {with_unit(first.metric, test)}"
+        if first.chance is not None:
+            shown += f"; chance is {with_unit(first.metric, first.chance)}"
+    aim = aim_of(RunConfig.model_validate(first.config))
+    total = sum(result.seconds.total for result in summary.results)
+    epoch = sum(result.seconds.train_epoch for result in summary.results) / len(summary.results)
+    host = max(result.memory.host for result in summary.results)
+    return [
+        ("test", shown),
+        ("published", "" if aim is None or aim.sample else aim.value),
+        ("time", f"{total:,.1f} s of training, {epoch:,.2f} s an epoch without evaluation"),
+        ("memory", f"{human_bytes(host)} at most"),
+    ]
+
+
+def _command(name: str, summary: Summary) -> str:
+    """Return the command that shows or measures the first run."""
     from kmip_data.models.training.run.folder import home_option
 
     run = summary.runs[0]
-    command = f"kmip-data evaluate {shlex.quote(str(run))}{home_option(run)}"
+    command = f"kmip-data {name} {shlex.quote(str(run))}{home_option(run)}"
     # A run imports no code by itself, so the command names the plugins.
     for plugin in summary.results[0].config.get("plugins") or ():
         command += f" --plugin {shlex.quote(plugin['source'])}"

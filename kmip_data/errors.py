@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kmip_data.wording import nearest, without_controls, without_secrets
+from kmip_data.wording import nearest_names, without_controls, without_secrets
 
 #: Exit codes besides those of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR = 70
@@ -116,15 +116,15 @@ def unknown_name(
     name: str,
     known: Sequence[str],
     *,
-    command: str = "kmip-data list",
+    command: str = "kmip-data list --all",
 ) -> UsageError:
-    """Return the error for an unknown name, with the nearest known one, or else a list.
+    """Return the error for an unknown name, with the three nearest known ones, or else a list.
 
     ``command`` lists all of them.
     """
     # The nearest name first: a slip of the finger is seen at once.
-    close = nearest(name, known)
-    hint = f" Did you mean {close!r}?" if close else ""
+    close = nearest_names(name, known)
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     shown: str | None = ", ".join(known[:MAX_SHOWN]) + (", …" if len(known) > MAX_SHOWN else "")
     if close and len(known) > FEW:
         shown = None

@@ -152,12 +152,17 @@ def rough_time(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, similar or longer, in any case; else ``None``.
+    """Return the known name that was probably meant; ``None`` if there is no similar one."""
+    return next(iter(nearest_names(name, known)), None)
 
-    >>> nearest("S3IDS", ["s3dis", "paris"])
-    's3dis'
-    >>> nearest("eraly", ["s3dis/gcn/early", "s3dis/gcn/late"])
-    's3dis/gcn/early'
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return at most three known names, the most similar or longer ones, in any case.
+
+    >>> nearest_names("S3IDS", ["s3dis", "paris"])
+    ['s3dis']
+    >>> nearest_names("eraly", ["s3dis/gcn/early", "s3dis/gcn/late"])
+    ['s3dis/gcn/early']
     """
     import difflib
 
@@ -165,10 +170,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     parts = name.count("/") + 1
     spellings = {"/".join(word.lower().split("/")[-parts:]): word for word in known}
     name = name.lower()
-    candidates = difflib.get_close_matches(name, spellings, n=1, cutoff=0.6)
+    candidates = difflib.get_close_matches(name, spellings, n=3, cutoff=0.6)
     if len(name) > 2:
         candidates += [longer for longer in spellings if longer.startswith(name)]
-    return spellings[candidates[0]] if candidates else None
+    return [spellings[candidate] for candidate in dict.fromkeys(candidates)][:3]
 
 
 def natural(text: str) -> list[str | float]:

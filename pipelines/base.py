@@ -386,6 +386,10 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                 unknown = True
                 close = nearest(field, model.model_fields)
                 hint = f" (did you mean {close!r}?)" if close else ""
+                if field in {"split_rule", *SplitParams.model_fields} and not issubclass(
+                    model, SplitParams
+                ):
+                    hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
                 faults.append(f"{field!r} is unknown{hint}")
             elif not field:  # a fault of several values together
                 faults.append(why)

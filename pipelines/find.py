@@ -9,7 +9,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from kmip_data.builds.home import Build, Home, added_names, build_in, named_build
+from kmip_data.builds.home import (
+    Build,
+    Home,
+    added_names,
+    build_in,
+    list_builds,
+    named_build,
+)
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
@@ -156,7 +163,12 @@ def _find_named(
     sample: bool,
 ) -> Build:
     defaults = record_parameters(name, {}) if name in dataset_names() else {}
-    wanted = _as_recorded(name, parameters)
+    manifest = name
+    if parameters and not defaults:
+        # A dataset of your own has the parameters of the recipe that made it.
+        recipes = [build.card.manifest for build in list_builds(home) if build.card.dataset == name]
+        manifest = next(iter(recipes), name)
+    wanted = _as_recorded(manifest, parameters)
     return named_build(
         home,
         name,

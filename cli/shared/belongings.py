@@ -90,7 +90,9 @@ def find(target: str, home: Home) -> Belonging:
     known_names = [
         item.name for item in known if item.kind != "raw files" or target.startswith("raw")
     ]
-    raise unknown_name("build, run or raw/NAME in the home", target, known_names)
+    raise unknown_name(
+        "build, run or raw/NAME in the home", target, known_names, command="kmip-data list"
+    )
 
 
 def bytes_below(folder: Path) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 #: Kind of a name -> the command that lists them.
-_LISTS = {"dataset": "list", "build": "list", "sweep": "sweep --help", "run": "runs"}
+_LISTS = {"dataset": "list --all", "build": "list --all", "sweep": "sweep --help", "run": "runs"}
 _TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
@@ -51,6 +51,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 names.add(path.parent.relative_to(home.runs).as_posix())
             if "sweep" in self.kinds:
                 names.add("sweep")  # the runs of sweeps without a plan
+                names.update(path.name for path in home.root.glob("sweeps/*/"))
         return sorted(names)
 
     def convert(

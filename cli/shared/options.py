@@ -175,8 +175,26 @@ def number_option(
 
 
 def keys_option(text: str) -> Callable[[F], F]:
-    """Make ``--set`` for configuration keys."""
-    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=text)
+    """Make ``--set`` for keys; its form is checked before names, as a value may stand behind a blank."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        is_eager=True,
+        callback=_key_values,
+        help=text,
+    )
+
+
+def _key_values(ctx: click.Context, param: click.Parameter, items: Sequence[str]) -> Sequence[str]:
+    for item in items:
+        if "=" not in item:
+            step = f"--set {item}=VALUE, without a blank"
+            if "." not in item:
+                step = "--set section.key=VALUE, such as --set optimizer.lr=1e-3"
+            raise UsageError(f"--set {item} has no value.", next=step)
+    return items
 
 
 jobs_option = click.option(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -134,6 +137,21 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     for name, value in shown.items():
         title = f"{' ' * indent}{name}".ljust(width)
         lines.append(f"{title}  " + value.replace("\n", gap))
+    return "\n".join(lines)
+
+
+def fitted(text: str) -> str:
+    """Wrap lines that are wider than the terminal, below the beginning of their last column."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for line in text.splitlines():
+        # Columns are two blanks apart; one that begins in the last third has no room to wrap in.
+        starts = [match.end() for match in re.finditer(r"\s{2,}(?=\S)", line[: 2 * width // 3])]
+        indent = " " * max(starts, default=0)
+        wrapped = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+        lines += wrapped if len(line) > width else [line]
     return "\n".join(lines)
 
 

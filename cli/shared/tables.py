@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import Json, annotated, build_facts, table
-from kmip_data.wording import human_bytes
+from kmip_data.wording import human_bytes, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def builds_table(builds: list[Build]) -> str:
-    """Return two lines per build: its facts, and its parameters."""
-    from kmip_data.format.card import COMPLETE_BY_COUNTS
+    """Return two lines per build: its facts with its date, and its parameters."""
+    from kmip_data.format.card import CARD_NAME, COMPLETE_BY_COUNTS
 
     rows = []
     notes = []
     for build in builds:
-        counts = [build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")]
         size = human_bytes(build_facts(build)["bytes"])
-        rows.append([build.path.name, *counts, size])
+        date = timestamp((build.path / CARD_NAME).stat().st_mtime)[:10]
+        rows.append([build.path.name, build.card.counts.get("graphs", 0), size, date])
         card = build.card
         state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
         notes.append([*wrap(card.variant, 76), state])
-    return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
+    return annotated(table(["folder", "graphs", "disk", "built"], rows), notes)
 
 
 def runs_table(runs: Sequence[Json]) -> str:
@@ -40,24 +40,27 @@ def runs_table(runs: Sequence[Json]) -> str:
     rows = []
     notes = []
     for run in runs:
-        test = ""
+        metric = all_metrics().get(run["metric"])  # one of a plugin may be missing here
+        title = metric.title if metric else run["metric"]
+        values = []
+        for part in ("val", "test"):
+            value = run[part]
+            values.append("" if value is None else with_unit(run["metric"], value))
         if run["test"] is not None:
-            metric = all_metrics().get(run["metric"])  # one of a plugin may be missing here
-            title = metric.title if metric else run["metric"]
-            test = f"{title} {with_unit(run['metric'], run['test'])}"
+            values[1] = f"{values[1]} {title}"
         if run["edited"]:
-            test += " (edited)"
+            values[1] += " (edited)"
         epochs = str(run["epoch"])
         if run["epochs"] is not None:
             epochs += f" of {run['epochs']}"
         name = f"{run['dataset']}/{run['model']}/{run['name']}"
-        rows.append([name, run["state"], epochs, test])
+        rows.append([name, run.get("begun", "")[:10], run["seed"], run["state"], epochs, *values])
 
         left = None
         if run["state"] == "running" and run["left"]:
             left = f"{run['left']} left, by the epochs so far"
         notes.append([left, run["reason"], run["resume"] and f"resume: {run['resume']}"])
-    return annotated(table(["run", "state", "epochs", "test"], rows), notes)
+    return annotated(table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes)
 
 
 WIDTH = 100  #: columns of a terminal that tables take at most

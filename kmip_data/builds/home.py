@@ -14,7 +14,7 @@ from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
-from kmip_data.wording import as_options
+from kmip_data.wording import as_options, as_values
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
@@ -238,7 +238,18 @@ def find_build(
     matches = [build for build in matches if build.card.pipeline_version == newest]
 
     if len(matches) > 1:
-        folders = [f"\n    {build.path}: {build.card.variant}" for build in matches]
+        # Of their parameters only what differs, else the files that they were made of.
+        names = dict.fromkeys(name for build in matches for name in build.card.parameters)
+        values = {
+            name: {str(build.card.parameters.get(name)) for build in matches} for name in names
+        }
+        folders = []
+        for build in matches:
+            shown = {}
+            for name, different in values.items():
+                if len(different) > 1:
+                    shown[name] = build.card.parameters.get(name) or "unset"
+            folders.append(f"\n    {build.path}: {as_values(shown) or build.card.variant}")
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found="".join(folders),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Literal, TypedDict, Unpack, get_args
 
 from torch_geometric.data import Data
 
-from kmip_data.builds.home import Build
+from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, known_name, names_of
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError, unknown_name
+from kmip_data.files.faults import located
+from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import Coordinates, input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
 
@@ -112,6 +115,8 @@ class CityNetwork(BuiltDataset):
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
                 raise _not_a_city(name, f"the dataset {name}")
+        else:
+            _check_built(name, root)
         self._coordinates: Coordinates | None = None if raw_features else coordinates
         self._open(
             root,
@@ -230,6 +235,21 @@ class GraphLandDataset(BuiltDataset):
             split_rule=split_rule,
             split_seed=split_seed,
         )
+
+
+def _check_built(name: str, root: Folder | None) -> None:
+    """Refuse a city that is neither shipped nor built, with the command that builds it."""
+    if root is not None and (located(root, "root") / CARD_NAME).is_file():
+        return
+    home = Home.locate(root)
+    if name in {build.card.dataset for build in list_builds(home)}:
+        return
+    raise UsageError(
+        f"There is no city called {name!r} in {home.built}.",
+        expected=f"{', '.join(names_of(CityNetwork))}, or a city that you built",
+        next=f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
+        " --archive FILE.osm.pbf, without a network",
+    )
 
 
 def _check_city(name: str, build: Build) -> None:

@@ -162,7 +162,7 @@ def first_fault(error: Exception) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     # A misspelt key explains one that is missing.
     faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
-    message = faults[0]["msg"]
+    message = faults[0]["msg"].removeprefix("Value error, ")
     location = ".".join(str(part)[:80] for part in faults[0]["loc"])
     if location:
         message = f"{location}: {message}"

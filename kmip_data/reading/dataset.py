@@ -300,6 +300,18 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
         def __iter__(self) -> Iterator[Data]: ...
 
+    else:
+
+        def __getitem__(self, idx: Any) -> Any:
+            """Return an item, or a dataset of some of them, as PyTorch Geometric does."""
+            try:
+                return super().__getitem__(idx)
+            except IndexError:
+                where = "the build" if self.split is None else f"the part {self.split}"
+                raise IndexError(
+                    f"There is no item {idx}: {where} has {counted(len(self), 'item')}, from 0."
+                ) from None
+
     def len(self) -> int:
         """Return the number of records in the part."""
         if self._records is None:

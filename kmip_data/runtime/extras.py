@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shlex
-from pathlib import Path
 
 from kmip_data.errors import MissingExtra
 
@@ -26,20 +24,25 @@ GPU_EXTRAS = {
 }
 
 
+#: Extra of the package -> its packages, as pip takes them.
+PACKAGES = {
+    "demo": "pyrosm",
+    "chem": "rdkit",
+    "images": "scikit-image pillow",
+    "distributed": "dask distributed",
+    "cuda": "cuda-core cuda-bindings",
+    "lightning": "lightning",
+    "hub": "fsspec huggingface_hub",
+    "slurm": "submitit",
+    "gpu": "triton",
+    "parquet": "pyarrow",
+    "lidar": "'laspy[lazrs]'",
+}
+
+
 def install_command(extra: str) -> str:
-    """Return the pip command that adds an extra to this installation.
-
-    Of an installed package pip installs what the extra lacks and nothing else: no index needs to
-    have it. A checkout on the path is installed by its folder.
-    """
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        distribution("kmip-data")
-    except PackageNotFoundError:
-        folder = Path(__file__).resolve().parents[2]
-        return f"pip install -e {shlex.quote(f'{folder}[{extra}]')}"
-    return f"pip install 'kmip-data[{extra}]'"
+    """Return the command that installs the packages of an extra, in a checkout and elsewhere."""
+    return f"pip install {PACKAGES[extra]}"
 
 
 def require_extra(extra: str | None, feature: str) -> None:

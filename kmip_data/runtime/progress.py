@@ -5,20 +5,35 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn, Self, TextIO
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TextIO
 
 from kmip_data.wording import without_controls
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+#: What is done, the time it took and the time left: of slow work a rate says less.
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left]"
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
 
 
 def say(text: str, *, quiet: bool = False) -> None:
     """Print a line on stderr, unless ``quiet``."""
-    if not quiet:
+    if quiet:
+        return
+    above_bars: AbstractContextManager[object] = nullcontext()
+    if Progress.bars:
+        from tqdm import tqdm
+
+        above_bars = tqdm.external_write_mode(file=_stream())
+    with above_bars:
         print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _stream() -> TextIO:
+    """Return stderr as it is below a filter of control characters: a bar is drawn with them."""
+    return getattr(sys.stderr, "unfiltered", sys.stderr)
 
 
 class Progress:
@@ -26,6 +41,8 @@ class Progress:
 
     ``unit`` ``B`` scales to kB, MB …; ``initial`` is the work already done by an earlier run.
     """
+
+    bars: ClassVar[int] = 0  #: on the terminal
 
     def __init__(
         self,
@@ -46,14 +63,16 @@ class Progress:
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
+            Progress.bars += 1
             is_bytes = unit == "B"
             self._bar = tqdm(
                 total=total,
                 desc=self.description,
                 initial=initial,
-                file=self._stream(),
+                file=_stream(),
                 colour=None if os.environ.get("NO_COLOR") else "green",
                 dynamic_ncols=True,
+                bar_format=None if is_bytes or total is None else BAR,
                 unit=unit if is_bytes else f" {unit}",
                 unit_scale=is_bytes,
                 leave=None,  # a bar below another one goes at its end
@@ -72,23 +91,15 @@ class Progress:
             say(f"{self.description}: {done} {self.unit}")
 
     def message(self, text: str) -> None:
-        """Print a line without tearing the bar."""
-        if self.quiet:
-            return
-        if self._bar is not None:
-            self._bar.write(without_controls(text), file=self._stream())
-        else:
-            say(text)
-
-    @staticmethod
-    def _stream() -> TextIO:
-        """Return stderr as it is below a filter of control characters: a bar is drawn with them."""
-        return getattr(sys.stderr, "unfiltered", sys.stderr)
+        """Print a line above the bar, unless quiet."""
+        say(text, quiet=self.quiet)
 
     def close(self) -> None:
         """Leave the bar unchanged."""
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
+            Progress.bars -= 1
 
     def __enter__(self) -> Self:
         return self

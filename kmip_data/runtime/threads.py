@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from kmip_data.errors import UsageError
+from kmip_data.runtime import compiling
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -203,6 +204,8 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
     """
     from numba import njit  # half a second, which commands without kernels do not pay
 
+    _watch_compilations()
+
     def compile_it(function: F) -> F:
         try:
             compiled: Any = njit(nogil=True, cache=True, **options)(function)
@@ -215,6 +218,9 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
         return cast("F", compiled)
 
     return compile_it
+
+
+_watch_compilations = functools.cache(compiling.watch)
 
 
 @functools.cache

@@ -183,7 +183,7 @@ class KMIPAttention(nn.Module):
     dim, heads
         Channels in and out, and number of heads H.
     key_dim
-        Length of a head's queries and keys, independent of ``dim``.
+        Length of a head's queries and keys, independent of ``dim``; ``dim / heads`` by default.
     k
         Keys per query; all nodes of a graph if it has fewer.
     value_dim
@@ -221,7 +221,7 @@ class KMIPAttention(nn.Module):
         dim: int,
         *,
         heads: int,
-        key_dim: int,
+        key_dim: int | None = None,
         k: int,
         value_dim: int | None = None,
         output_projection: bool = False,
@@ -233,9 +233,12 @@ class KMIPAttention(nn.Module):
         problem.check_k(k)
         if backend != "auto":
             get_backend(backend)  # fail now on an unknown name, not at the first batch
-        if value_dim is None:
+        if value_dim is None or key_dim is None:
             problem.check_heads(dim, heads)
+        if value_dim is None:
             value_dim = dim // heads
+        if key_dim is None:
+            key_dim = dim // heads
         if not output_projection and heads * value_dim != dim:
             raise UsageError(
                 f"heads · value_dim is {heads} · {value_dim} = {heads * value_dim}, not dim = {dim};"

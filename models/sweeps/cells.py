@@ -43,6 +43,14 @@ def _range(value: object) -> object:
     return tuple(range(int(first), int(last) + 1))
 
 
+def _listed(value: object) -> object:
+    """Refuse a table; return anything else unchanged."""
+    if isinstance(value, dict):
+        raise ValueError('it is a list of texts, set = ["optimizer.lr=1e-3"], not a table')  # noqa: TRY004 -- pydantic's
+    return value
+
+
+Settings = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**32)], ...],
     Field(min_length=1),
@@ -56,7 +64,7 @@ class Change(Strict):
     """One variation of every run of a plan."""
 
     name: RunName
-    set: tuple[str, ...] = Field(default=(), description="KEY=VALUE, after those of the plan")
+    set: Settings = Field(default=(), description="KEY=VALUE, after those of the plan")
     variant: str = Field(default="", description="variant of the preset; empty: the plan's")
     models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
@@ -89,7 +97,7 @@ class Plan(Strict):
     variant: str = Field(
         default="", description="variant of the presets; empty: the one behind the published result"
     )
-    set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
+    set: Settings = Field(default=(), description="KEY=VALUE of every run")
     set_of: dict[str, tuple[str, ...]] = Field(
         default={}, description="KEY=VALUE by dataset or model"
     )

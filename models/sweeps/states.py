@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Sequence
@@ -72,6 +73,8 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
             folders += runs_of(read_plan(None), home)
         elif name in sweep_names() or name.endswith(".toml"):
             folders += runs_of(read_plan(name), home)
+        elif (home.root / "sweeps" / name).is_dir():
+            folders += runs_named(name, home)  # of a plan of the user's, by its name
         else:
             folders.append(find_run(name, home))
     return list(dict.fromkeys(folders))
@@ -81,6 +84,13 @@ def runs_of(plan: Plan, home: Home) -> list[Path]:
     """Return all run folders of a sweep by name, including those started with other options."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
+
+
+def runs_named(sweep: str, home: Home) -> list[Path]:
+    """Return the run folders of the sweep of this name, whose plan is not known."""
+    pattern = re.compile(rf"{re.escape(sweep)}-(.+-)?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
+    folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    return sorted(folder for folder in folders if pattern.fullmatch(folder.name))
 
 
 def list_runs(home: Home) -> list[dict[str, Any]]:
@@ -96,27 +106,32 @@ def list_runs(home: Home) -> list[dict[str, Any]]:
 def described(folder: Path, home: Home) -> dict[str, Any]:
     """Describe the state of a run as a dictionary; its folder need not exist.
 
-    ``path``, ``dataset``, ``model``, ``name``, ``state``, ``epoch`` (that are done), ``epochs``,
-    ``metric`` (that chose the epoch), ``test`` (its value), ``edited`` (its file was), ``left``
+    ``path``, ``dataset``, ``model``, ``name``, ``seed``, ``state``, ``epoch`` (that are done),
+    ``epochs``, ``metric`` (that chose the epoch), ``val`` and ``test`` (its values), ``edited`` (its
+    file was), ``left``
     (estimated time), ``reason`` (of a failure) and ``resume``: the command that resumes it, unless
     it runs or is done.
     """
     names = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
     epochs = None
+    seed = None
     # Not validated, as it may name plugins that are not loaded.
     with contextlib.suppress(
         OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
     ):
         config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
         epochs = int(config["training"]["epochs"])
+        seed = int(config["training"]["seed"])
     seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]
     run: dict[str, Any] = {
         "path": folder,
         **names,
+        "seed": seed,
         "state": "waiting",
         "epoch": len(seconds),
         "epochs": epochs,
         "metric": None,
+        "val": None,
         "test": None,
         "edited": False,
         "left": "",
@@ -135,11 +150,11 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
             reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
             run |= {"state": "stopped", "reason": reason}
         else:
-            test = result.metrics.get("test", {}).get(result.metric)
             return run | {
                 "state": "done",
                 "metric": result.metric,
-                "test": test,
+                "val": result.metrics.get("val", {}).get(result.metric),
+                "test": result.metrics.get("test", {}).get(result.metric),
                 "edited": is_edited(folder),
             }
 

@@ -78,13 +78,13 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
-def check_precision(precision: str, device: Device) -> None:
-    """Raise ``UsageError`` if the device does not support the precision."""
+def check_precision(precision: str, device: Device, *, finished: bool = False) -> None:
+    """Raise ``UsageError`` if the device does not support the precision, which a ``finished`` run keeps."""
     if precision in ("tf32", "16-mixed") and device.kind == "cpu":
-        raise UsageError(
-            f"A CPU cannot train in {precision}.",
-            next="--set training.precision=32 or bf16-mixed, or --device cuda",
-        )
+        step = "--device cuda"
+        if not finished:
+            step = f"--set training.precision=32 or bf16-mixed, or {step}"
+        raise UsageError(f"A CPU cannot compute in {precision}.", next=step)
 
 
 #: Seconds between checks of the other processes.

@@ -205,7 +205,7 @@ def memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResou
     work = module.doing
     if module.size:
         work += f", on {module.size}"
-    return OutOfResources(
-        f"Memory ran out while {work}: {text}",
-        next=ways_out(module.config, data),
-    )
+    step = ways_out(module.config, data)
+    if module.finished:
+        step = "--device cpu, or a machine with more memory"
+    return OutOfResources(f"Memory ran out while {work}: {text}", next=step)

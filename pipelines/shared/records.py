@@ -40,10 +40,13 @@ def feature_column(
     presented: str = "float32",
     high: int | None = None,
 ) -> Column:
-    """Return the column of features, a row of ``fields`` for each; indices are from 0 to ``high``."""
+    """Return the column of features, a row of ``fields`` for each; indices are from 0 to ``high``.
+
+    Networks read ``node/x`` and ``edge/attr``; items have any other by its own name.
+    """
     return Column(
         key=key,
-        attribute=_ATTRIBUTES[key],
+        attribute=_ATTRIBUTES.get(key, key.rpartition("/")[2]),
         shape=(len(fields),),
         fields=fields,
         doc=doc,
@@ -64,6 +67,19 @@ def class_column(key: str, classes: int, doc: str) -> Column:
         low=0,
         high=classes - 1,
         num_classes=classes,
+        doc=doc,
+    )
+
+
+def target_column(key: str, doc: str, unit: str = "") -> Column:
+    """Return the column of the number to predict of each node or graph: ``y``, float32, NaN if unknown."""
+    return Column(
+        key=key,
+        attribute="y",
+        stored="float32",
+        presented="float32",
+        finite=False,
+        unit=unit,
         doc=doc,
     )
 

@@ -9,7 +9,9 @@ from kmip_data.manifest import dataset_names
 
 def test_empty_home_names_the_build_command(home):
     text = done("list").out
-    assert all(name in text for name in dataset_names())
+    assert "Datasets to build: kmip-data list --all" in text
+    assert not any(f"{name} " in text for name in dataset_names() if name != "long-range")
+    assert all(f"\n{name} " in done("list", "--all").out for name in dataset_names())
     assert f"No builds in {home / 'built'} yet: kmip-data build long-range" in text
     assert f"{home}: " in text
     assert not home.exists()
@@ -39,7 +41,7 @@ def test_lists_fit_80_columns(make_build, home):
             f"{dataset}-limit1000-sample-0123456789ab",
             parameters={f"p{n}": 0.125 for n in range(30)},
         )
-    lines = done("list").out.splitlines()
+    lines = done("list", "--all").out.splitlines()
     assert (
         max(map(len, [line for line in lines if not line.startswith(("Builds in", str(home)))]))
         <= 80

@@ -52,7 +52,9 @@ def test_sizes_by_folder(make_build, raw, home) -> None:
     assert result["bytes"] == sum(size for _, size in folders.values())
     sizes = [entry["bytes"] for entry in result["folders"]]
     assert sizes == sorted(sizes, reverse=True)
-    assert "runs/s3dis/gcn  2 runs" in done("list").out.replace("   ", "  ")
+    text = done("list").out
+    assert "\ns3dis/gcn/one  1 kB" in text
+    assert "\nraw/s3dis  raw files" in text.replace("    ", "  ")
 
 
 def test_a_build_is_removed_and_other_files_stay(make_build) -> None:

@@ -67,8 +67,8 @@ def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
 def test_a_resumed_run_takes_no_other_options(trained):
     run = trained["run"]
     assert done("train", "--resume", run, "--json").json["run"] == run
-    message = refused("train", "--resume", run, "--epochs", "3", "--set", "optimizer.lr=1")
-    assert "without --epochs, --set." in message
+    message = refused("train", "--resume", run, "--seeds", "3", "--set", "optimizer.lr=1")
+    assert "without --seeds, --set." in message
     assert "without --epochs." in refused("train", "--reproduce", "long-range/gcn", "--epochs", "3")
     refused("train", "--config", Path(run) / "config.toml", "--resume", run)
 
@@ -90,7 +90,7 @@ def test_a_stopped_run_continues_to_the_same_result(trained):
     early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
     assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
     assert (
-        "after 1 of 2 epochs; --stop-after with more of them continues it"
+        f"after 1 of 2 epochs; kmip-data train --resume {early} --stop-after 2 continues it"
         in done("train", "--resume", early).err
     )
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json

@@ -179,6 +179,7 @@ class OpenedRun:
     def working(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; out-of-memory errors name the batch."""
         module = TrainingModule(self.config, self.data)
+        module.finished = True
         put_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
         try:
             yield module.to(self.device.kind)
@@ -210,7 +211,11 @@ def open_run(
     config = read_config(folder / CONFIG_NAME)
     result = read_result(folder)
     chosen = choose_device(device or config.system.device)
-    check_precision(config.training.precision, chosen)
+    check_precision(config.training.precision, chosen, finished=True)
+    # Every search returns the same bits, and the run's may need another device.
+    if hasattr(config.model.attention, "search"):
+        attention = config.model.attention.model_copy(update={"search": "auto"})
+        config = config.updated("model", attention=attention)
     if chosen.kind == "cuda":
         self_check.before_run(config.model, chosen.name)
     if target is None:

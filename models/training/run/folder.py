@@ -82,6 +82,11 @@ def home_option(run: Path) -> str:
     return f" --home {shlex.quote(str(home.root))}"
 
 
+def resume_command(run: Path) -> str:
+    """Return the command that continues a run."""
+    return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
+
+
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/``.
 

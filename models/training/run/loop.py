@@ -7,7 +7,6 @@ checkpoint is written, from which a resumed run reaches the same weights, bitwis
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed, UsageError
@@ -36,16 +36,19 @@ from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.averaging import Average
 from kmip_data.models.training.run.folder import METRICS_NAME
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import with_unit
+from kmip_data.models.training.run.result import title_of, value_text
 from kmip_data.models.training.schedules import build_schedule, step_schedule
+from kmip_data.runtime.compiling import working_time
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
 LONG = 1_800.0
-#: Batches before the forecast; the first two compile and plan.
+#: Batches before the forecast; the first two plan.
 FORECAST_AFTER = 3
+#: Columns of a metric in the row of an epoch.
+WIDTH = 8
 #: Row of an epoch: epoch, lr, seconds, train_loss, val_f1 …
 Row = dict[str, float]
 
@@ -83,7 +86,6 @@ class Loop:
         self.captured = captured
         self.logger = logger
         self.quiet = quiet
-        module.quiet = quiet or not is_main_process()
         self.learn: Step = self.plain_step
         if captured is not None:
             self.learn = partial(captured, self.plain_step)
@@ -118,15 +120,18 @@ class Loop:
         #: Measurements of a resumed epoch.
         self._unfinished: dict[str, Any] | None = None
         self._heap = HeapBound()
-        self._begun = time.perf_counter()
+        self._begun = working_time()
         self._saved_at = self._begun
         self.progress = Progress("train", 0, quiet=True)
+        self._headed = False
         # End times of the first batches of this process.
         self._ends: list[float] = []
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience runs out."""
         epochs = self.training.last_epoch
+        # One bar: evaluations of epochs have none of their own.
+        self.module.quiet = True
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
             self.progress = Progress("training", epochs * self.count, unit="batches", initial=done)
@@ -140,6 +145,7 @@ class Loop:
                 self.end_epoch()
         finally:
             self.progress.close()
+            self.module.quiet = self.quiet or not is_main_process()
             # Free the memory of captured steps.
             self.captured = None
             self.learn = self.plain_step
@@ -153,7 +159,7 @@ class Loop:
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
             self.captured.under(k)  # captured steps contain this number
-        self._begun = time.perf_counter()
+        self._begun = working_time()
         meter.begin(self.step - self.batch // accumulate, self.count, self.device)
         # Include the batches before the resumption.
         if self._unfinished is not None:
@@ -192,7 +198,7 @@ class Loop:
 
     def _forecast(self) -> None:
         """Print the expected time of a long run after this process's third batch."""
-        self._ends.append(time.perf_counter())
+        self._ends.append(working_time())
         if len(self._ends) < FORECAST_AFTER:
             return
         epochs = self.training.last_epoch
@@ -243,7 +249,7 @@ class Loop:
         module = self.module
         module.stop_if_diverged()
         train = module.metrics.compute()
-        seconds = time.perf_counter() - self._begun
+        seconds = working_time() - self._begun
         measured = module.meter.read()
         share_buffers(module.model)
         rate = float(self.optimizer.param_groups[0]["lr"])
@@ -257,7 +263,7 @@ class Loop:
         is_due |= epoch in {0, self.training.epochs - 1}
         if is_due:
             row |= self.evaluate(epoch)
-        row["seconds"] = round(time.perf_counter() - self._begun, 6)
+        row["seconds"] = round(working_time() - self._begun, 6)
         row |= measured
         self.history.append(row)
 
@@ -275,35 +281,53 @@ class Loop:
             row |= self.evaluate(epoch)
             self.write(best=self.best_epoch == epoch)
         if f"val_{self.metric}" in row:
+            if not self._headed:
+                self.progress.message(self._header())
+                self._headed = True
             self.progress.message(self._line_of(row))
         if self.out_of_patience and self.epoch < self.training.last_epoch:
             title = all_metrics()[self.metric].title
             patience = self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
+    def _header(self) -> str:
+        """Return the names of the columns of :meth:`_line_of`, and what they hold."""
+        cells = ["train loss".rjust(10)]
+        parts = [part for part in PARTS if part == "train" or part in self.data.evaluated]
+        cells += [f"{part:>{WIDTH}} " for part in parts]
+        columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
+        return (
+            f"{title_of(self.metric)} after each epoch; train: while the weights change; *: best on val\n"
+            f"{columns}"
+        )
+
+    @property
+    def _epoch_width(self) -> int:
+        return max(len("epoch"), 2 * len(str(self.training.epochs)) + 1)
+
     def _line_of(self, row: Row) -> str:
-        title = all_metrics()[self.metric].title
-        line = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
+        """Return an epoch as an aligned row of at most 100 columns."""
+        cells = [
+            f"{self.epoch}/{self.training.epochs}".rjust(self._epoch_width),
+            f"{row['train_loss']:.4f}".rjust(10),
+        ]
         for part in PARTS:
             value = row.get(f"{part}_{self.metric}")
             if value is not None:
-                line += f"  {part} {title} {with_unit(self.metric, value)}"
-                if part == "train":  # over the batches, while the weights change
-                    line += " (running)"
-                if part == "val" and self.best_epoch == row["epoch"]:
-                    line += " (best)"
-        line += f"  {row['seconds']:.1f} s"
+                mark = "*" if part == "val" and self.best_epoch == row["epoch"] else " "
+                cells.append(value_text(self.metric, value, None).rjust(WIDTH) + mark)
+        cells.append(f"{row['seconds']:.1f}".rjust(7))
         left = self._seconds_left(row)
         if left:
             # Patience may end the run earlier.
-            about = "about" if self.training.patience is None else "at most"
-            line += f", {about} {rough_time(left)} left"
-        return line
+            about = "" if self.training.patience is None else "at most "
+            cells.append(f"{about}{rough_time(left)}")
+        return "  ".join(cells).rstrip()
 
     def _seconds_left(self, row: Row) -> float:
         """Estimate the seconds of the remaining epochs; ``row`` is the last one, with an evaluation."""
         epochs = self.training.last_epoch - self.epoch
-        # Use the latest ten epochs, as the first one compiles.
+        # Use the latest ten epochs.
         recent = [past["seconds_train"] for past in self.history[-10:]]
         evaluation = row["seconds"] - row["seconds_train"]
         return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
@@ -358,7 +382,7 @@ class Loop:
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder, state)
-        self._saved_at = time.perf_counter()
+        self._saved_at = working_time()
         self.proven = True
 
     def _checkpoint_is_due(self) -> bool:
@@ -366,7 +390,7 @@ class Loop:
         if minutes is None:
             return False
         # The clock of the first process decides: all must save after the same batch.
-        due = time.perf_counter() - self._saved_at >= 60 * minutes
+        due = working_time() - self._saved_at >= 60 * minutes
         return bool(gathered(due)[0])
 
     def state(self) -> dict[str, Any]:
@@ -375,7 +399,7 @@ class Loop:
         # Within an epoch: the measurements of each process so far.
         if self.batch:
             unfinished = {
-                "seconds": time.perf_counter() - self._begun,
+                "seconds": working_time() - self._begun,
                 "meter": self.module.meter.values.cpu(),
                 "metrics": self.module.metrics.state(),
             }
@@ -425,6 +449,10 @@ class Loop:
         self.best_weights = state["best_weights"]
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
+        if self.training.lengthened[-1:] == (epoch,) and isinstance(self.schedule, LambdaLR):
+            # The optimizer has the last rate of the shorter schedule: set that of the longer one.
+            self.schedule.last_epoch -= 1
+            self.schedule.step()
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.weights = state["average"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ class TrainingModule(nn.Module):
             return_freed_memory()
         self.config = with_task(config, data.task)
         self.task = data.task
+        self.build = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.channels)
         self.loss = all_losses()[str(self.config.training.loss)]
@@ -64,6 +66,8 @@ class TrainingModule(nn.Module):
         self.doing = "starting"
         #: False to print the progress of evaluations.
         self.quiet = True
+        #: True where the weights of a finished run are applied, whose keys no option changes.
+        self.finished = False
 
     def forward(self, batch: Data) -> tuple[Tensor, Tensor]:
         """Return predictions (rows, outputs) and targets of every node, graph or pair of a batch.
@@ -132,11 +136,10 @@ class TrainingModule(nn.Module):
 
     def diverged(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for a diverged run, with its current activity."""
-        return CheckFailed(
-            f"{message}, {self.doing}.",
-            found=detail,
-            next="a lower --set optimizer.lr=…, --set training.precision=32, or kmip-data verify on the build",
-        )
+        step = f"kmip-data verify {self.build}"
+        if not self.finished:
+            step = f"a lower --set optimizer.lr=…, --set training.precision=32, or {step}"
+        return CheckFailed(f"{message}, {self.doing}.", found=detail, next=step)
 
 
 def of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -104,6 +104,10 @@ class RunResult(Strict):
     )
     metric: str = Field(description="the metric that chose the epoch")
     metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
+    chance: float | None = Field(
+        default=None,
+        description="the metric on test of an answer that looks at nothing; none: not known",
+    )
     seconds: Seconds
     memory: Memory
     files: dict[str, str] = Field(default={}, description="SHA-256 of the files of the run")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import math
 import os
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -43,6 +41,7 @@ from kmip_data.models.training.memory import StepMemory, memory_error, plan_eval
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
+from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.run.loop import Loop
@@ -58,9 +57,7 @@ from kmip_data.models.training.run.result import (
     read_result,
     refuse_edited,
 )
-from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime import memory
-from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -79,6 +76,8 @@ class PreparedRun:
     memory: StepMemory
     log: Callable[[str], None]
     quiet: bool
+    #: True for a further seed or fold, which is announced by its folder alone
+    further: bool = False
 
 
 def train(
@@ -173,6 +172,7 @@ def train(
             device,
             log,
             quiet=quiet,
+            further=bool(done.runs),
             **build_options,
         )
         done.results.extend(one.results)
@@ -188,6 +188,7 @@ def _train_one(
     log: Callable[[str], None],
     *,
     quiet: bool,
+    further: bool,
     **build_options: Any,
 ) -> Summary:
     """Train one configuration in a new run folder; resume a run of this name and configuration."""
@@ -218,7 +219,7 @@ def _train_one(
             if weights is not None:
                 checkpoint.write_initial(folder, weights)
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
-        result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
+        result = fit(PreparedRun(config, data, folder, device, needed, log, quiet, further))
     return Summary([folder or Path()], [result])
 
 
@@ -272,6 +273,7 @@ def resume(
     home: str | os.PathLike[str] | Home | None = None,
     devices: int | None = None,
     stop_after: int | None = None,
+    epochs: int | None = None,
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
@@ -283,10 +285,14 @@ def resume(
     defaults to the run's. A run that ended at ``training.stop_after`` continues to a larger
     ``stop_after``, and gets a new result.
 
+    With more ``epochs`` than its schedule a finished run is trained longer, by a schedule of that
+    length from its last epoch on; ``training.lengthened`` records where. It equals no run that began
+    with that many.
+
     Raises
     ------
     UsageError
-        Unknown run, or a run in use by another process.
+        Unknown run, a run in use by another process, or a number of epochs that it cannot end at.
     DamagedInput
         Damaged configuration or checkpoint, or an edited result.
     CheckFailed
@@ -296,17 +302,29 @@ def resume(
     log = partial(say, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
-    if stop_after is not None:
-        config = apply_overrides(config, [f"training.stop_after={stop_after}"])
-    training = config.training
     result = _sound_result(folder, log)
+    if stop_after is not None:
+        if stop_after > config.training.epochs:
+            raise _longer_error(folder, config, "--stop-after", stop_after)
+        config = apply_overrides(config, [f"training.stop_after={stop_after}"])
+    if epochs is not None:
+        config = _lengthened(config, epochs, result, folder)
+    training = config.training
     if result is not None:
         # Update the number of epochs before a finished run continues.
-        before = result.config["training"].get("stop_after")
-        if training.stop_after == before or result.epochs >= training.last_epoch:
+        before = result.config["training"]
+        same = (training.stop_after, training.epochs) == (
+            before.get("stop_after"),
+            before["epochs"],
+        )
+        if same or result.epochs >= training.last_epoch:
+            command = run_folder.resume_command(folder)
+            more = f"{command} --epochs {2 * training.epochs} trains it longer."
+            if training.last_epoch < training.epochs:
+                more = f"{command} --stop-after {training.epochs} continues it."
             log(
-                f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs;"
-                " --stop-after with more of them continues it."
+                f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs; "
+                f"{more}"
             )
             return Summary([folder], [result])
     refuse_links(folder)
@@ -321,10 +339,39 @@ def resume(
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
         needed = plan_memory(config, data, device)
-        if stop_after is not None and is_main_process():
+        if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
         result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
         return Summary([folder], [result])
+
+
+def _lengthened(
+    config: RunConfig, epochs: int, result: RunResult | None, folder: Path
+) -> RunConfig:
+    """Return the configuration of a finished run with a longer schedule."""
+    training = config.training
+    if epochs == training.epochs:
+        return config  # by the same command, after an interruption
+    if epochs < training.epochs or result is None:
+        raise _longer_error(folder, config, "--epochs", epochs)
+    lengthened = (*training.lengthened, result.epochs)
+    changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
+    return config.updated("training", **changes)
+
+
+def _longer_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
+    """Return the error for a number of epochs at which a run cannot end."""
+    command = run_folder.resume_command(folder)
+    scheduled = config.training.epochs
+    step = f"{command} --stop-after {min(epochs, scheduled)}"
+    if (folder / RESULT_NAME).is_file() and epochs > scheduled:
+        step = f"{command} --epochs {epochs}, which trains the finished run longer"
+    elif epochs > scheduled:
+        step = f"{command} first; a finished run is trained longer by --epochs {epochs}"
+    return UsageError(
+        f"The schedule of the run ends after {counted(scheduled, 'epoch')}, not {epochs} ({option}).",
+        next=step,
+    )
 
 
 def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
@@ -390,8 +437,9 @@ def _fit(run: PreparedRun) -> RunResult:
             not_captured = reason_not_captured(config, data, run.device, recompute=recompute)
             torch.cuda.reset_peak_memory_stats()
             forget_not_finite(device)
-        for line in _announcement(run, module, not_captured, resumed=last is not None):
-            run.log(line)
+        for line in announcement(run, module, not_captured, resumed=last is not None):
+            if not run.further or line.startswith("run: "):
+                run.log(line)
         loop = Loop(
             module,
             data,
@@ -414,8 +462,7 @@ def _fit(run: PreparedRun) -> RunResult:
             explained = _explained(error, loop, last)
             stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
             if folder is not None and isinstance(explained, stopped):
-                command = f"kmip-data train --resume {shlex.quote(str(folder))}"
-                command += run_folder.home_option(folder)
+                command = run_folder.resume_command(folder)
                 run.log(f"Stopped. Continue from the last checkpoint with: {command}")
             if explained is error:
                 raise
@@ -471,6 +518,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
+        chance=_chance(data, loop.metric),
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),
@@ -489,57 +537,15 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     return result
 
 
-def _announcement(
-    run: PreparedRun, module: TrainingModule, not_captured: str | None, *, resumed: bool
-) -> Iterator[str]:
-    config = run.config
-    model = config.model
-    depth = counted(model.layers, "layer")
-    parameters = count_parameters(module.model)
-    yield f"data: {run.data.description}"
-    line = f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
-    columns = {column.attribute for column in run.data.build.card.schema_.columns}
-    if "edge_attr" in columns and not module.model.reads_edges:
-        line += "; edge_attr is not read"
-    elif "edge_attr" in columns and model.edge_encoder in {"dummy", "none"}:
-        line += "; edge_attr is not read without --set model.edge_encoder=linear"
-    yield line
-
-    schedule = config.schedule
-    epochs = config.training.epochs
-    last = config.training.last_epoch
-    line = f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}"
-    warm_up = 0
-    if "warmup_epochs" in all_schedules()[schedule.kind].options:
-        warm_up = min(schedule.warmup_epochs, epochs)
-        line += f", {warm_up} of them warm-up"
-    if last < epochs:
-        line += f"; the run stops after {counted(last, 'epoch')}"
-    yield line
-    if warm_up == epochs:
-        yield f"warning: warm-up takes every epoch; --epochs {epochs} shortens it"
-
-    precision = config.training.precision
-    device = f"device: {run.device.name} ({run.device.reason})"
-    memory_line = f"memory: {run.memory}"
-    if config.processes > 1:
-        device += f", {config.processes} processes share each batch"
-        memory_line += " each"
-    if run.memory.recompute:
-        memory_line += "; layers are recomputed in the backward pass"
-    yield f"{device}, precision {precision}"
-    yield memory_line
-    yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
-
-    if run.device.kind != "cuda":
-        return
-    if not_captured is not None:
-        yield f"steps: not captured: {not_captured}"
-    else:
-        yield "steps: captured as CUDA graphs"
-    for extra, package in {"cuda": "cuda", "gpu": "triton"}.items():
-        if importlib.util.find_spec(package) is None:
-            yield f"slower: {GPU_EXTRAS[extra]}; {install_command(extra)}"
+def _chance(data: RunData, metric: str) -> float | None:
+    """Return the metric on test of a constant answer: accuracy of the largest class, ROC-AUC of a half."""
+    if metric == "roc_auc":
+        return 0.5
+    classes = data.build.card.statistics.get("classes", {}).get("splits", {})
+    counts = classes.get(data.split_name, {}).get("test", [])
+    if metric != "accuracy" or not sum(counts):
+        return None
+    return float(max(counts) / sum(counts))
 
 
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from support.cli import python
 
+from kmip_data.runtime.compiling import NOTICE
+
 CODE = (
     "import sys; sys.path.insert(0, {folder!r})\n"
     "import kernel; assert kernel.double(4) == 8; stats = kernel.double.stats\n"
@@ -35,3 +37,24 @@ def test_without_a_place_for_it(tmp_path):
     (tmp_path / "home").write_text("")
     names = ("HOME", "XDG_CACHE_HOME", "IPYTHONDIR")
     assert run(tmp_path, **dict.fromkeys(names, str(tmp_path / "home")))[0] == "None"
+
+
+def test_compiling_is_announced_once_and_counts_in_no_working_time(tmp_path):
+    """The clock of trainings stands still: of two kernels the first, and only on the first run."""
+    code = (
+        "import sys, time; sys.path.insert(0, {folder!r})\n"
+        "from kmip_data.runtime import compiling\n"
+        "compiling.announce(print)\n"
+        "import kernel\n"
+        "wall, work = time.perf_counter(), compiling.working_time()\n"
+        "kernel.double(4); kernel.double(4.0)\n"
+        "wall, work = time.perf_counter() - wall, compiling.working_time() - work\n"
+        "print(work < wall - 0.01)\n"
+    )
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    code = code.format(folder=str(tmp_path))
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    first = python("-B", "-c", code, **environment).out.splitlines()
+    second = python("-B", "-c", code, **environment).out.splitlines()
+    assert first == [NOTICE, "True"]
+    assert second == ["False"]

@@ -151,7 +151,7 @@ def test_an_edited_result_is_marked_wherever_it_shows(home):
     assert [row["edited"] for row in report["rows"]] == [True]
     assert report["notices"] == [f"{run / RESULT_NAME} was edited after it was written."]
     assert ",True," in done("report", "--format", "csv", *rooted).out
-    assert "accuracy 99.99 % (edited)" in done("runs", *rooted).out
+    assert "99.99 % accuracy (edited)" in done("runs", *rooted).out
     rows = {row["name"]: row["edited"] for row in done("runs", "--json", *rooted).json["runs"]}
     assert rows == {"done": True, "stopped": False}
 
@@ -205,7 +205,7 @@ def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
     assert "The run has 2 epochs already, and ends without another one." in outcome.err
     assert read_result(run).epochs == 2
     said = done("train", "--resume", run, "--stop-after", 1, "--home", home.root).err
-    assert "after 2 of 3 epochs; --stop-after with more" in said
+    assert "after 2 of 3 epochs; kmip-data train --resume" in said
 
 
 def test_the_configuration_has_the_number_of_epochs_that_a_run_continues_to(home, monkeypatch):

@@ -1,0 +1,71 @@
+"""Lines that a run begins with."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kmip_data.models.network import count_parameters
+from kmip_data.models.training.schedules import all_schedules
+from kmip_data.runtime.extras import GPU_EXTRAS, install_command
+from kmip_data.wording import counted
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.run.module import TrainingModule
+    from kmip_data.models.training.run.train import PreparedRun
+
+
+def announcement(
+    run: PreparedRun, module: TrainingModule, not_captured: str | None, *, resumed: bool
+) -> Iterator[str]:
+    """Yield the lines that a run begins with: data, network, schedule, device, memory, folder."""
+    config = run.config
+    model = config.model
+    depth = counted(model.layers, "layer")
+    parameters = count_parameters(module.model)
+    yield f"data: {run.data.description}"
+    line = f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
+    columns = {column.attribute for column in run.data.build.card.schema_.columns}
+    if "edge_attr" in columns and not module.model.reads_edges:
+        line += "; edge_attr is not read"
+    elif "edge_attr" in columns and model.edge_encoder in {"dummy", "none"}:
+        line += "; edge_attr is not read without --set model.edge_encoder=linear"
+    yield line
+
+    schedule = config.schedule
+    epochs = config.training.epochs
+    last = config.training.last_epoch
+    line = f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}"
+    warm_up = 0
+    if "warmup_epochs" in all_schedules()[schedule.kind].options:
+        warm_up = min(schedule.warmup_epochs, epochs)
+        line += f", {warm_up} of them warm-up"
+    if last < epochs:
+        line += f"; the run stops after {counted(last, 'epoch')}"
+    yield line
+    if warm_up == epochs:
+        yield "warning: warm-up takes every epoch; --set schedule.warmup_epochs=0 leaves it out"
+
+    precision = config.training.precision
+    device = f"device: {run.device.name} ({run.device.reason})"
+    memory_line = f"memory: {run.memory}"
+    if config.processes > 1:
+        device += f", {config.processes} processes share each batch"
+        memory_line += " each"
+    if run.memory.recompute:
+        memory_line += "; layers are recomputed in the backward pass"
+    yield f"{device}, precision {precision}"
+    yield memory_line
+    yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
+
+    if run.device.kind != "cuda":
+        return
+    if not_captured is not None:
+        yield f"steps: not captured: {not_captured}"
+    else:
+        yield "steps: captured as CUDA graphs"
+    for extra, package in {"cuda": "cuda", "gpu": "triton"}.items():
+        if importlib.util.find_spec(package) is None:
+            yield f"slower: {GPU_EXTRAS[extra]}; {install_command(extra)}"

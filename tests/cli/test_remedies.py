@@ -1,0 +1,205 @@
+"""Errors and their remedies: what is printed was typed, works, and loses nothing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.builds.learnable import learnable_build
+from support.cli import done, kmip, python, refused
+
+import kmip_data
+from kmip_data import CityNetwork
+from kmip_data.errors import UsageError
+from kmip_data.models import KMIPAttention
+from kmip_data.models.training.memory import memory_error
+from kmip_data.models.training.run.folder import metrics_columns
+from kmip_data.models.training.run.result import read_result
+from kmip_data.pipelines.build import build_own
+from kmip_data.pipelines.shared.records import feature_column, target_column
+
+SMALL = [
+    "--device",
+    "cpu",
+    "--quiet",
+    "--set",
+    "model.parameter_budget=none",
+    "--set",
+    "model.layers=1",
+]
+SMALL += ["--set", "model.hidden_dim=8"]
+
+
+def remedy_of(text: str) -> list[str]:
+    """Return the arguments of the first command that a message advises."""
+    command = re.search(r"kmip-data ([^,;\n]*?)(?:,| trains| continues|$)", text, re.MULTILINE)[1]
+    return shlex.split(command)
+
+
+@pytest.fixture
+def build(home):
+    return learnable_build(home / "built" / "clouds")
+
+
+def test_a_blank_in_the_place_of_an_equals_sign(home):
+    message = refused("train", "--dataset", "helsinki", "--set", "optimizer.lr", "0.1")
+    assert "--set optimizer.lr has no value.\n  next: --set optimizer.lr=VALUE" in message
+
+
+def test_an_option_is_not_taken_for_the_value_of_another(home):
+    message = refused("train", "--dataset", "helsinki", "--lr", "--quiet")
+    assert "next: --set optimizer.lr=VALUE\n" in message
+
+
+def test_a_sweep_takes_samples(home):
+    words = ("sweep", "--dataset", "helsinki", "--model", "gcn", "--sample", "--dry-run")
+    runs = done(*words, "--json").json["runs"]
+    assert [(run["dataset"], run["epochs"]) for run in runs] == [("helsinki-sample", 3)]
+
+
+def test_a_plan_with_a_table_of_keys(home, tmp_path):
+    plan = tmp_path / "mine.toml"
+    plan.write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n[set]\nlr = 1\n')
+    message = refused("sweep", plan, "--dry-run")
+    assert 'found: set: it is a list of texts, set = ["optimizer.lr=1e-3"], not a table' in message
+
+
+def test_a_finished_run_is_trained_longer(build):
+    run = Path(done("train", build.path, *SMALL, "--epochs", "2", "--json").json["run"])
+    again = done("train", "--resume", run).err
+    assert "is finished already, after 2 of 2 epochs; kmip-data train --resume" in again
+
+    message = refused("train", "--resume", run, "--stop-after", "4")
+    assert "The schedule of the run ends after 2 epochs, not 4 (--stop-after)." in message
+    assert "which trains the finished run longer" in message
+    done(*remedy_of(message), "--quiet")
+    result = read_result(run)
+    assert result.epochs == 4
+    assert result.config["training"]["lengthened"] == [2]
+    rates = [value for _, value in metrics_columns(run)["lr"]]
+    # The third epoch has the rate of a schedule of four, not the last one of the schedule of two.
+    assert rates[2] == pytest.approx(rates[0] * 0.5)
+
+    shorter = refused("train", "--resume", run, "--epochs", "3")
+    assert "ends after 4 epochs, not 3 (--epochs)" in shorter
+    assert "4 of 4 epochs" in done(*remedy_of(shorter)).err
+
+
+def test_a_warm_up_of_every_epoch(build):
+    loud = [word for word in SMALL if word != "--quiet"]
+    words = ["train", build.path, *loud, "--set", "training.epochs=1"]
+    outcome = done(*words, "--set", "schedule.warmup_epochs=1")
+    remedy = re.search("warm-up takes every epoch; (--set [^ ]+) leaves it out", outcome.err)[1]
+    assert "warm-up takes every epoch" not in done(*words, *remedy.split()).err
+
+
+def test_a_parameter_that_the_recipe_of_a_dataset_has_not(home, tmp_path):
+    graphs = [{"x": np.ones((3, 2)), "edge_index": np.array([[0, 1], [1, 2]])}] * 10
+    folder = tmp_path / "mols"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text(
+        "graph,node,a\n" + "".join(f"{g},{n},1\n" for g in range(10) for n in range(3))
+    )
+    (folder / "edges.csv").write_text(
+        "graph,source,target\n" + "".join(f"{g},0,1\n{g},1,2\n" for g in range(10))
+    )
+    (folder / "graphs.csv").write_text("graph,y\n" + "".join(f"{g},{g % 2}\n" for g in range(10)))
+    assert graphs
+    done("build", "graphs", "--name", "mols", "--archive", folder, "-q")
+    message = refused("train", "--dataset", "mols", "--k", "16")
+    assert "'k' is unknown" in message
+    assert "next: kmip-data info graphs" in message
+
+
+def test_an_index_behind_the_end(build):
+    dataset = kmip_data.open(build.path, "train")
+    with pytest.raises(
+        IndexError, match=rf"There is no item 1000: the part train has {len(dataset)} items"
+    ):
+        dataset[1000]
+
+
+def test_columns_of_a_dataset_class():
+    weight = feature_column("node/weight", ("kg",), "weight of each atom")
+    assert (weight.key, weight.attribute) == ("node/weight", "weight")
+    target = target_column("graph/y", "gap", unit="eV")
+    assert (target.attribute, target.presented, target.finite) == ("y", "float32", False)
+
+
+def test_a_finished_run_is_not_advised_to_change_its_keys(build):
+    from kmip_data.models.training.run.evaluate import open_run
+
+    run = done("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
+    opened = open_run(run)
+    with opened.working() as module:
+        error = memory_error(RuntimeError("out of memory"), module, opened.data)
+        assert error.parts["next"] == "--device cpu, or a machine with more memory"
+        step = module.diverged("The loss is nan").parts["next"]
+        assert step == f"kmip-data verify {build.path}"
+
+
+def test_a_split_among_the_parameters_of_records(home, tmp_path):
+    (tmp_path / "scan.txt").write_text("0 0 0\n1 1 1\n")
+    with pytest.raises(UsageError) as caught:
+        build_own("points", "mine", {"path": tmp_path}, parameters={"split": "random"}, home=home)
+    assert "the split has parameters of its own (split_parameters=" in str(caught.value)
+
+
+def test_attention_without_a_key_dim():
+    assert KMIPAttention(8, heads=2, k=3).query.out_features == 8
+    with pytest.raises(UsageError, match="dim cannot be split among the heads"):
+        KMIPAttention(9, heads=2, k=3)
+
+
+def test_builds_of_one_name_are_listed_by_what_differs(make_build):
+    for number in (1, 2):
+        parameters = {f"equal{n}": 7 for n in range(8)} | {"k": 4, "zone": number}
+        make_build(f"s3dis-{number}", parameters=parameters)
+    message = refused("info", "s3dis", "--k", "4")
+    assert "s3dis-1: zone=1\n" in message
+    assert "equal" not in message
+
+
+def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
+    plan = tmp_path / "mine.toml"
+    keys = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
+    plan.write_text(
+        f'datasets = ["{build.path}"]\nmodels = ["gcn"]\nseeds = [0]\nepochs = 1\nset = {keys}\n'
+    )
+    done("sweep", plan, "-q")
+    by_file = done("report", plan).out
+    assert done("report", "mine").out == by_file
+
+
+def test_a_city_that_is_not_built(home):
+    with pytest.raises(UsageError) as caught:
+        CityNetwork("rome")
+    assert caught.value.what == f"There is no city called 'rome' in {home / 'built'}."
+    assert caught.value.parts["next"].startswith("kmip-data build city --name rome --place ")
+
+
+def test_the_nearest_names_and_the_list_of_all(home):
+    message = refused("info", "citesee")
+    assert (
+        "There is no dataset or build folder called 'citesee'. Did you mean 'citeseer'" in message
+    )
+    assert "next: kmip-data list --all\n" in message
+    assert "citeseer" in done("list", "--all").out
+    message = kmip("info", "ogbn").err  # the longer ones, at most three
+    assert "Did you mean 'ogbn-arxiv' or 'ogbn-papers100m' or 'ogbn-products'?" in message
+
+
+def test_warnings_of_libraries_reach_no_user():
+    code = (
+        "import sys, warnings, kmip_data.cli.main as main\n"
+        "def run(args):\n"
+        "    for kind in (FutureWarning, DeprecationWarning):\n"
+        "        warnings.warn('torch.jit.script', kind)\n"
+        "    return 0\n"
+        "main.run = run\n"
+        "main.main()\n"
+    )
+    assert python("-c", code).err == ""
