@@ -102,7 +102,8 @@ def draw(
     for this build, or names no records.
     """
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
-    from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
+    from kmip_data.drawing.pictures import draw_png
+    from kmip_data.drawing.records import drawing_of, labels_of, up_axis
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
@@ -141,6 +142,7 @@ def draw(
         footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
         class_names=dataset.card.class_names,
         up=up_axis(card),
+        labels=labels_of(dataset),
     )
     shown = []
     for position, drawing in zip(chosen, drawings, strict=True):

@@ -6,27 +6,25 @@ import base64
 import gzip
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.builds.home import Build
-from kmip_data.drawing.layouts import ATOM
+from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, limits_of, narrow
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
-    Categories,
-    Layer,
-    Scale,
     city_layers,
     part_layer,
     prediction_layers,
     read_city_map,
     right_wrong,
 )
-from kmip_data.drawing.pictures import Drawing, Values, class_name, drawing_of, up_axis
-from kmip_data.drawing.style import class_colors, element_colors, on_grounds, ramp
+from kmip_data.drawing.molecules import SYMBOLS, atoms_of
+from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.style import element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.wording import as_values, counted
@@ -41,24 +39,6 @@ EXTENT = 1_000.0  #: length of a record's longest axis on its page
 COLORS = ("red", "green", "blue")  #: prefixes of the fields of a colour
 TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
 STEPS = 16  #: shades per colour channel: all combinations fit any texture
-#: Symbols of the most frequent elements of molecules, by atomic number.
-SYMBOLS = {
-    1: "H",
-    5: "B",
-    6: "C",
-    7: "N",
-    8: "O",
-    9: "F",
-    15: "P",
-    16: "S",
-    17: "Cl",
-    35: "Br",
-    53: "I",
-}
-#: Elements of ZINC's atom types (benchmarking-gnns), which also encode charges and hydrogens.
-ZINC_ATOMS = (
-    6, 8, 7, 9, 6, 16, 17, 8, 7, 35, 7, 7, 7, 7, 16, 53, 15, 8, 7, 8, 16, 15, 15, 6, 15, 16, 6, 15,
-)  # fmt: skip
 CROWDED = 4  #: edges per node above which only those of the node under the pointer are drawn
 
 
@@ -81,30 +61,27 @@ class Packer:
         }
 
     def add_column(self, values: Array) -> Json:
-        """Append a column without loss.
+        """Append a column without loss, with the limits of its scale of colours.
 
         A column of few distinct values becomes codes into a table of them.
         """
         # Identifiers are integers below 2**53, which float64 holds exactly.
         if values.dtype != np.float32:
             values = values.astype(np.float64)
+        facts = {"limits": asdict(limits_of(values))}
         distinct, codes = np.unique(values, return_inverse=True)
         if len(distinct) > min(65_536, len(values) // 2):
-            return {"values": self.add(values)}
+            return {**facts, "values": self.add(values)}
         return {
+            **facts,
             "values": self.add(distinct),
-            "codes": self.add(_narrow(codes, len(distinct))),
+            "codes": self.add(narrow(codes, len(distinct))),
         }
 
     def text(self) -> str:
         """Return all arrays, compressed, as base64; equal arrays give equal text."""
         data = gzip.compress(self._data, compresslevel=6, mtime=0)
         return base64.b64encode(data).decode()
-
-
-def _narrow(codes: Array, count: int) -> Array:
-    """Return codes below ``count`` ≤ 65,536 in the smallest dtype."""
-    return codes.astype(np.uint8 if count <= 256 else np.uint16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +226,7 @@ def _target_layers(
     layers: list[Layer] = []
     if drawing.y is not None:
         layers.append(
-            _classes(
+            class_layer(
                 "class",
                 drawing.y,
                 names,
@@ -258,17 +235,18 @@ def _target_layers(
         )
         if predicted is not None:
             right = drawing.y == predicted
+            known = drawing.y >= 0
             layers.append(
-                Categories(
+                class_layer(
                     "right or wrong",
-                    (~right).astype(np.uint8),
+                    np.where(known, ~right, -1),
                     ("right", "wrong"),
+                    f"{run}: {right[known].mean():.1%} right",
                     lambda: right_wrong(2),
-                    f"{run}: {right.mean():.1%} right",
                 )
             )
             layers.append(
-                _classes(
+                class_layer(
                     "predicted class",
                     predicted,
                     names,
@@ -286,7 +264,7 @@ def _target_layers(
         )
         if predicted is not None:
             error = np.abs(predicted - drawing.values)
-            note = f"{run}: mean {error.mean():.3g}"
+            note = f"{run}: mean {np.nanmean(error):.3g}"
             layers.append(Scale("absolute error", error, drawing.unit, note))
             layers.append(
                 Scale(
@@ -308,16 +286,6 @@ def _record_facts(drawing: Drawing, lines: int) -> str:
     if drawing.position_source:
         facts += f" ({drawing.position_source})"
     return facts
-
-
-def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
-    return Categories(
-        name,
-        _narrow(codes, len(names)),
-        names,
-        lambda: class_colors(len(names), names),
-        note,
-    )
 
 
 def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
@@ -366,13 +334,11 @@ def feature_colors(columns: Values) -> list[Layer]:
 
 def elements(columns: Values) -> list[Layer]:
     """Return the elements of a molecule's atoms."""
-    if ATOM in columns:
-        atoms = columns[ATOM].astype(np.int64) + 1
-    elif "atom type" in columns:
-        atoms = np.array(ZINC_ATOMS)[columns["atom type"].astype(np.int64)]
-    else:
+    atoms = atoms_of([*columns], np.stack([*columns.values()], axis=1)) if columns else None
+    if atoms is None:
         return []
-    distinct, codes = np.unique(atoms, return_inverse=True)
+    numbers_of_atoms = [atom.number for atom in atoms]
+    distinct, codes = np.unique(numbers_of_atoms, return_inverse=True)
     numbers = distinct.tolist()
     return [
         Categories(

@@ -1,94 +1,22 @@
-"""Positions for nodes without any: molecules by RDKit, other graphs by springs."""
+"""Positions by springs for nodes without any."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import F32, F64, I64, U8, Array
-from kmip_data.drawing.style import CPK, element_colors, look
+from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 GAP = 0.8  #: distance between connected components
 MAX_NODES = 20_000
 WORK = 500_000_000  #: most pairs of nodes compared over all steps
-SIZE = (1900, 1000)  #: pixels of a molecule's image: twice those of its panel
-LETTERS = 24  #: minimum height of atom labels, in these pixels
-
-
-def is_molecule(fields: Sequence[str]) -> bool:
-    """True if ``x`` with these fields has the features of atoms."""
-    return bool(fields) and fields[0] == ATOM
-
-
-def draw_molecule(
-    x: Array,
-    edge_index: I64,
-    edge_attr: Array,
-) -> tuple[U8, F64] | None:
-    """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
-
-    Returns an image (H, W, 3), and the column and row of each atom (N, 2); ``None`` without RDKit.
-    The molecule's longest axis is horizontal.
-    """
-    from matplotlib.colors import to_rgb
-    from matplotlib.image import imread
-
-    try:
-        from rdkit import Chem
-        from rdkit.Chem import rdDepictor
-        from rdkit.Chem.Draw import rdMolDraw2D
-    except ImportError:
-        return None
-
-    # 1. The molecule, as Open Graph Benchmark numbers the features of atoms and bonds.
-    bond = Chem.BondType
-    bond_types = dict(enumerate([bond.SINGLE, bond.DOUBLE, bond.TRIPLE, bond.AROMATIC]))
-    molecule = Chem.RWMol()
-    for features in x.tolist():
-        atom = Chem.Atom(min(features[0] + 1, 118))
-        atom.SetFormalCharge(features[3] - 5)
-        atom.SetNumExplicitHs(features[4])
-        atom.SetNoImplicit(True)
-        atom.SetIsAromatic(bool(features[7]))
-        molecule.AddAtom(atom)
-    for (a, b), features in zip(edge_index.T.tolist(), edge_attr.tolist(), strict=True):
-        if a < b:
-            molecule.AddBond(a, b, bond_types.get(features[0], bond.UNSPECIFIED))
-
-    # 2. Colours and sizes from the style.
-    drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
-    options: Any = drawer.drawOptions()
-    options.prepareMolsBeforeDrawing = False
-    options.minFontSize = LETTERS
-    options.bondLineWidth = 3
-    if look().ink > look().ground:
-        rdMolDraw2D.SetDarkMode(options)
-    options.setBackgroundColour(to_rgb(look().ground))
-    colors = map(to_rgb, element_colors([*CPK]))
-    options.updateAtomPalette(dict(zip(CPK, colors, strict=True)))
-
-    # 3. Positions, then the picture.
-    molecule.UpdatePropertyCache(strict=False)
-    Chem.FastFindRings(molecule)
-    rdDepictor.Compute2DCoords(molecule)
-    rdDepictor.NormalizeDepiction(molecule)  # align the principal axis with x
-    prepared = rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
-    drawer.DrawMolecule(prepared)
-    drawer.FinishDrawing()
-    points = [drawer.GetDrawCoords(i) for i in range(len(x))]
-    positions = np.array([(point.x, point.y) for point in points])
-    picture = imread(io.BytesIO(drawer.GetDrawingText()), format="png")[:, :, :3]
-    return (picture * 255).round().astype(np.uint8), positions
 
 
 def layout(edge_index: I64, nodes: int) -> F64:

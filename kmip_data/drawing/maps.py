@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import F32, F64, I64, U8, Array, Integers
+from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
+from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
 from kmip_data.drawing.pictures import broken_line
 from kmip_data.drawing.style import (
     NOTE,
     Axes,
-    Paint,
     class_colors,
     look,
     new_figure,
@@ -40,7 +40,6 @@ PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.s
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
 MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
-MAX_ROWS = 24  #: most legend entries; of more, every second, third … is shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,40 +187,6 @@ def _codes(store: ShardStore, entry: SplitEntry) -> U8:
     return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)
 
 
-@dataclass(frozen=True)
-class Categories:
-    """A category of each intersection."""
-
-    name: str
-    codes: Integers  #: (N,) uint8 or uint16, position in ``labels``
-    labels: tuple[str, ...]
-    paint: Paint  #: #rrggbb of each, for the style's background
-    note: str = ""  #: a sentence below the title
-
-    @property
-    def colors(self) -> tuple[str, ...]:
-        """Return the colours of the categories for the caller's style."""
-        return tuple(self.paint())
-
-    @property
-    def counts(self) -> list[int]:
-        """Number of intersections of each category."""
-        return np.bincount(self.codes, minlength=len(self.labels)).tolist()  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A number of each intersection, (N,) float."""
-
-    name: str
-    values: Array
-    unit: str
-    note: str = ""
-
-
-Layer = Categories | Scale
-
-
 def city_layers(city: CityMap) -> list[Layer]:
     """Class, eccentricity and every split."""
     classes = _classes(
@@ -309,12 +274,12 @@ def prediction_layers(
 
 def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
     # Classes are ordered like the eccentricities behind them.
-    return Categories(
+    return class_layer(
         name,
-        classes.astype(np.uint8),
+        classes,
         city.class_labels(),
-        lambda: ramp(city.num_classes),
         note,
+        lambda: ramp(city.num_classes),
     )
 
 
@@ -373,52 +338,12 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
         axes.plot(*lines, color=look().faint, linewidth=thin, zorder=1)
-        _draw_points(axes, position, layer, step, area)
+        colors = node_colors(layer)[::step]
+        axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
+        draw_legend(axes, layer)
         _scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
-
-
-def _draw_points(
-    axes: Axes,
-    position: F64,
-    layer: Layer,
-    step: int,
-    area: float,
-) -> None:
-    """Draw a subset of the intersections in the colours of a layer, with legend or colour bar."""
-    from matplotlib.colors import ListedColormap
-
-    x, y = position.T
-    marks = {"s": area, "linewidths": 0, "zorder": 2}
-    if isinstance(layer, Scale):
-        colors = ListedColormap(ramp(256))
-        points = axes.scatter(
-            x,
-            y,
-            c=layer.values[::step],
-            cmap=colors,
-            **marks,
-        )
-        # Inside the map's axes: a separate colour bar would be at the end of the panel.
-        bar = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
-        axes.figure.colorbar(
-            points,
-            cax=bar,
-            label=f"{layer.name} [{layer.unit}]",
-            format="{x:,.0f}",
-        )
-        return
-    axes.scatter(
-        x,
-        y,
-        c=layer.codes[::step],
-        cmap=ListedColormap(layer.colors),
-        vmin=-0.5,
-        vmax=len(layer.labels) - 0.5,
-        **marks,
-    )
-    _legend(axes, layer)
 
 
 def nice_length(longest: float) -> float:
@@ -429,6 +354,15 @@ def nice_length(longest: float) -> float:
     """
     power = 10.0 ** math.floor(math.log10(longest))
     return max(step * power for step in (1, 2, 5) if step * power <= longest)
+
+
+def length_text(metres: float) -> str:
+    """Return a length in metres or kilometres.
+
+    >>> length_text(500.0), length_text(2_000.0)
+    ('500 m', '2 km')
+    """
+    return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
 
 
 def _frame(position: F64) -> tuple[F64, F64]:
@@ -442,31 +376,6 @@ def _frame(position: F64) -> tuple[F64, F64]:
     return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
 
 
-def _legend(axes: Axes, layer: Categories) -> None:
-    from matplotlib.lines import Line2D
-
-    step = -(-len(layer.labels) // MAX_ROWS)
-    rows = zip(layer.labels, layer.colors, layer.counts, strict=True)
-    handles = []
-    for label, color, count in list(rows)[::step]:
-        handle = Line2D(
-            [],
-            [],
-            color=color,
-            label=f"{label}  ({count:,})",
-            marker="o",
-            linestyle="",
-            markersize=7,
-        )
-        handles.append(handle)
-    axes.legend(
-        handles=handles,
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        handletextpad=0.2,
-    )
-
-
 def _scale_bar(axes: Axes, across: float) -> None:
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
@@ -475,7 +384,7 @@ def _scale_bar(axes: Axes, across: float) -> None:
     bar = AnchoredSizeBar(
         axes.transData,
         length,
-        f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m",
+        length_text(length),
         "lower left",
         color=look().ink,
         frameon=False,

@@ -147,6 +147,7 @@ def _variables(style: Style) -> str:
         "ink": style.ink,
         "pale": style.quiet,
         "line": style.faint,
+        "missing": style.missing,
         "link": style.palette[0],
         "font": f'"{style.font}"',
     }
@@ -163,7 +164,7 @@ def _answered(graph: Graph, answer: Answer) -> Json:
         "split": answer.split,
     }
     if answer.classes is not None and graph.truth is not None:
-        measured = graph.test
+        measured = graph.test & (graph.truth >= 0)
         truth = graph.truth[measured]
         predicted = answer.classes[measured]
         shown["names"] = graph.names

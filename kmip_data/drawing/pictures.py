@@ -1,168 +1,52 @@
-"""Plots of records: nodes by class over their image, edges, degrees and classes."""
+"""Plots of records: the graph, the degrees of its nodes, and its classes or its label among all others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from kmip_data.arrays import F32, I64, U8, Array
-from kmip_data.drawing.style import NOTE, Axes, class_colors, look, new_figure, save, styled
-from kmip_data.format.card import Card
-from kmip_data.format.schema import Column, Schema
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.arrays import F64, I64, U8, Array
+from kmip_data.drawing.layers import (
+    Categories,
+    Layer,
+    Scale,
+    class_layer,
+    draw_bar,
+    limits_of,
+    node_colors,
+)
+from kmip_data.drawing.records import Drawing, Labels, class_name
+from kmip_data.drawing.style import NOTE, Axes, Figure, look, new_figure, save, styled
 from kmip_data.wording import counted
 
-if TYPE_CHECKING:
-    from kmip_data.reading.dataset import ShardedDataset
-
-Values = Mapping[str, Array]  #: attributes of an item as arrays
-
-MAX_EDGES = 20_000  #: most edges drawn, a fixed sample stated in the title
-FEW = 1_000  #: most nodes of a 2D record drawn as larger dots
+FEW = 1_000  #: nodes below which nodes and edges share a panel
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
 AZIMUTH = -58.0
-NO_CLASS = "nodes have no class"
-BY_RDKIT = "drawn by RDKit from the features"
-_LINE = {"alpha": 0.65, "clip_on": False}
+HAZE = 0.55  #: share of the background in the colours of what is farthest away
+NO_LABEL = "neither the graph nor its nodes have a label"
 WIDTH = 16.0  #: inches of four panels
 HIGH = 4.1  #: inches of a row
 RIM = 16  #: pixels around the picture of a molecule
-BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
+LETTERS = 38  #: of a title above one panel
+MIDDLE = (5, 50, 95)  #: percentiles of a target that are drawn
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """One graph as arrays."""
+class _Sheet:
+    """What the rows of a picture share."""
 
-    key: str  #: upstream key, shown as the title
-    pos: Array  #: (N, 2) or (N, 3), positions of the nodes
-    y: I64 | None  #: (N,), class of each node; None where nodes have none
-    edge_index: I64  #: (2, E), row 0 sources and row 1 targets
-    picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is column and minus row
-    position_source: str = ""  #: origin of computed positions
-    label: str = ""  #: label of the graph in words, or empty
-    values: F32 | None = None  #: (N,), numeric target of each node
-    unit: str = ""  #: unit of ``values``
-    bonds: I64 | None = None  #: (E,) kind of each edge of a molecule, a position in :data:`BONDS`
-
-    def degrees(self) -> tuple[I64, I64]:
-        """Return in-degree and out-degree of each node, int64 ``(N,)``."""
-        sources, targets = self.edge_index
-        nodes = len(self.pos)
-        return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
-
-    def some_edges(self, limit: int = MAX_EDGES) -> I64:
-        """Return all edges, or a fixed sample of ``limit``: int64 ``(2, ≤ limit)``."""
-        edges = self.edge_index.shape[1]
-        if edges <= limit:
-            return self.edge_index
-        generator = np.random.Generator(np.random.PCG64(0))
-        chosen = generator.choice(edges, size=limit, replace=False)
-        return self.edge_index[:, np.sort(chosen)]
-
-
-def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
-    """Return a record as arrays.
-
-    Missing positions come from RDKit's drawing, or from springs.
-    """
-    data = dataset[position]
-    schema = dataset.schema
-    values = {}
-    for name, value in data.to_dict().items():
-        if hasattr(value, "numpy"):
-            values[name] = value.numpy()
-    edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
-
-    y = None
-    label = ""
-    target = None
-    labels = schema.labels
-    if labels is not None and labels.level == "node":
-        label_values = values[labels.attribute]
-        if labels.num_classes and not labels.shape:
-            y = label_values.astype(np.int64)
-        elif labels.shape in {(), (1,)}:
-            target = label_values.reshape(-1).astype(np.float32)
-    elif labels is not None and labels.level == "graph":
-        label = label_text(labels, values[labels.attribute][0], dataset.class_names)
-
-    pos, picture, source = _placed(
-        schema,
-        values,
-        edge_index,
-        int(data.num_nodes),
-    )
-    bonds = None
-    if source == BY_RDKIT:
-        bonds = values["edge_attr"][:, 0].astype(np.int64)
-    return Drawing(
-        key=dataset.keys[position],
-        pos=pos.astype(np.float64),
-        y=y,
-        edge_index=edge_index,
-        picture=picture,
-        position_source=source,
-        label=label,
-        values=target,
-        unit="" if labels is None else labels.unit,
-        bonds=bonds,
-    )
-
-
-def _placed(
-    schema: Schema,
-    values: Values,
-    edge_index: I64,
-    nodes: int,
-) -> tuple[Array, U8 | None, str]:
-    """Return positions, their image, and the origin of computed positions."""
-    from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
-
-    # 1. Row and column of a superpixel; rows of a picture go down.
-    fields_of_x: tuple[str, ...] = ()
-    for column in schema.columns:
-        if column.attribute == "x":
-            fields_of_x = column.fields
-        if column.level != "node":
-            continue
-        for number, (field, following) in enumerate(pairwise(column.fields)):
-            if field.startswith("row") and following.startswith("column"):
-                pair = values[column.attribute][:, number : number + 2]
-                row, across = pair.astype(np.float64).T
-                return np.column_stack([across, -row]), None, ""
-
-    # 2. Positions in the plane or in space.
-    pos = values.get("pos")
-    if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
-        return pos, None, ""
-
-    # 3. None: those of RDKit, or of springs.
-    if "edge_attr" in values and is_molecule(fields_of_x):
-        drawn = draw_molecule(values["x"], edge_index, values["edge_attr"])
-        if drawn is not None:
-            picture, on_picture = drawn
-            return on_picture * (1, -1), picture, BY_RDKIT
-    return layout(edge_index, nodes), None, "places by springs, not of the data"
-
-
-def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
-    """Format the label of a graph: class, positive labels, or targets."""
-    if column.num_classes and not column.shape:
-        return class_name(int(value), names)
-    fields = column.fields or tuple(map(str, range(value.size)))
-    named = zip(fields, value.ravel(), strict=True)
-    if column.num_classes:
-        holding = [name for name, holds in named if holds == 1]  # NaN: not known
-        return "\n".join(holding) or "none holds"
-    if value.size == 1 and not column.fields:
-        return f"{value.item():.3g}"
-    return "\n".join(f"{name}  {number:.3g}" for name, number in named)
+    names: Sequence[str]  #: of classes
+    up: Literal["y", "z"]
+    labels: Labels | None
+    values: Array | None  #: all node targets, which set the limits of the colours
+    bins: F64  #: of degrees
+    log: bool  #: True for a logarithmic axis of nodes by degree
+    shared: dict[str, Axes]  #: first panel of each kind, whose axes the others have
 
 
 @styled()
@@ -174,54 +58,79 @@ def draw_png(
     footer: str,
     class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
+    labels: Labels | None = None,
 ) -> None:
     """Draw a row of panels per record into a PNG, SVG or PDF.
 
-    The panels are the points by class, the edges (dark where they join two classes), the
-    out-degrees with the in-degree, and the classes with their names and colours. The atoms and
-    bonds of a molecule are one panel, as wide as two. ``title`` names the data (and marks a
-    sample), ``footer`` has the attribution that the license requires, ``up`` is the axis that
-    points up. Classes missing in ``class_names`` appear by number.
+    The panels are the graph, the degrees of its nodes, and its classes or label. A graph of
+    :data:`FEW` nodes or more, or over a picture, has two panels, points and edges (dark where they join
+    two classes); a molecule is drawn as a formula. ``title`` names the data (and marks a sample),
+    ``footer`` has the attribution that the license requires, ``up`` is the axis that points up,
+    ``labels`` those of all graphs. Classes missing in ``class_names`` appear by number.
     """
     rows = len(drawings)
     figure = new_figure(WIDTH, 1.3 + HIGH * rows, title=title, footer=footer)
     grid = figure.add_gridspec(rows, 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
-
     classes = len(class_names)
     for drawing in drawings:
         if drawing.y is not None:
             classes = max(classes, int(drawing.y.max(initial=-1)) + 1)
-    colors = class_colors(classes, class_names)
+    values = [drawing.values for drawing in drawings if drawing.values is not None]
+    bins, log = _degree_axes(drawings)
+    sheet = _Sheet(
+        names=[class_name(number, class_names) for number in range(classes)],
+        up=up,
+        labels=labels,
+        values=np.concatenate(values) if values else None,
+        bins=bins,
+        log=log,
+        shared={},
+    )
 
     for row, drawing in enumerate(drawings):
+        spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
+        layer = _layer(drawing, sheet)
         if _is_formula(drawing):
             _draw_molecule(figure.add_subplot(grid[row, :2]), drawing)
+        elif len(drawing.pos) < FEW and drawing.picture is None:
+            _draw_graph(figure.add_subplot(grid[row, :2], **spatial), drawing, layer, sheet)
         else:
-            spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
-            points = figure.add_subplot(grid[row, 0], **spatial)
-            _draw_points(points, drawing, colors, up)
-            edges = figure.add_subplot(grid[row, 1], **spatial)
-            _draw_edges(edges, drawing, colors, up)
-        _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
-        _draw_classes(
-            figure.add_subplot(grid[row, 3]),
-            drawing,
-            colors,
-            class_names,
-        )
+            _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, layer, sheet)
+            _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, layer, sheet)
+        _draw_degrees(_panel(figure, grid[row, 2], "degrees", sheet), drawing, sheet)
+        if isinstance(layer, Categories):
+            _draw_classes(_panel(figure, grid[row, 3], "classes", sheet, y=False), layer)
+        elif isinstance(layer, Scale):
+            _draw_values(_panel(figure, grid[row, 3], "values", sheet), layer)
+        else:
+            _draw_label(figure.add_subplot(grid[row, 3]), drawing, labels)
     save(figure, path)
 
 
-def up_axis(card: Card) -> Literal["y", "z"]:
-    """Return the upward axis of a dataset's clouds."""
-    if card.dataset not in dataset_names():
-        return "z"
-    return load_manifest(card.dataset).up_axis
+def _panel(figure: Figure, place: object, kind: str, sheet: _Sheet, *, y: bool = True) -> Axes:
+    """Add a panel whose axes are those of the first one of its kind."""
+    first = sheet.shared.get(kind)
+    axes = figure.add_subplot(place, sharex=first, sharey=first if y else None)
+    sheet.shared.setdefault(kind, axes)
+    return axes
 
 
-def class_name(number: int, names: Sequence[str]) -> str:
-    """Return the name of a class, or its number."""
-    return names[number] if number < len(names) else f"class {number}"
+def _layer(drawing: Drawing, sheet: _Sheet) -> Layer | None:
+    """Return the classes or the target of the nodes, if they have any."""
+    if drawing.y is not None:
+        return class_layer("class", drawing.y, sheet.names)
+    if drawing.values is not None:
+        return Scale("target", drawing.values, drawing.unit, within=sheet.values)
+    return None
+
+
+def _colors(layer: Layer | None, count: int) -> F64:
+    """Return the colour of each node, (N, 4): the first hue without classes and target."""
+    from matplotlib.colors import to_rgba_array
+
+    if layer is None:
+        return np.tile(to_rgba_array(look().palette[0]), (count, 1))
+    return node_colors(layer)
 
 
 def broken_line(pos: Array, edges: I64) -> Array:
@@ -234,11 +143,12 @@ def broken_line(pos: Array, edges: I64) -> Array:
     return line.reshape(-1, pos.shape[1]).T
 
 
+# --- The graph ------------------------------------------------------------------------------------
+
+
 def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
     """Show the cropped image of a molecule."""
-    atoms = counted(len(drawing.pos), "node")
-    edges = counted(drawing.edge_index.shape[1], "edge")
-    axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.position_source})")
+    axes.set_title(_title(axes, drawing, edges=True))
     axes.imshow(_without_margins(drawing), interpolation="antialiased")
     axes.set_anchor("N")  # titles of a row on one line
     axes.set_axis_off()
@@ -261,72 +171,144 @@ def _without_margins(drawing: Drawing) -> U8:
     return picture[top : rows.max() + RIM, left : columns.max() + RIM]
 
 
-def _draw_points(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -> None:
-    key = drawing.key
-    most = int(44 * _scale(axes) ** 0.5)
-    if len(key) > most:  # wider than its panel
-        key = f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
-    title = f"{key}\n{counted(len(drawing.pos), 'node')}"
-    if drawing.position_source:
-        title += f" ({drawing.position_source})"
+def _draw_graph(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
+    """Draw nodes over edges, with arrows where an edge has none in the other direction."""
+    title = _title(axes, drawing, edges=True)
+    if drawing.y is not None:
+        title += f"; {_joining(drawing)}"
     axes.set_title(title)
-    _frame(axes, drawing.pos, up)
+    _frame(axes, drawing.pos, sheet.up)
+    width = 1.0 if len(drawing.edge_index[0]) <= 2 * FEW else 0.5
+    _add_lines(axes, drawing.pos[drawing.edge_index.T], look().quiet, width)
+    if drawing.is_directed and drawing.pos.shape[1] == 2:
+        _add_arrows(axes, drawing)
+    _add_points(axes, drawing, _colors(layer, len(drawing.pos)), rim=0.6)
 
-    in_space = drawing.pos.shape[1] == 3
-    few = not in_space and len(drawing.pos) <= FEW
-    size = 14.0 if few else 3.0
-    edge = 0.0
+
+def _add_arrows(axes: Axes, drawing: Drawing) -> None:
+    """Add the head of an arrow in the middle of each edge."""
+    starts, ends = drawing.pos[drawing.edge_index]
+    along = ends - starts
+    length = np.linalg.norm(along, axis=1)
+    apart = length > 0  # a self loop has no direction
+    middle = (starts + 0.6 * along)[apart]
+    heading = along[apart] / length[apart, None]
+    size = 0.16 * _scale(axes) * min(1.0, (200 / max(1, len(along))) ** 0.5)  # inches
+    axes.quiver(
+        *middle.T,
+        *heading.T,
+        color=look().quiet,
+        alpha=0.65,
+        angles="xy",
+        units="inches",
+        scale_units="inches",
+        scale=1 / size,
+        width=0.02 * size,
+        headwidth=30,
+        headlength=40,
+        headaxislength=40,
+        pivot="tip",
+        zorder=1,
+    )
+
+
+def _draw_points(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
+    axes.set_title(_title(axes, drawing))
+    _frame(axes, drawing.pos, sheet.up)
+    rim = 0.0
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
-        size = 14.0
-        edge = 0.5
-    color: object = look().palette[0]
-    if drawing.y is not None:
-        color = np.array(colors)[drawing.y]
-    elif drawing.values is not None:
-        color = drawing.values
+        rim = 0.5
+    _add_points(axes, drawing, _colors(layer, len(drawing.pos)), rim=rim)
+    if drawing.metres:
+        _add_metres(axes, drawing)
+
+
+def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, rim: float = 0.0) -> None:
+    """Add the nodes: the fewer, the larger; in space those farther away are paler."""
+    count = max(1, len(drawing.pos))
     style: dict[str, object] = {
-        "s": size * _scale(axes) ** 2,
-        "linewidths": edge,
-        "edgecolors": "white",
+        "s": float(np.clip(14_000 / count, 3, 90)) * _scale(axes) ** 2,
+        "linewidths": rim * _scale(axes),
+        "edgecolors": look().ground,
         "clip_on": False,
+        "zorder": 3,
     }
-    if in_space:
-        style["depthshade"] = False  # points far away would be pale
-    axes.scatter(*drawing.pos.T, c=color, **style)
+    if drawing.pos.shape[1] == 3:
+        style["depthshade"] = False  # matplotlib's own makes them transparent
+        colors = _hazed(axes, drawing.pos, colors)
+    axes.scatter(*drawing.pos.T, c=colors, **style)
 
 
-def _draw_edges(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -> None:
-    from matplotlib.collections import LineCollection
-    from mpl_toolkits.mplot3d.art3d import Line3DCollection
+def _hazed(axes: Axes, points: Array, colors: F64) -> F64:
+    """Mix the background into colours (N, 4) of points (N, 3), by their distance from the eye."""
+    from matplotlib.colors import to_rgba
+    from mpl_toolkits.mplot3d.proj3d import proj_transform
 
-    _frame(axes, drawing.pos, up)
-    if drawing.picture is not None and drawing.y is not None:
+    _, _, depth = proj_transform(*points.T, axes.get_proj())
+    depth = np.asarray(depth)
+    far = (depth - depth.min(initial=0)) / max(float(np.ptp(depth)) if len(depth) else 0.0, 1e-9)
+    share = HAZE * far[:, None]
+    ground = np.array(to_rgba(look().ground))
+    return np.asarray(colors + share * (ground - colors), np.float64)
+
+
+def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
+    _frame(axes, drawing.pos, sheet.up)
+    if drawing.picture is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
 
     shown = drawing.some_edges()
     segments = drawing.pos[shown.T]
     crossing = np.zeros(shown.shape[1], bool)  # edges between two classes
     width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
-    line = {**_LINE, "linewidths": width * _scale(axes)}
-    lines: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
-    inside: object = look().palette[0]
     if drawing.y is not None:
         sources, targets = drawing.y[shown]
         crossing = sources != targets
-        inside = [colors[number] for number in targets[~crossing]]
-    axes.add_collection(lines(segments[~crossing], colors=inside, **line))
-    axes.add_collection(lines(segments[crossing], colors=look().ink, **line))
+    colors = _colors(layer, len(drawing.pos))[shown[1]]
+    if drawing.pos.shape[1] == 3:
+        colors = _hazed(axes, segments.mean(axis=1), colors)
+    _add_lines(axes, segments[~crossing], colors[~crossing], width)
+    _add_lines(axes, segments[crossing], look().ink, width)
 
     total = drawing.edge_index.shape[1]
     title = counted(total, "edge")
     if shown.shape[1] < total:
         title = f"{shown.shape[1]:,} of {total:,} edges"
     if drawing.y is not None:
-        sources, targets = drawing.y[drawing.edge_index]
-        share = (sources != targets).sum() / max(total, 1)
-        title += f"\nhighlighted: {share:.1%} join two classes"
+        title += f"\n{_joining(drawing)}, highlighted"
     axes.set_title(title)
+
+
+def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> None:
+    """Add lines (E, 2, 2 or 3) of a width in points."""
+    from matplotlib.collections import LineCollection
+    from mpl_toolkits.mplot3d.art3d import Line3DCollection
+
+    lines: Any = Line3DCollection if segments.shape[-1] == 3 else LineCollection
+    style = {"alpha": 0.65, "clip_on": False, "linewidths": width * _scale(axes)}
+    axes.add_collection(lines(segments, colors=colors, **style))
+
+
+def _joining(drawing: Drawing) -> str:
+    assert drawing.y is not None
+    sources, targets = drawing.y[drawing.edge_index]
+    share = (sources != targets).sum() / max(len(sources), 1)
+    return f"{share:.1%} join two classes"
+
+
+def _title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
+    """Return key and numbers of a record, wrapped to the width of the panel."""
+    facts = counted(len(drawing.pos), "node")
+    if edges:
+        facts += f", {counted(drawing.edge_index.shape[1], 'edge')}"
+        if drawing.is_directed:
+            facts += " with a direction"
+    if drawing.position_source:
+        facts += f" ({drawing.position_source})"
+    columns = axes.get_subplotspec().colspan
+    letters = LETTERS * len(columns)
+    return "\n".join(textwrap.fill(text, letters) for text in (drawing.key, facts))
 
 
 def _scale(axes: Axes) -> float:
@@ -374,84 +356,163 @@ def _frame(axes: Axes, pos: Array, up: str) -> None:
     axes.set_box_aspect(extent, zoom=0.95)  # a tall box fills its panel
 
 
-def _draw_degrees(axes: Axes, drawing: Drawing) -> None:
+def _add_metres(axes: Axes, drawing: Drawing) -> None:
+    """Add a bar of a round length along the lower edge of a cloud in metres."""
+    from kmip_data.drawing.maps import length_text, nice_length
+
+    low = drawing.pos.min(axis=0)
+    across = float(np.ptp(drawing.pos[:, 0]))
+    if across <= 0:
+        return
+    length = nice_length(across)
+    start = low - np.eye(3)[1] * 0.15 * across  # in front of the cloud
+    end = start + np.eye(3)[0] * length
+    (bar,) = axes.plot(*np.stack([start, end]).T, color=look().ink, linewidth=2, clip_on=False)
+    text = axes.text(*start, f"{length_text(length)} ", ha="right", va="center", fontsize=NOTE)
+    for mark in (bar, text):
+        mark.set_in_layout(False)  # its box in space is not that on the page
+
+
+# --- Degrees, classes and labels ------------------------------------------------------------------
+
+
+def _degree_axes(drawings: Sequence[Drawing]) -> tuple[F64, bool]:
+    """Return bins of the degrees of all drawings, and whether few hubs call for a logarithmic axis."""
+    last = 0
+    log = False
+    for drawing in drawings:
+        most = max(int(degrees.max(initial=0)) for degrees in drawing.degrees())
+        mean = len(drawing.edge_index[0]) / max(1, len(drawing.pos))
+        last = max(last, most)
+        log = log or most > 10 * max(1, mean)
+    step = -(-(last + 1) // 40)
+    return np.arange(0, last + step + 1, step, dtype=np.float64) - 0.5, log
+
+
+def _draw_degrees(axes: Axes, drawing: Drawing, sheet: _Sheet) -> None:
     from matplotlib.ticker import MaxNLocator
 
     incoming, outgoing = drawing.degrees()
-    constant = len(incoming) > 0 and incoming.min() == incoming.max()
-    last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
-    step = -(-(last + 1) // 40)
-    bins = np.arange(0, last + step + 1, step) - 0.5
     room = 0.3 / _scale(axes)  # for the legend above the bars
-    mean = len(drawing.edge_index[0]) / max(1, len(drawing.pos))
-    log = last > 10 * max(1, mean)  # few hubs, one tall bar
-
-    axes.hist(
-        outgoing,
-        bins=bins,
-        color=look().palette[0],
-        label="out-degree",
-        log=log,
-    )
-    if constant:
-        axes.axvline(
-            incoming[0],
-            ymax=1 / (1 + room),
-            color=look().ink,
-            linewidth=1.2,
-            label=f"in-degree (all {incoming[0]})",
-        )
+    first = look().palette[0]
+    style = {"bins": sheet.bins, "log": sheet.log}
+    if np.array_equal(incoming, outgoing):
+        axes.hist(outgoing, color=first, label="in- and out-degree", **style)
     else:
-        axes.hist(
-            incoming,
-            bins=bins,
-            histtype="step",
-            color=look().ink,
-            label="in-degree",
-            log=log,
-        )
+        axes.hist(outgoing, color=first, label="out-degree", **style)
+        if incoming.min() == incoming.max():
+            line = {"color": look().ink, "linewidth": 1.2, "ymax": 1 / (1 + room)}
+            axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **line)
+        else:
+            outline = {"histtype": "step", "color": look().ink}
+            axes.hist(incoming, label="in-degree", **outline, **style)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
     axes.margins(y=room)
     axes.legend(loc="upper left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if not log:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.yaxis.set_major_formatter("{x:,.0f}")
+    if sheet.log:
+        axes.set_ylim(bottom=0.7)  # below one node there is none
+        axes.yaxis.set_major_formatter("{x:,g}")
+    else:
+        _whole_numbers(axes.yaxis)
 
 
-def _draw_classes(
-    axes: Axes,
-    drawing: Drawing,
-    colors: Sequence[str],
-    names: Sequence[str],
-) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _draw_values(axes: Axes, layer: Scale) -> None:
+    """Draw the targets of the nodes as a histogram over their colour bar."""
+    limits = layer.limits
+    finite = layer.values[np.isfinite(layer.values)]
+    edges = np.linspace(limits.low, limits.high, 21)
+    counts, _ = np.histogram(finite.clip(limits.low, limits.high), edges)
+    middles = (edges[:-1] + edges[1:]) / 2
+    colors = node_colors(Scale("", middles, "", within=layer.within))
+    axes.bar(middles, counts, width=np.diff(edges), color=colors)
+    missing = limits_of(layer.values).missing
+    axes.set(title="target of the nodes", ylabel="nodes", xticks=[])
+    if missing:
+        note = f"{counted(missing, 'node')} without a target, drawn grey"
+        axes.set_title(f"target of the nodes\n{note}")
+    _whole_numbers(axes.yaxis)
+    draw_bar(axes, layer, ax=axes, orientation="horizontal", pad=0.02, aspect=30)
 
-    if drawing.values is not None:
-        axes.hist(drawing.values, bins=20, color=look().palette[0])
-        axes.set(title="targets", xlabel=drawing.unit or "target", ylabel="nodes")
-        return
-    if drawing.y is None:
-        axes.set_title("label of the graph" if drawing.label else "")
-        axes.text(
-            0.5,
-            0.5,
-            drawing.label or NO_CLASS,
-            ha="center",
-            va="center",
-            transform=axes.transAxes,
-        )
+
+def _draw_classes(axes: Axes, layer: Categories) -> None:
+    rows = [row for row in zip(layer.labels, layer.counts, layer.colors, strict=True) if row[1]]
+    axes.set_title("classes")
+    axes.set_xlabel("nodes")
+    if not rows:
         axes.set_axis_off()
         return
-    axes.set_title("classes")
-    present, counts = np.unique(drawing.y, return_counts=True)
-    numbers = present.tolist()
-    rows = np.arange(len(numbers))
-    bars = axes.barh(rows, counts, color=[colors[number] for number in numbers])
+    names, counts, colors = zip(*rows, strict=True)
+    bars = axes.barh(range(len(rows)), counts, color=colors)
     axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
-    axes.set_yticks(rows, [class_name(number, names) for number in numbers])
-    axes.set_ylim(max(len(present), 5) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), names)
+    axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
-    axes.set_xlabel("nodes")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _whole_numbers(axes.xaxis, bins=4)
+
+
+def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
+    """Draw the label of the graph among those of all graphs."""
+    if labels is None or drawing.label_value is None:
+        axes.set_title("label of the graph" if drawing.label else "")
+        text = drawing.label or NO_LABEL
+        where = {"ha": "center", "va": "center", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, textwrap.fill(text, 30) if not drawing.label else text, **where)
+        axes.set_axis_off()
+    elif labels.counts is not None:
+        _draw_counts(axes, drawing, labels.names, labels.counts)
+    elif labels.values is not None and labels.values.shape[1] == 1:
+        _draw_target(axes, drawing, labels.values[:, 0], labels.unit)
+    elif labels.values is not None:
+        _draw_targets(axes, drawing, labels.names, labels.values)
+
+
+def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64) -> None:
+    """Draw how many graphs are of each class, or have each label; this record's are coloured."""
+    value = np.asarray(drawing.label_value)
+    holding = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
+    colors = np.where(holding, look().palette[0], look().faint)
+    rows = np.arange(len(names))
+    bars = axes.barh(rows, counts, color=colors)
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
+    axes.set_yticks(rows, [textwrap.shorten(name, 26, placeholder="…") for name in names])
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
+    axes.margins(x=0.15)
+    axes.set(title="labels of all graphs; coloured: of this one", xlabel="graphs")
+    for tick, holds in zip(axes.get_yticklabels(), holding, strict=True):
+        tick.set_fontweight("bold" if holds else "normal")
+    _whole_numbers(axes.xaxis, bins=4)
+
+
+def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None:
+    """Draw the target of all graphs as a histogram; a line marks this record's."""
+    axes.hist(values[np.isfinite(values)], bins=30, color=look().faint)
+    axes.axvline(float(np.asarray(drawing.label_value).item()), color=look().palette[1])
+    text = f"{drawing.label} {unit}".strip()
+    axes.set(title=f"label of this graph: {text}", xlabel=unit or "label", ylabel="graphs")
+    _whole_numbers(axes.yaxis)
+
+
+def _draw_targets(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
+    """Draw the middle nine tenths and the median of each target; a point marks this record's."""
+    own = np.asarray(drawing.label_value).reshape(-1).astype(np.float64)
+    low, median, high = np.nanpercentile(values, MIDDLE, axis=0)
+    wide = np.where(high > low, high - low, 1.0)
+    rows = np.arange(len(names))
+    axes.barh(rows, np.ones(len(rows)), height=0.5, color=look().faint)
+    axes.plot((median - low) / wide, rows, "|", color=look().ink, markersize=9)
+    places = ((own - low) / wide).clip(-0.06, 1.06)
+    axes.plot(places, rows, "o", color=look().palette[1])
+    texts = [line.replace("  ", ": ") for line in drawing.label.split("\n")]
+    axes.set_yticks(rows, texts)
+    axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
+    axes.set(xlim=(-0.1, 1.1), xticks=[0, 1], xticklabels=["5 %", "95 %"])
+    axes.set(title="labels of this graph", xlabel="among all graphs; |: median")
+
+
+def _whole_numbers(axis: Any, bins: int = 6) -> None:
+    """Label an axis of counts by whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=bins, integer=True))
+    axis.set_major_formatter("{x:,.0f}")

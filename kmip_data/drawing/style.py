@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import numpy as np
 
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_output
+from kmip_data.runtime.progress import say
 
 #: 24 hues for light backgrounds, with a contrast of at least 3:1; the first seven are Okabe and
 #: Ito's, darkened if too pale, and distinguishable for colour-blind readers. The first twelve have
@@ -41,6 +44,13 @@ DARK_RAMP = (
     "#7145df", "#4172eb", "#0493db", "#0aadc6", "#36c880", "#aed136", "#f6db16", "#fbefab",
 )  # fmt: skip
 CYCLE = 7  #: hues of curves
+#: Fonts for letters that a style's own font does not have, in this order, where installed.
+FALLBACKS = (
+    "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans", "PingFang SC",
+    "Hiragino Sans", "Apple SD Gothic Neo", "Arial Unicode MS", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Noto Sans Arabic", "Noto Sans Hebrew",
+    "Noto Sans Devanagari", "Noto Sans Thai", "Segoe UI Symbol",
+)  # fmt: skip
 BODY = 10  #: font size, in points
 BODY_IN_PRINT = 8
 NOTE = "small"  #: size of notes, relative to the body
@@ -51,6 +61,8 @@ KINDS: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
 }
+MAX_LETTERS = 12  #: named of those that no font has
+_NO_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
 Layout = Literal["constrained", "compressed"]
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
 Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
@@ -67,6 +79,7 @@ class Style:
     ink: str = "#222222"
     quiet: str = "#666666"  #: footers, curves of others
     faint: str = "#c4c4c4"  #: streets, edges
+    missing: str = "#949494"  #: nodes without a class or value
     font: str = "DejaVu Sans"
     widest: float = 100.0  #: inches
     headline: bool = True  #: True to draw a title: papers have captions instead
@@ -152,15 +165,34 @@ def new_figure(
 
 
 def save(figure: Figure, path: Path, **options: object) -> None:
-    """Write a figure in the format of the suffix of ``path``; equal figures give equal bytes."""
+    """Write a figure in the format of the suffix of ``path``; equal figures give equal bytes.
+
+    Letters that no installed font has are drawn as boxes; one line on stderr names them.
+    """
     ending = check_kind(path)
     picture = io.BytesIO()
-    figure.savefig(
-        picture,
-        format=ending[1:],
-        metadata=KINDS[ending],
-        **options,
-    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figure.savefig(
+            picture,
+            format=ending[1:],
+            metadata=KINDS[ending],
+            **options,
+        )
+    missing = dict[str, None]()
+    for warning in caught:
+        glyph = _NO_GLYPH.match(str(warning.message))
+        if glyph is None:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+        else:
+            missing[chr(int(glyph[1]))] = None
+    if missing:
+        letters = "".join([*missing][:MAX_LETTERS])
+        say(
+            f"No font here has {letters}: {path.name} shows boxes; install one, such as Noto Sans CJK."
+        )
     write_output(path, picture.getvalue())
 
 
@@ -200,6 +232,14 @@ def plain_ticks(axis: Axes) -> None:
     axis.set_major_formatter("{x:g}")
 
 
+@functools.cache
+def _fallbacks() -> tuple[str, ...]:
+    from matplotlib.font_manager import fontManager
+
+    installed = {font.name for font in fontManager.ttflist}
+    return tuple(name for name in FALLBACKS if name in installed)
+
+
 def _settings(style: Style) -> dict[Any, Any]:
     from matplotlib.rcsetup import cycler
 
@@ -219,7 +259,7 @@ def _settings(style: Style) -> dict[Any, Any]:
         "axes.prop_cycle": cycler(color=style.palette[:CYCLE]),
         "grid.alpha": 0.3,
         # Letters and lines.
-        "font.family": style.font,
+        "font.family": [style.font, *_fallbacks()],
         "font.size": style.body,
         "figure.titlesize": TITLE,
         "axes.titlesize": "medium",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
-UNKNOWN = "not known"  #: class of a node without a label
 
 
 def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
@@ -52,10 +51,6 @@ class Surroundings:
         self.records: Sequence[int] = range(nodes)
         if part is not None:
             self.records = np.flatnonzero(dataset.masks[f"{part}_mask"].numpy())  # type: ignore[assignment]
-        classes = int(dataset.num_classes)
-        names = dataset.class_names or [f"class {i}" for i in range(classes)]
-        self.card = dataset.card.model_copy(update={"class_names": [*names, UNKNOWN]})
-        self.num_classes = classes + 1
         self.keys = _Keys(self.records)
 
     def __getattr__(self, name: str) -> object:
@@ -72,8 +67,6 @@ class Surroundings:
         sampled = self._neighborhoods.around(seeds, FANOUTS, generator)
         data = self._dataset.select_rows(0, sampled.nodes, sampled.edges)
         data.edge_index = torch.from_numpy(np.stack([sampled.source, sampled.target]))
-        if "y" in data:
-            data.y = torch.where(data.y < 0, self.num_classes - 1, data.y)
         return data
 
 

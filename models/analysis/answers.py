@@ -19,7 +19,7 @@ from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence
-from kmip_data.drawing.pictures import label_text
+from kmip_data.drawing.records import label_text
 from kmip_data.drawing.style import CYCLE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column

@@ -38,11 +38,11 @@ const VERTEX = `#version 300 es
   uniform vec2 scale, offset, size;
   uniform float diameter, band, deep, tint;
   uniform int mode, corners;
-  uniform vec4 faint, ground;
+  uniform vec4 faint, ground, missing;
   out vec4 paint;
   out float across, dash;
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
-  vec4 colorOf(float at) { return at < 0.0 ? vec4(0.6, 0.6, 0.6, 1.0) : textureLod(palette, vec2(at, 0.5), 0.0); }
+  vec4 colorOf(float at) { return at < 0.0 ? missing : textureLod(palette, vec2(at, 0.5), 0.0); }
   vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.1 * (1.0 + z)), color.a); }
   // A node's number has 28 bits; above them stands the side that a line of several lies on.
   uint other(uvec4 ends) { return ends.y & 0x0fffffffu; }
@@ -185,7 +185,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
   function draw({ panes, center, metre, diameter, band, tint, lines, nodes, glow, dark }) {
-    const [ground, line, pale, letters] = ["ground", "line", "pale", "ink"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+    const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
     gl.disable(gl.SCISSOR_TEST);
@@ -194,7 +194,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     gl.enable(gl.SCISSOR_TEST);
     const numbers = { diameter, band, tint, deep: Number(deep), rim: Number(!deep && !glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
-    for (const [name, value] of Object.entries({ ground, faint, letters })) gl.uniform4f(at(name), ...value);
+    for (const [name, value] of Object.entries({ ground, faint, letters, missing })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
     const corners = seen > BANDS ? 2 : 6;
     gl.uniform1i(at("corners"), corners);

@@ -39,33 +39,37 @@ function legendOfCategories(layer) {
   if (layer.labels[0] === layer.colors[0][0]) return []; // the colours of a picture need no legend
   const most = Math.max(...layer.counts);
   const rows = layer.labels.map((label, i) => {
-    const count = element("span", { className: "count", textContent: layer.counts[i].toLocaleString("en") });
-    const button = element("button", { type: "button" }, swatch(colors[i]), element("span", { textContent: label }), count);
-    button.dataset.bin = i;
+    const button = legendRow(label, colors[i], layer.counts[i], i);
     const share = (100 * layer.counts[i]) / most;
     button.style.backgroundImage = `linear-gradient(to right, color-mix(in srgb, ${colors[i]} 22%, transparent) ${share}%, transparent 0)`;
-    button.addEventListener("click", () => press([i]));
     return button;
   });
   return rows.filter((_, i) => header.metres || layer.counts[i]);
 }
 
 function legendOfScale(layer) {
-  const numbers = Float64Array.from(x.keys(), columns.get(layer.name));
-  const finite = numbers.filter(Number.isFinite).sort();
-  // One per cent at either end is cut off: a single long street would leave one colour for all others.
-  const at = (share) => finite[Math.round(share * (finite.length - 1))];
-  let [low, high] = [at(0.01), at(0.99)];
-  if (!(low < high)) [low, high] = [at(0), at(1)];
+  const numbers = columns.get(layer.name);
+  // One per cent at either end has the colour of the end: a single long street would leave one for all others.
+  const { low, high, least, most, missing } = header.columns.find(({ name }) => name === layer.name).limits;
   const place = (value) => Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
-  state.at = Float32Array.from(numbers, (value) => (Number.isFinite(value) ? place(value) : NONE));
+  state.at = Float32Array.from(x.keys(), (node) => (Number.isFinite(numbers(node)) ? place(numbers(node)) : NONE));
   state.binOf = (node) => (state.at[node] < 0 ? NONE : Math.min(Math.floor(state.at[node] * BINS), BINS - 1));
   drawing.paint(bytesOf(onGround(header.ramp)), true);
-  if (!finite.length) return [element("p", { textContent: "no values" })];
+  const without = missing ? [legendRow("no value", ink("missing"), missing, NONE)] : [];
+  if (missing === x.length) return without;
   const unit = layer.unit ? ` ${layer.unit}` : "";
-  const ends = [`${low > at(0) ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high, high - low)}${unit}`];
+  const ends = [`${low > least ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < most ? "≥ " : ""}${written(high, high - low)}${unit}`];
   const edge = (bin) => written(low + ((high - low) * bin) / BINS, high - low);
-  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(onGround(header.ramp)), between(ends)];
+  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(onGround(header.ramp)), between(ends), ...without];
+}
+
+// A row that shows the nodes of a bin alone when it is pressed.
+function legendRow(label, color, number, bin) {
+  const count = element("span", { className: "count", textContent: number.toLocaleString("en") });
+  const button = element("button", { type: "button" }, swatch(color), element("span", { textContent: label }), count);
+  button.dataset.bin = bin;
+  button.addEventListener("click", () => press([bin]));
+  return button;
 }
 
 const between = (texts) => element("div", { className: "ends" }, ...texts.map((textContent) => element("span", { textContent })));

@@ -14,7 +14,7 @@ from support.cases import check_each
 import kmip_data
 from kmip_data import GraphLoader, ShardedDataset
 from kmip_data.builds.home import Build
-from kmip_data.drawing.pictures import drawing_of
+from kmip_data.drawing.records import drawing_of
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.writer import put_text

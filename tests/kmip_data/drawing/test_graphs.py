@@ -9,7 +9,7 @@ import pytest
 from support.builds.learnable import streets, streets_build
 
 from kmip_data.drawing.graphs import COLORS, elements, feature_colors, record_graph
-from kmip_data.drawing.layouts import ATOM
+from kmip_data.drawing.molecules import ATOM
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
 

@@ -13,10 +13,9 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.drawing import maps
+from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
-    Categories,
-    Scale,
     city_layers,
     column_names,
     draw_map,

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgba
 from matplotlib.image import imread
+from matplotlib.quiver import Quiver
 from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import pictures
-from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
-from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
-from kmip_data.drawing.style import using_style
+from kmip_data.drawing.layouts import layout
+from kmip_data.drawing.molecules import atoms_of, bonds_of, draw_molecule
+from kmip_data.drawing.pictures import draw_png
+from kmip_data.drawing.records import Drawing, Labels, drawing_of
+from kmip_data.drawing.style import look, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
@@ -120,10 +127,10 @@ def test_molecules_are_drawn_from_their_features():
     from kmip_data.pipelines.shared.molecules import ATOM_FIELDS, read_smiles
 
     molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
-    assert is_molecule(ATOM_FIELDS)
-    picture, pos = draw_molecule(
-        molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
-    )
+    atoms = atoms_of(ATOM_FIELDS, molecule.x)
+    edges = molecule.edge_index.astype(np.int64)
+    kinds = bonds_of(ATOM_FIELDS, molecule.edge_attr)
+    picture, pos = draw_molecule(atoms, edges, kinds)
     assert picture.shape == (1000, 1900, 3)
     assert pos.shape == (len(molecule.x), 2)
     assert ((pos >= 0) & (pos < (1900, 1000))).all()
@@ -132,21 +139,19 @@ def test_molecules_are_drawn_from_their_features():
     near = picture[row - 30 : row + 30, column - 30 : column + 30].reshape(-1, 3).astype(int)
     assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
     with using_style("dark"):
-        picture, _ = draw_molecule(
-            molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
-        )
+        picture, _ = draw_molecule(atoms, edges, kinds)
     assert tuple(picture[0, 0]) == (0x16, 0x18, 0x1D), "the ground of the picture around it"
 
 
 def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tmp_path):
-    from kmip_data.pipelines.shared.molecules import read_smiles
+    from kmip_data.pipelines.shared.molecules import ATOM_FIELDS, read_smiles
 
     chain = read_smiles("N" + "CC(=O)N" * 30 + "C")
     edges = chain.edge_index.astype(np.int64)
-    picture, pos = draw_molecule(chain.x, edges, chain.edge_attr)
+    bonds = bonds_of(ATOM_FIELDS, chain.edge_attr)
+    picture, pos = draw_molecule(atoms_of(ATOM_FIELDS, chain.x), edges, bonds)
     width, height = np.ptp(pos, axis=0)
     assert width > 3 * height, "a chain lies across the picture"
-    bonds = chain.edge_attr[:, 0].astype(np.int64)
     molecule = Drawing("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
     axes_of_figure = []
     monkeypatch.setattr(pictures, "save", lambda figure, _: axes_of_figure.extend(figure.axes))
@@ -161,3 +166,115 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     column, row = pos[oxygen].astype(int)
     rows = np.flatnonzero(red[row - 14 : row + 14, column - 14 : column + 14].any(axis=1))
     assert np.ptp(rows) >= 12
+
+
+def figure_of(monkeypatch, tmp_path, drawings, **texts):
+    """The figure that would be saved."""
+    figures = []
+    monkeypatch.setattr(pictures, "save", lambda figure, _: figures.append(figure))
+    draw_png(drawings, tmp_path / "p.png", title="t", footer="f", **texts)
+    return figures[0]
+
+
+def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
+    one, other = drawing(4, 2, classes=0, edges=3), drawing(4, 2, classes=0, edges=3)
+    values = np.float32([1, np.nan, 3, np.inf])
+    figure = figure_of(
+        monkeypatch,
+        tmp_path,
+        [replace(one, values=values, unit="m"), replace(other, values=np.float32([1, 2, 3, 9]))],
+    )
+    points, _, targets, *_ = figure.axes
+    (dots,) = (each for each in points.collections if isinstance(each, PathCollection))
+    grey = to_rgba(look().missing)
+    assert [tuple(color) == grey for color in dots.get_facecolors()] == [False, True, False, True]
+    assert "2 nodes without a target" in targets.get_title()
+    bar = next(axes for axes in figure.axes if axes.get_label() == "<colorbar>")
+    assert (bar.get_xlim(), bar.get_xlabel()) == ((1, 9), "target [m]"), "of all rows"
+
+
+def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
+    one = replace(drawing(4, 2, edges=3), y=np.array([0, -1, 1, -1]))
+    figure = figure_of(monkeypatch, tmp_path, [one], class_names=["a", "b"])
+    classes = figure.axes[2]
+    names = [tick.get_text() for tick in classes.get_yticklabels()]
+    assert names == ["a", "b", "no class"]
+    assert [bar.get_width() for bar in classes.patches] == [1, 1, 2]
+    assert classes.patches[2].get_facecolor() == to_rgba(look().missing)
+
+
+def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_path):
+    both = np.array([[0, 1, 1, 2], [1, 0, 2, 1]])
+    for edges, arrows in ((both, 0), (both[:, :3], 1)):
+        one = Drawing("a", np.eye(3)[:, :2], None, edges)
+        axes = figure_of(monkeypatch, tmp_path, [one]).axes
+        assert len(axes) == 3, "graph, degrees, label"
+        heads = [each for each in axes[0].collections if isinstance(each, Quiver)]
+        assert len(heads) == arrows
+        assert ("with a direction" in axes[0].get_title()) == bool(arrows)
+    many = drawing(1_000, 2)
+    assert len(figure_of(monkeypatch, tmp_path, [many]).axes) == 4
+
+
+def test_a_label_is_marked_among_those_of_all_graphs(monkeypatch, tmp_path):
+    two = Labels(("a", "b", "c"), "", counts=np.array([5, 0, 2]))
+    one = replace(drawing(5, 2, classes=0), label="c", label_value=np.array(2))
+    panel = figure_of(monkeypatch, tmp_path, [one], labels=two).axes[2]
+    assert [bar.get_width() for bar in panel.patches] == [5, 0, 2]
+    colors = [bar.get_facecolor() for bar in panel.patches]
+    assert (colors[0], colors[2]) == (to_rgba(look().faint), to_rgba(look().palette[0]))
+
+    some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
+    panel = figure_of(monkeypatch, tmp_path, [some], labels=two).axes[2]
+    assert panel.patches[0].get_facecolor() == to_rgba(look().palette[0])
+
+    targets = Labels((), "eV", values=np.float32([[1], [2], [4]]))
+    value = replace(one, label="2", label_value=np.array(2.0))
+    panel = figure_of(monkeypatch, tmp_path, [value], labels=targets).axes[2]
+    assert panel.lines[0].get_xdata()[0] == 2
+    assert panel.get_title() == "label of this graph: 2 eV"
+
+    several = Labels(("x", "y"), "", values=np.float32([[0, 1]] * 9 + [[10, 1]]))
+    pair = replace(one, label="x  10\ny  1", label_value=np.array([10.0, 1.0]))
+    panel = figure_of(monkeypatch, tmp_path, [pair], labels=several).axes[2]
+    assert [tick.get_text() for tick in panel.get_yticklabels()] == ["x: 10", "y: 1"]
+
+
+def test_rows_share_axes_and_a_logarithmic_axis_has_no_nought(monkeypatch, tmp_path):
+    hub = np.stack([np.arange(1, 200), np.zeros(199, np.int64)])
+    star = Drawing("star", np.random.default_rng(0).random((200, 2)), None, hub)
+    figure = figure_of(monkeypatch, tmp_path, [star, drawing(60, 2, classes=0)])
+    degrees = [axes for axes in figure.axes if axes.get_title() == "degrees"]
+    assert degrees[0].get_xlim() == degrees[1].get_xlim()
+    assert degrees[0].get_ylim() == degrees[1].get_ylim()
+    assert degrees[0].get_ylim()[0] > 0.5
+    figure.canvas.draw()
+    texts = [tick.get_text() for tick in degrees[0].get_yticklabels()]
+    assert "0" not in texts
+
+
+def test_points_farther_away_are_paler(monkeypatch, tmp_path):
+    cloud = drawing(1_200, 3, classes=0)
+    axes = figure_of(monkeypatch, tmp_path, [cloud]).axes[0]
+    blue = np.tile(to_rgba(look().palette[0]), (len(cloud.pos), 1))
+    pale = pictures._hazed(axes, cloud.pos, blue)[:, :3].sum(axis=1)
+    eye = np.array([np.sin(np.radians(32)), -np.cos(np.radians(32)), 0.4])  # from the front, above
+    assert np.corrcoef(pale, cloud.pos @ eye)[0, 1] < -0.9
+
+
+def test_molecules_of_zinc_have_letters_charges_and_bonds():
+    atoms = atoms_of(("atom type",), np.array([[0], [10], [13], [6]]))
+    told = [(atom.number, atom.hydrogens, atom.charge) for atom in atoms]
+    assert told == [(6, None, 0), (7, 3, 1), (7, None, -1), (17, None, 0)]
+    assert bonds_of(("atom type",), np.array([1, 3])).tolist() == [0, 2]
+    assert atoms_of(("atom type",), np.array([[99]])) is None, "of another vocabulary"
+    assert atoms_of(("degree",), np.zeros((2, 1))) is None
+
+
+def test_letters_without_a_font_are_one_line(capsys, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw_png([drawing(5, 2)], tmp_path / "p.png", title="\u6771\u4eac \U00013000", footer="f")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 1
+    assert not lines or "install one" in lines[0]

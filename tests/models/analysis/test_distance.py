@@ -10,7 +10,7 @@ from support.cli import kmip
 from kmip_data import LongRange
 from kmip_data.builds.home import Home
 from kmip_data.drawing.graphs import record_graph
-from kmip_data.drawing.pictures import drawing_of
+from kmip_data.drawing.records import drawing_of
 from kmip_data.models.analysis.answers import by_distance
 from kmip_data.models.training.run.predictions import predict
 

@@ -1,0 +1,197 @@
+"""Layers of a picture or page: a category or a number of each node, their colours and their legend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kmip_data.arrays import F64, I64, Array, Integers
+from kmip_data.drawing.style import NOTE, Axes, Paint, class_colors, look, ramp
+
+CUT = 0.01  #: share of the values at either end that has the colour of the end
+NO_CLASS = "no class"
+NO_VALUE = "no value"
+MAX_ROWS = 24  #: most legend entries; of more, every second, third … is shown
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Values at the ends of a scale of colours, and what lies outside."""
+
+    low: float  #: value of the first colour
+    high: float  #: value of the last colour
+    least: float
+    most: float
+    missing: int  #: number of values that are not finite: they are grey
+
+    @property
+    def cut(self) -> str:
+        """Ends beyond which there are values, as matplotlib names them."""
+        below, above = self.least < self.low, self.most > self.high
+        return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
+
+
+def limits_of(values: Array) -> Limits:
+    """Return the limits of a scale: all values but one per cent at either end.
+
+    A single long street would leave one colour for all others. Without finite values all are 0.
+    """
+    finite = np.sort(values[np.isfinite(values)].astype(np.float64))
+    missing = len(values) - len(finite)
+    if not len(finite):
+        return Limits(0, 0, 0, 0, missing)
+    least, most = finite[[0, -1]].tolist()
+    places = np.rint(np.array([CUT, 1 - CUT]) * (len(finite) - 1)).astype(np.int64)
+    low, high = finite[places].tolist()
+    if low == high:
+        low, high = least, most
+    return Limits(low, high, least, most, missing)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A category of each node."""
+
+    name: str
+    codes: Integers  #: (N,) uint8 or uint16, position in ``labels``
+    labels: tuple[str, ...]
+    paint: Paint  #: #rrggbb of each, for the style's background
+    note: str = ""  #: a sentence below the title
+
+    @property
+    def colors(self) -> tuple[str, ...]:
+        """Return the colours of the categories for the caller's style."""
+        return tuple(self.paint())
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of nodes of each category."""
+        return np.bincount(self.codes, minlength=len(self.labels)).tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A number of each node, (N,) float; NaN: missing."""
+
+    name: str
+    values: Array
+    unit: str
+    note: str = ""
+    within: Array | None = None  #: values that set the limits; None: its own
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the colours."""
+        return limits_of(self.values if self.within is None else self.within)
+
+    @property
+    def label(self) -> str:
+        """Name and unit, as an axis has them."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+Layer = Categories | Scale
+
+
+def class_layer(
+    name: str,
+    classes: I64,
+    names: Sequence[str],
+    note: str = "",
+    paint: Callable[[], Sequence[str]] | None = None,
+) -> Categories:
+    """Return the classes (N,) of nodes as a layer; negative ones are grey and called :data:`NO_CLASS`.
+
+    ``paint`` returns the colours of the ``names``; by default those of
+    :func:`~kmip_data.drawing.style.class_colors`.
+    """
+    labels = tuple(names)
+    known = classes >= 0
+    if not known.all():
+        labels = (*labels, NO_CLASS)
+    codes = np.where(known, classes, len(names))
+
+    def colors() -> Sequence[str]:
+        of_names = paint() if paint else class_colors(len(names), names)
+        return [*of_names, look().missing][: len(labels)]
+
+    return Categories(name, narrow(codes, len(labels)), labels, colors, note)
+
+
+def narrow(codes: Array, count: int) -> Array:
+    """Return codes below ``count`` ≤ 65,536 in the smallest dtype."""
+    return codes.astype(np.uint8 if count <= 256 else np.uint16)
+
+
+def node_colors(layer: Layer) -> F64:
+    """Return the colour of each node for the caller's style: (N, 4) RGBA, missing values grey."""
+    from matplotlib.colors import to_rgba_array
+
+    if isinstance(layer, Categories):
+        return to_rgba_array(layer.colors)[layer.codes]
+    # Only the finite ones have a place on the ramp.
+    finite = np.isfinite(layer.values)
+    mappable = _mappable(layer)
+    colors = np.tile(to_rgba_array(look().missing), (len(finite), 1))
+    colors[finite] = mappable.to_rgba(layer.values[finite])
+    return colors
+
+
+def _mappable(layer: Scale) -> Any:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    limits = layer.limits
+    return ScalarMappable(Normalize(limits.low, limits.high), ListedColormap(ramp(256)))
+
+
+def draw_legend(axes: Axes, layer: Layer) -> None:
+    """Draw the legend of a layer on the right of ``axes``: a colour bar, or categories with counts."""
+    # Inside the axes: a separate colour bar would be at the end of the panel.
+    if isinstance(layer, Scale):
+        draw_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
+        missing = limits_of(layer.values).missing
+        if missing:
+            _draw_rows(axes, [(NO_VALUE, look().missing, missing)], height=0.12)
+        return
+    step = -(-len(layer.labels) // MAX_ROWS)
+    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))
+    _draw_rows(axes, rows[::step], height=0.5)
+
+
+def draw_bar(axes: Axes, layer: Scale, **place: object) -> None:
+    """Draw the colour bar of a scale, with its unit; pointed where values lie beyond its ends."""
+    axes.figure.colorbar(
+        _mappable(layer),
+        label=layer.label,
+        format="{x:,.4g}",
+        extend=layer.limits.cut,
+        **place,
+    )
+
+
+def _draw_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: float) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for label, color, count in rows:
+        handle = Line2D(
+            [],
+            [],
+            color=color,
+            label=f"{label}  ({count:,})",
+            marker="o",
+            linestyle="",
+            markersize=7,
+        )
+        handles.append(handle)
+    axes.legend(
+        handles=handles,
+        loc="center left",
+        bbox_to_anchor=(1.0, height),
+        handletextpad=0.2,
+        fontsize=NOTE,
+    )

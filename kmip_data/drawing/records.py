@@ -1,0 +1,235 @@
+"""Records of a build as arrays to be drawn, and the labels of all its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.drawing.molecules import bonds_of
+from kmip_data.format.card import Card
+from kmip_data.format.schema import Column, Schema
+from kmip_data.manifest import dataset_names, load_manifest
+
+if TYPE_CHECKING:
+    from kmip_data.reading.dataset import ShardedDataset
+
+Values = Mapping[str, Array]  #: attributes of an item as arrays
+MAX_EDGES = 20_000  #: most edges drawn, a fixed sample stated in the title
+BY_RDKIT = "drawn by RDKit from the features"
+NOUGHT = 1e-12  #: largest magnitude of a label that is shown as 0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One graph as arrays."""
+
+    key: str  #: upstream key, shown as the title
+    pos: Array  #: (N, 2) or (N, 3), positions of the nodes
+    y: I64 | None  #: (N,), class of each node, −1 without one; None where nodes have none
+    edge_index: I64  #: (2, E), row 0 sources and row 1 targets
+    picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is column and minus row
+    position_source: str = ""  #: origin of computed positions
+    label: str = ""  #: label of the graph in words, or empty
+    values: F32 | None = None  #: (N,), numeric target of each node
+    unit: str = ""  #: unit of ``values``
+    bonds: I64 | None = None  #: (E,) kind of each edge of a molecule, a position in :data:`BONDS`
+    label_value: Array | None = None  #: label of the graph as stored
+    metres: bool = False  #: True if positions are in metres
+
+    @property
+    def is_directed(self) -> bool:
+        """True if an edge has none in the other direction."""
+        nodes = len(self.pos)
+        sources, targets = self.edge_index
+        return not np.isin(sources * nodes + targets, targets * nodes + sources).all()
+
+    def degrees(self) -> tuple[I64, I64]:
+        """Return in-degree and out-degree of each node, int64 ``(N,)``."""
+        sources, targets = self.edge_index
+        nodes = len(self.pos)
+        return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
+
+    def some_edges(self, limit: int = MAX_EDGES) -> I64:
+        """Return all edges, or a fixed sample of ``limit``: int64 ``(2, ≤ limit)``."""
+        edges = self.edge_index.shape[1]
+        if edges <= limit:
+            return self.edge_index
+        generator = np.random.Generator(np.random.PCG64(0))
+        chosen = generator.choice(edges, size=limit, replace=False)
+        return self.edge_index[:, np.sort(chosen)]
+
+
+def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
+    """Return a record as arrays.
+
+    Missing positions come from RDKit's drawing, or from springs.
+    """
+    data = dataset[position]
+    schema = dataset.schema
+    values = {}
+    for name, value in data.to_dict().items():
+        if hasattr(value, "numpy"):
+            values[name] = value.numpy()
+    edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
+
+    y = None
+    label = ""
+    label_value = None
+    target = None
+    labels = schema.labels
+    if labels is not None and labels.level == "node":
+        label_values = values[labels.attribute]
+        if labels.num_classes and not labels.shape:
+            # Missing labels are negative or NaN.
+            y = np.where(label_values >= 0, label_values, -1).astype(np.int64)
+        elif labels.shape in {(), (1,)}:
+            target = label_values.reshape(-1).astype(np.float32)
+    elif labels is not None and labels.level == "graph":
+        label_value = values[labels.attribute][0]
+        label = label_text(labels, label_value, dataset.class_names)
+
+    pos, picture, source = _placed(
+        schema,
+        values,
+        edge_index,
+        int(data.num_nodes),
+    )
+    bonds = None
+    if source == BY_RDKIT:
+        bonds = bonds_of(_fields_of(schema, "x"), values["edge_attr"])
+    return Drawing(
+        key=dataset.keys[position],
+        pos=pos.astype(np.float64),
+        y=y,
+        edge_index=edge_index,
+        picture=picture,
+        position_source=source,
+        label=label,
+        values=target,
+        unit="" if labels is None else labels.unit,
+        bonds=bonds,
+        label_value=label_value,
+        metres=_in_metres(schema),
+    )
+
+
+def _fields_of(schema: Schema, attribute: str) -> tuple[str, ...]:
+    """Return the names of the fields of a column."""
+    for column in schema.columns:
+        if column.attribute == attribute:
+            return column.fields
+    return ()
+
+
+def _in_metres(schema: Schema) -> bool:
+    """True if the schema says that positions are in metres."""
+    for view in schema.views:
+        if view.attribute == "pos":
+            column = schema.column(view.source)
+            return column.unit == "m" or column.fields[view.start : view.stop][:1] == ("x [m]",)
+    return any(column.attribute == "pos" and column.unit == "m" for column in schema.columns)
+
+
+def _placed(
+    schema: Schema,
+    values: Values,
+    edge_index: I64,
+    nodes: int,
+) -> tuple[Array, U8 | None, str]:
+    """Return positions, their image, and the origin of computed positions."""
+    from kmip_data.drawing.layouts import layout
+    from kmip_data.drawing.molecules import atoms_of, draw_molecule
+
+    # 1. Row and column of a superpixel; rows of a picture go down.
+    for column in schema.columns:
+        if column.level != "node":
+            continue
+        for number, (field, following) in enumerate(pairwise(column.fields)):
+            if field.startswith("row") and following.startswith("column"):
+                pair = values[column.attribute][:, number : number + 2]
+                row, across = pair.astype(np.float64).T
+                return np.column_stack([across, -row]), None, ""
+
+    # 2. Positions in the plane or in space.
+    pos = values.get("pos")
+    if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
+        return pos, None, ""
+
+    # 3. None: those of RDKit, or of springs.
+    fields = _fields_of(schema, "x")
+    atoms = atoms_of(fields, values["x"]) if "x" in values else None
+    if atoms is not None and "edge_attr" in values:
+        drawn = draw_molecule(atoms, edge_index, bonds_of(fields, values["edge_attr"]))
+        if drawn is not None:
+            picture, on_picture = drawn
+            return on_picture * (1, -1), picture, BY_RDKIT
+    return layout(edge_index, nodes), None, "places by springs, not of the data"
+
+
+def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
+    """Format the label of a graph: class, positive labels, or targets."""
+    if column.num_classes and not column.shape:
+        return class_name(int(value), names)
+    fields = column.fields or tuple(map(str, range(value.size)))
+    named = zip(fields, value.ravel(), strict=True)
+    if column.num_classes:
+        holding = [name for name, holds in named if holds == 1]  # NaN: not known
+        return "\n".join(holding) or "none holds"
+    if value.size == 1 and not column.fields:
+        return number_text(value.item())
+    return "\n".join(f"{name}  {number_text(number)}" for name, number in named)
+
+
+def number_text(number: float) -> str:
+    """Format a number by three digits; what rounding has left of a zero is 0.
+
+    >>> number_text(-1.11e-16), number_text(0.12345)
+    ('0', '0.123')
+    """
+    return f"{number if abs(number) > NOUGHT else 0:.3g}"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of all graphs of a build, among which a record's is marked."""
+
+    names: tuple[str, ...]  #: of classes, or of targets
+    unit: str
+    counts: I64 | None = None  #: (C,) graphs of each class
+    values: F32 | None = None  #: (G, T) targets of each graph
+
+
+def labels_of(dataset: ShardedDataset) -> Labels | None:
+    """Return the labels of the graphs of a dataset; None if its labels are of nodes or edges, or not counted."""
+    column = dataset.schema.labels
+    if column is None or column.level != "graph":
+        return None
+    names = column.fields
+    if not column.num_classes:
+        values = getattr(dataset, column.attribute).numpy().reshape(len(dataset), -1)
+        if not names and values.shape[1] > 1:
+            names = tuple(map(str, range(values.shape[1])))
+        return Labels(names, column.unit, values=values.astype(np.float32))
+    if not names:
+        names = tuple(class_name(i, dataset.class_names) for i in range(column.num_classes))
+    counts = dataset.card.statistics.get("classes", {}).get("total", [])
+    if len(counts) != len(names):
+        return None
+    return Labels(names, column.unit, counts=np.array(counts, np.int64))
+
+
+def up_axis(card: Card) -> Literal["y", "z"]:
+    """Return the upward axis of a dataset's clouds."""
+    if card.dataset not in dataset_names():
+        return "z"
+    return load_manifest(card.dataset).up_axis
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    """Return the name of a class, or its number."""
+    return names[number] if number < len(names) else f"class {number}"

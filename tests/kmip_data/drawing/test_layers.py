@@ -1,0 +1,55 @@
+"""Values to colours: the limits of a scale, what is missing, and the same on pages as in pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex, to_rgba
+
+from kmip_data.drawing.graphs import Packer
+from kmip_data.drawing.layers import Scale, class_layer, limits_of, node_colors
+from kmip_data.drawing.style import class_colors, look, ramp, using_style
+
+
+def test_one_per_cent_at_either_end_has_the_colour_of_the_end():
+    values = np.append(np.arange(1_000.0), [1e9, np.nan, np.inf])
+    limits = limits_of(values)
+    ordered = sorted([*range(1_000), 1e9])
+    assert (limits.low, limits.high) == (ordered[10], ordered[990])
+    assert (limits.least, limits.most, limits.missing, limits.cut) == (0, 1e9, 2, "both")
+    few = limits_of(np.array([3.0, 1.0, 2.0]))
+    assert (few.low, few.high, few.cut) == (1, 3, "neither")
+    spike = limits_of(np.append(np.zeros(1_000), 5.0))
+    assert (spike.low, spike.high) == (0, 5), "not one colour for all"
+    assert limits_of(np.array([np.nan])).missing == 1
+
+
+@pytest.mark.parametrize("style", ["light", "dark"])
+def test_colours_rise_along_the_ramp_and_missing_values_are_grey(style):
+    with using_style(style):
+        colors = node_colors(Scale("a", np.array([0.0, np.nan, 1.0, 0.5]), ""))
+        shades = ramp(256)
+        assert [to_hex(color) for color in colors[[0, 2]]] == [shades[0], shades[-1]]
+        assert tuple(colors[1]) == to_rgba(look().missing)
+
+
+def test_limits_are_those_of_other_values_where_rows_share_them():
+    alone = node_colors(Scale("a", np.array([1.0]), "", within=np.array([0.0, 1.0])))
+    assert to_hex(alone[0]) == ramp(256)[-1]
+
+
+def test_a_page_has_the_limits_of_pictures():
+    values = np.random.default_rng(0).normal(size=500).astype(np.float32)
+    values[:7] = np.nan
+    packed, limits = Packer().add_column(values)["limits"], limits_of(values)
+    assert packed == {
+        "low": limits.low, "high": limits.high, "least": limits.least, "most": limits.most, "missing": 7,
+    }  # fmt: skip
+
+
+def test_negative_classes_are_called_so():
+    layer = class_layer("class", np.array([1, -1, 0, -5]), ["a", "b"])
+    assert layer.labels == ("a", "b", "no class")
+    assert layer.counts == [1, 1, 2]
+    assert layer.colors == (*class_colors(2, ["a", "b"]), look().missing)
+    assert class_layer("class", np.array([1, 0]), ["a", "b"]).labels == ("a", "b")
