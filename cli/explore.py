@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
 if TYPE_CHECKING:
+    from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
     from kmip_data.drawing.graphs import Graph
     from kmip_data.drawing.page import Answer
@@ -79,6 +81,7 @@ def command(
     # The first target says whose data are shown: those of a build, or those of a run, whose
     # predictions are shown with them. Curves of further runs are drawn next to its own.
     answer = None
+    second = None
     curves = []
     start = record or 0
     where = part or "test"  # of a run
@@ -94,6 +97,7 @@ def command(
         folder = opened.folder
         runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]
         curves = [_curves(run, where, start, opened, home) for run in runs]
+        second = _compared(runs, curves)
     else:
         build = first
         folder = build.path
@@ -110,35 +114,35 @@ def command(
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 
+    def answers_at(position: int) -> list[Answer]:
+        if answer is None:
+            return []
+        found = [answer]
+        if position != start:
+            found = [predict_record(opened, split=where, position=position)[1]]
+        if second is not None:
+            found.append(predict_record(second, split=where, position=position)[1])
+        return found
+
     dataset = None
+    answers = answers_at(start)
     if is_city(build.card):
         if given := {"--record", "--split"} & on_line():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
                 next=f"leave out {min(given)}",
             )
-        if answer is None:
-            graph = city_graph(build, None, None, "")
-        else:
-            graph = city_graph(build, answer.classes, answer.split, answer.run)
+        predicted, other = _predictions(answers)
+        run, split = ("", None) if answer is None else (answer.run, answer.split)
+        graph = city_graph(build, predicted, split, run, other=other)
     else:
         split_name = None if answer is None else answer.split
         dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
-        graph = _record(build, dataset, start, answer, home)
-    graphs = [(graph, answer)]
+        graph = _record(build, dataset, start, answers, part, home)
+    graphs: list[tuple[Graph, *tuple[Answer, ...]]] = [(graph, *answers)]
     one_graph = answer is not None and opened.data.unit == "nodes"
     if dataset is not None and not one_graph:
-        # The records that follow are in the page, too, as far as they are small.
-        edges = 0
-        for position in range(start + 1, min(start + RECORDS, len(dataset))):
-            other_answer = None
-            if answer is not None:
-                _, other_answer = predict_record(opened, split=where, position=position)
-            other = _record(build, dataset, position, other_answer, home)
-            edges += other.header["streets"]["count"]
-            if edges > MAX_EDGES:
-                break
-            graphs.append((other, other_answer))
+        graphs += _following(build, dataset, start, answers_at, part, home)
     page = output or default_output(folder / PAGE, force=force)
     draw_explorer(graphs, curves, page)
     result = {
@@ -150,6 +154,27 @@ def command(
     show(result, f"Saved {page}")
     if not (no_open or wants_json()):
         webbrowser.open(page.absolute().as_uri())
+
+
+def _following(
+    build: Build,
+    dataset: ShardedDataset,
+    start: int,
+    answers_at: Callable[[int], list[Answer]],
+    part: str | None,
+    home: Home,
+) -> list[tuple[Graph, *tuple[Answer, ...]]]:
+    """Return the records after ``start`` with the answers to each, as far as they are small."""
+    graphs: list[tuple[Graph, *tuple[Answer, ...]]] = []
+    edges = 0
+    for position in range(start + 1, min(start + RECORDS, len(dataset))):
+        answers = answers_at(position)
+        graph = _record(build, dataset, position, answers, part, home)
+        edges += graph.header["streets"]["count"]
+        if edges > MAX_EDGES:
+            break
+        graphs.append((graph, *answers))
+    return graphs
 
 
 def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Json:
@@ -186,26 +211,54 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
         "name": "/".join(run.folder.parts[-3:]),
         "group": configuration_of(run),
         "columns": columns,
+        "best": run.result.best_epoch + 1,
         "influence": influence,
     }
+
+
+def _compared(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
+    """Return the run that the first one is compared with, if it is of the same data and split."""
+    from kmip_data.drawing.page import compared
+
+    first = runs[0].data
+    pair = [curve["name"] for curve in compared(curves)]
+    for run, curve in zip(runs[1:], curves[1:], strict=True):
+        data = run.data
+        same_data = data.build.path == first.build.path and data.split_name == first.split_name
+        if same_data and data.task == first.task and curve["name"] == pair[-1]:
+            return run
+    return None
+
+
+def _predictions(answers: list[Answer]) -> tuple[Array | None, tuple[str, Array] | None]:
+    """Return what the first run predicted for nodes, and name and predictions of the other."""
+    values = [each.values if each.classes is None else each.classes for each in answers]
+    if not values or values[0] is None:
+        return None, None
+    if len(values) < 2 or values[1] is None:
+        return values[0], None
+    return values[0], (answers[1].run, values[1])
 
 
 def _record(
     build: Build,
     dataset: ShardedDataset,
     position: int,
-    answer: Answer | None,
+    answers: list[Answer],
+    part: str | None,
     home: Home,
 ) -> Graph:
-    """Return a record with its picture and a run's predictions."""
+    """Return a record with its picture and the predictions of runs."""
     from kmip_data.cli.shared.datasets import pictures_of
     from kmip_data.drawing.graphs import record_graph
 
-    predicted = None
-    if answer is not None:
-        predicted = answer.values if answer.classes is None else answer.classes
     picture = None
     if position < len(dataset):  # else refused below
         key = dataset.keys[position]
         picture = pictures_of(build, home, [key]).get(key)
-    return record_graph(dataset, position, predicted, answer.run if answer else "", picture)
+    predicted, other = _predictions(answers)
+    run = answers[0].run if answers else ""
+    graph = record_graph(dataset, position, predicted, run, picture, other=other)
+    where = f" of {part}" if part else ""
+    graph.header["place"] = f"Record {position + 1:,} of {len(dataset):,}{where}"
+    return graph

@@ -20,9 +20,16 @@ from kmip_data.drawing.maps import (
     part_layer,
     prediction_layers,
     read_city_map,
-    right_wrong,
 )
 from kmip_data.drawing.molecules import SYMBOLS, atoms_of
+from kmip_data.drawing.predicted import (
+    class_layers,
+    error_difference,
+    of_second_run,
+    outcome_layer,
+    short_names,
+    value_layers,
+)
 from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
@@ -98,18 +105,32 @@ class Graph:
     test: Array  #: (N,) bool, nodes that a run is evaluated on
 
 
-def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
+def city_graph(
+    build: Build,
+    classes: I64 | None,
+    split: str | None,
+    run: str,
+    *,
+    other: tuple[str, I64] | None = None,
+) -> Graph:
     """Return a city, with a run's predicted ``classes`` (N,) if any.
 
-    ``split`` is the run's split, if it is one of the build's. Raises as
-    :func:`~kmip_data.drawing.maps.read_city_map` does.
+    ``split`` is the run's split, if it is one of the build's; ``other`` the name of another run and
+    its classes, to be compared. Raises as :func:`~kmip_data.drawing.maps.read_city_map` does.
     """
     city = read_city_map(build)
     packer = Packer()
     layers = city_layers(city)
+    all_test = np.full(len(city.classes), 2)
+    test = city.splits.get(split or build.card.default_split, all_test) == 2
     if classes is not None:
         right_or_wrong, *others = prediction_layers(city, run, classes, split)
         layers = [right_or_wrong, *layers, *others]
+    if classes is not None and other is not None:
+        both = short_names(run, other[0])
+        outcomes = outcome_layer(city.classes, (classes, other[1]), both, test)
+        more = of_second_run(prediction_layers(city, *other, split), both[1])
+        layers = [outcomes, *layers, *more]
 
     header = _page_header(
         city.position,
@@ -127,8 +148,6 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     if city.unit == "m":  # the eccentricity sums lengths; a build has no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
 
-    all_test = np.full(len(city.classes), 2)
-    codes = city.splits.get(split or build.card.default_split, all_test)
     return Graph(
         title=city.title,
         credit=ATTRIBUTION,
@@ -137,7 +156,7 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         packer=packer,
         truth=city.classes,
         names=city.class_labels(),
-        test=codes == 2,
+        test=test,
     )
 
 
@@ -147,10 +166,13 @@ def record_graph(
     predicted: Array | None,
     run: str,
     picture: U8 | None = None,
+    *,
+    other: tuple[str, Array] | None = None,
 ) -> Graph:
     """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
 
-    ``picture`` (H, W, 3) is the image of its superpixels, shown below them.
+    ``picture`` (H, W, 3) is the image of its superpixels, shown below them; ``other`` the name of
+    another run and what it predicted, to be compared.
 
     Raises ``UsageError`` for an unknown record.
     """
@@ -172,7 +194,8 @@ def record_graph(
     names: tuple[str, ...] = ()
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
-    layers = _target_layers(drawing, names, predicted, run)
+    test = data.test_mask.numpy() if "test_mask" in data else np.ones(nodes, bool)
+    layers = _target_layers(drawing, names, predicted, run, other, test)
     if "test_mask" in data:
         masks = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
@@ -212,7 +235,7 @@ def record_graph(
         packer=packer,
         truth=drawing.y,
         names=names,
-        test=data.test_mask.numpy() if "test_mask" in data else np.ones(nodes, bool),
+        test=test,
     )
 
 
@@ -221,58 +244,35 @@ def _target_layers(
     names: tuple[str, ...],
     predicted: Array | None,
     run: str,
+    other: tuple[str, Array] | None,
+    test: Array,
 ) -> list[Layer]:
-    """Return layers of classes or targets, and of correctness or error of a prediction."""
+    """Return layers of classes or targets, of a run's predictions, and of two runs compared."""
+    compared = None if predicted is None or other is None else (predicted, other[1])
+    names_of_runs = short_names(run, other[0]) if other else ("", "")
     layers: list[Layer] = []
     if drawing.y is not None:
-        layers.append(
-            class_layer(
-                "class",
-                drawing.y,
-                names,
-                "of the nodes, as labelled",
-            )
-        )
+        truth = drawing.y
+        if compared:
+            layers.append(outcome_layer(truth, compared, names_of_runs, test))
+        layers.append(class_layer("class", truth, names, "of the nodes, as labelled"))
         if predicted is not None:
-            right = drawing.y == predicted
-            known = drawing.y >= 0
-            layers.append(
-                class_layer(
-                    "right or wrong",
-                    np.where(known, ~right, -1),
-                    ("right", "wrong"),
-                    f"{run}: {right[known].mean():.1%} right",
-                    lambda: right_wrong(2),
-                )
-            )
-            layers.append(
-                class_layer(
-                    "predicted class",
-                    predicted,
-                    names,
-                    f"by {run}",
-                )
+            layers += class_layers(truth, names, predicted, run)
+        if compared and other:
+            layers += of_second_run(
+                class_layers(truth, names, other[1], other[0]), names_of_runs[1]
             )
     elif drawing.values is not None:
-        layers.append(
-            Scale(
-                "target",
-                drawing.values,
-                drawing.unit,
-                "of the nodes, as given",
-            )
-        )
+        values = drawing.values
+        unit = drawing.unit
+        if compared:
+            layers.append(error_difference(values, unit, compared, names_of_runs))
+        layers.append(Scale("target", values, unit, "of the nodes, as given"))
         if predicted is not None:
-            error = np.abs(predicted - drawing.values)
-            note = f"{run}: mean {np.nanmean(error):.3g}"
-            layers.append(Scale("absolute error", error, drawing.unit, note))
-            layers.append(
-                Scale(
-                    "prediction",
-                    predicted,
-                    drawing.unit,
-                    f"by {run}",
-                )
+            layers += value_layers(values, unit, predicted, run)
+        if compared and other:
+            layers += of_second_run(
+                value_layers(values, unit, other[1], other[0]), names_of_runs[1]
             )
     return layers
 

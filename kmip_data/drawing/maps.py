@@ -14,6 +14,7 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
 from kmip_data.drawing.pictures import broken_line
+from kmip_data.drawing.predicted import right_wrong
 from kmip_data.drawing.style import (
     NOTE,
     Axes,
@@ -281,11 +282,6 @@ def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
         note,
         lambda: ramp(city.num_classes),
     )
-
-
-def right_wrong(count: int) -> Sequence[str]:
-    """Return the colours of right and wrong, of all nodes or also of those that the run has seen."""
-    return class_colors(2) if count == 2 else look().verdicts[:count]
 
 
 def _part_colors(count: int) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Graph, Json, Packer
+from kmip_data.drawing.predicted import short_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
 from kmip_data.files.templates import asset, template
@@ -69,7 +70,7 @@ class Influence:
 
 
 def draw_explorer(
-    graphs: Sequence[tuple[Graph, Answer | None]],
+    graphs: Sequence[tuple[Graph, *tuple[Answer | None, ...]]],
     curves: Sequence[Json],
     path: Path,
 ) -> None:
@@ -79,16 +80,17 @@ def draw_explorer(
     mouse, touch and keys, and coloured by layers (initially the first) and columns; all columns of
     the node under the pointer are shown, without loss.
 
-    A graph's answer has a run's predictions and attention; None for the graph alone. ``curves`` are
-    learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group``
-    whose members differ only in the seed, and, if it belongs to this graph, an ``influence``. Two
-    of these, if possible of different models, are compared.
+    A graph's answers have the predictions and attention of one run, or of two to be compared; None
+    for the graph alone. ``curves`` are learning curves: runs with a ``name``, ``columns`` of pairs
+    (epoch from 1, value), the ``best`` epoch, a ``group`` whose members differ only in the seed,
+    and, if it belongs to this graph, an ``influence``. Two of these, if possible of different
+    models, are compared.
     """
-    graph, _ = graphs[0]
+    graph = graphs[0][0]
     title = graph.title
     if curves:
-        compared = [run["name"].partition("/")[2] for run in _compared(curves)]
-        title = f"{' and '.join(compared)} on {curves[0]['name'].partition('/')[0]}"
+        names = [run["name"].partition("/")[2] for run in compared(curves)]
+        title = f"{' and '.join(names)} on {curves[0]['name'].partition('/')[0]}"
 
     without_influence = []
     with_influence = []
@@ -97,15 +99,16 @@ def draw_explorer(
         if run.get("influence") is not None:
             with_influence.append(run)
 
-    for shown, answer in graphs:
+    for shown, *given in graphs:
         explore = shown.header["explore"]
         explore["curves"] = without_influence
         explore["influence"] = []
-        if answer is not None:
-            explore.update(_answered(shown, answer))
+        answers = [answer for answer in given if answer is not None]
+        if answers:
+            explore.update(_answered(shown, answers))
         if curves:
             shown.header["about"] = shown.title
-    for run in _compared(with_influence):
+    for run in compared(with_influence):
         influence = {
             "name": run["name"],
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
@@ -113,7 +116,9 @@ def draw_explorer(
         }
         graph.header["explore"]["influence"].append(influence)
 
-    following = [{"header": _header(other), "data": other.packer.text()} for other, _ in graphs[1:]]
+    following = [
+        {"header": _header(other), "data": other.packer.text()} for other, *_ in graphs[1:]
+    ]
     page = template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,
@@ -157,26 +162,34 @@ def _variables(style: Style) -> str:
     return f":root {{ {' '.join(lines)} }}"
 
 
-def _answered(graph: Graph, answer: Answer) -> Json:
-    shown: Json = {
-        "run": answer.run,
-        "words": answer.words,
-        "split": answer.split,
-    }
-    if answer.classes is not None and graph.truth is not None:
-        measured = graph.test & (graph.truth >= 0)
-        truth = graph.truth[measured]
-        predicted = answer.classes[measured]
-        shown["names"] = graph.names
-        shown["measured"] = "all" if measured.all() else "test"
-        shown["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
-    if answer.layers:
-        _add_attention(graph, answer)
-        shown["keys"] = _keys(answer, len(graph.test), graph.packer)
+def _answered(graph: Graph, answers: Sequence[Answer]) -> Json:
+    """Return the predictions of one or two runs, and the keys that the first with k-MIP layers chose."""
+    suffixes = [""]
+    if len(answers) > 1:
+        _, second = short_names(answers[0].run, answers[1].run)
+        suffixes.append(f" ({second})")
+    runs = []
+    for answer, suffix in zip(answers, suffixes, strict=True):
+        run: Json = {"run": answer.run, "words": answer.words, "suffix": suffix}
+        if answer.classes is not None and graph.truth is not None:
+            measured = graph.test & (graph.truth >= 0)
+            truth = graph.truth[measured]
+            predicted = answer.classes[measured]
+            run["names"] = graph.names
+            run["measured"] = "all" if graph.test.all() else "test"
+            run["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
+        runs.append(run)
+    shown: Json = {"runs": runs, "split": answers[0].split}
+
+    for answer in answers:
+        if answer.layers:
+            _add_attention(graph, answer)
+            shown["keys"] = {**_keys(answer, len(graph.test), graph.packer), "run": answer.run}
+            break
     return shown
 
 
-def _compared(runs: Sequence[Json]) -> Sequence[Json]:
+def compared(runs: Sequence[Json]) -> Sequence[Json]:
     """Return the first run and one of another model, else the second."""
     models = [run["name"].split("/")[-2:-1] for run in runs]
     for run, model in zip(runs, models, strict=True):

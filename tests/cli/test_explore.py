@@ -184,12 +184,15 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
         """
         if (!location.hash) {
           dispatchEvent(new KeyboardEvent("keydown", { key: "x" }));
+          document.getElementById("by").value = 1;
+          document.getElementById("by").dispatchEvent(new Event("change"));
           document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true }));
           await new Promise(() => {}); // the page loads again
         }
         const text = (id) => document.getElementById(id).textContent;
         const atoms = layers.find(({ name }) => name === "element");
         return { key: text("key"), records: text("records"), count: x.length, words: text("words"),
+                 layer: explorer.state.layer === layers[1],
                  last: document.getElementById("next").disabled, symbols: atoms.labels };""",
         tmp_path,
     )
@@ -197,7 +200,8 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
     dataset = ShardedDataset(Build(folder, read_card(folder)))
     assert shown["key"] == dataset.keys[1]
     assert shown["count"] == dataset[1].num_nodes
-    assert shown["records"].endswith("2 of 3")
+    assert shown["records"].endswith("Record 2 of 3, 3 in this page")
+    assert shown["layer"], "what it is coloured by stays"
     assert not shown["last"]
     assert "C" in shown["symbols"], "atoms have letters"
     assert shown["words"] == f"Label: {dataset[1].y.item():.3g}"

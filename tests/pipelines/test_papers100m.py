@@ -24,7 +24,8 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw
 from kmip_data.drawing.graphs import record_graph
-from kmip_data.drawing.surroundings import UNKNOWN, drawable
+from kmip_data.drawing.layers import NO_CLASS
+from kmip_data.drawing.surroundings import drawable
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
@@ -318,13 +319,13 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     met = torch.cat(rows)
     assert set(zip(*met[around.edge_index].tolist(), strict=True)) <= edges
     assert 1 < around.num_edges <= 12 + 12 * 4
-    known = whole.y[met] >= 0
-    assert torch.equal(around.y[known], whole.y[met][known])
-    assert (around.y[~known] == 172).all()
+    assert torch.equal(around.y, whole.y[met])
+    assert (around.y < 0).any()
 
     graph = record_graph(drawn, 3, None, "")
     assert graph.header["key"] == drawn.keys[3]
-    assert graph.names[-1] == UNKNOWN
+    assert graph.header["layers"][0]["labels"][-1] == NO_CLASS
+    assert graph.header["layers"][0]["counts"][-1] == int((around.y < 0).sum())
     facts = draw(build, tmp_path / "preview.png", Home(tmp_path), records="0,699")
     assert [row["key"] for row in facts["records"]] == [
         "sample around node 0",

@@ -54,19 +54,7 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${aThing()}, or press Enter on the one in the middle.`] : [];
   if (levels) lines.push(`Rings mark the ${influence[0].known.length} ${header.thing}s whose influence is in this page. A click selects the nearest of them.`);
-  const predicted = influence.length > 1 ? `${shortName(influence[0].name)} predicts` : "predicted"; // of two, whose it is
-  const [truth, said] = ["class", "predicted class"].map((name) => layers.find((layer) => layer.name === name));
-  if (node >= 0 && truth) {
-    const [a, b] = [truth, said || truth].map(({ codes }) => codes[node]);
-    const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
-    const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
-    lines.push(`Class ${label(a)}${said ? `, ${predicted} ${label(b)}${a === b ? ": right" : off}` : ""}.`);
-  }
-  const [target, value] = ["target", "prediction"].map((name) => layers.find((layer) => layer.name === name));
-  if (node >= 0 && target) {
-    const off = value && columns.get("absolute error")(node);
-    lines.push(`Target ${shown(target, node)}${value ? `, ${predicted} ${shown(value, node)}: off by ${written(off)}` : ""}.`);
-  }
+  if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
     const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
@@ -85,6 +73,28 @@ function tell() {
   $("story").replaceChildren(...lines.map((line) => element("span", {}, line)));
 }
 
+// What each run says of a node, and whether it is right.
+function predictionLines(node) {
+  const { runs = [], map } = header.explore;
+  const named = (name) => layers.find((layer) => layer.name === name);
+  const [truth, target] = [named("class"), named("target")];
+  const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
+  const said = runs.map(({ run, suffix }) => {
+    const who = runs.length > 1 ? `${shortName(run, runs)} predicts` : "predicted";
+    const [guess, value] = [named(`predicted class${suffix}`), named(`prediction${suffix}`)];
+    if (truth && guess) {
+      const [a, b] = [truth, guess].map(({ codes }) => codes[node]);
+      const off = map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
+      const known = truth.labels[a] !== "no class";
+      return `${who} ${label(b)}${!known ? "" : a === b ? ": right" : off}`;
+    }
+    if (target && value) return `${who} ${shown(value, node)}: off by ${written(columns.get(`absolute error${suffix}`)(node))}`;
+    return "";
+  });
+  const given = truth ? `Class ${label(truth.codes[node])}` : target ? `Target ${shown(target, node)}` : "";
+  return given ? [`${[given, ...said.filter(Boolean)].join(", ")}.`] : [];
+}
+
 function mapLink(node) {
   const osm = columns.get("osm_id");
   const [longitude, latitude] = header.degrees.map((name) => columns.get(name)(node).toFixed(6));
@@ -99,6 +109,8 @@ function listKeys() {
   $("keys").hidden = !chosen || state.node < 0;
   if ($("keys").hidden) return;
   const { nodes, all } = chosen;
+  const { runs, keys } = header.explore;
+  $("keys").firstElementChild.textContent = `Keys that k-MIP heads chose${runs.length > 1 ? `, ${shortName(keys.run, runs)}` : ""}`;
   const away = (node) => Math.hypot(x[node] - x[state.node], y[node] - y[state.node]);
   const jump = (node, textContent) => {
     const button = element("button", { type: "button", textContent });
@@ -257,23 +269,33 @@ function readKeys(keys) {
   return { nodes, place, of, all: keys.all };
 }
 
-function showFigures({ run, words, label, names, confusion, measured, curves }) {
+function showFigures({ runs = [], label, split, curves }) {
   const line = (text) => text.replaceAll("\n", ", ");
-  const right = label === words ? ": right" : "";
-  const said = [label && `Label: ${line(label)}`, words && `Predicted: ${line(words)}${right}`, run && `Run ${run}`].filter(Boolean);
+  const said = label ? [`Label: ${line(label)}`] : [];
+  for (const { run, words } of runs) {
+    if (words) said.push(`Predicted: ${line(words)}${label === words ? ": right" : ""}`);
+    said.push(`Run ${run}`);
+  }
   $("words").hidden = !said.length;
   $("words").textContent = said.join("\n");
-  if (confusion) {
-    const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
-    $("confusion").hidden = false;
+  // Of two runs each has its name above its figure.
+  const name = (run) => (runs.length > 1 ? [element("h2", { textContent: shortName(run, runs) })] : []);
+  const measured = runs.filter(({ confusion }) => confusion);
+  $("confusion").hidden = !measured.length;
+  if (measured.length) {
+    const of = measured[0].measured === "test" ? "Nodes of the test part." : "All nodes.";
     $("confusion").querySelector("p").textContent = `${of} Rows are true classes, columns predicted ones.`;
-    $("confusion").querySelector("div").replaceChildren(confusionTable(names, confusion));
+    $("confusion").querySelector("div").replaceChildren(...measured.flatMap((each) => [...name(each.run), confusionTable(each.names, each.confusion)]));
   }
-  const errors = errorByHops(header.explore) || errorByDistance(curves || []);
-  $("errors").hidden = !errors;
-  if (errors) {
-    $("errors").querySelector("p").textContent = errors.note;
-    $("errors").querySelector("div").replaceChildren(errorChart(errors));
+  const byHops = runs.map(({ run, suffix }) => [run, errorByHops(split, suffix)]).filter(([, errors]) => errors);
+  const found = (curves || []).slice(0, 2).map((curve) => [curve.name, errorByDistance(curve)]);
+  const errors = byHops.length ? byHops : found.filter(([, each]) => each);
+  $("errors").hidden = !errors.length;
+  if (errors.length) {
+    const most = Math.max(...errors.flatMap(([, { rows }]) => rows.map(([, mean]) => mean))); // one scale for both
+    const title = (run) => (errors.length > 1 ? [element("h2", { textContent: shortName(run, errors.map(([name]) => ({ run: name }))) })] : []);
+    $("errors").querySelector("p").textContent = errors[0][1].note;
+    $("errors").querySelector("div").replaceChildren(...errors.flatMap(([run, each]) => [...title(run), errorChart(each, most)]));
   }
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }

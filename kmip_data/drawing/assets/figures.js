@@ -35,19 +35,20 @@ const along = (low, high, from, to) => (value) => from + ((value - low) / (high 
 // Runs that differ in the seed alone as one curve: the mean at each step, and the range over the seeds.
 function grouped(runs, column) {
   const groups = new Map();
-  for (const { name, group, columns } of runs) {
+  for (const { name, group, columns, best } of runs) {
     const key = group ?? name;
-    if (!groups.has(key)) groups.set(key, { name, runs: 0, steps: new Map() });
+    if (!groups.has(key)) groups.set(key, { name, runs: 0, best: [], steps: new Map() });
     const found = groups.get(key);
     found.runs++;
+    if (best) found.best.push(best);
     for (const [step, value] of columns[column] || []) found.steps.set(step, [...(found.steps.get(step) || []), value]);
   }
-  const curves = [...groups.values()].map(({ name, runs: count, steps }) => {
+  const curves = [...groups.values()].map(({ name, runs: count, best, steps }) => {
     const points = [...steps].sort(([a], [b]) => a - b).map(([step, values]) => {
       const [low, high] = extent(values);
       return { step, mean: values.reduce((sum, value) => sum + value, 0) / values.length, low, high };
     });
-    return { name, model: name.split("/").slice(-2, -1)[0] || name, count, points };
+    return { name, model: name.split("/").slice(-2, -1)[0] || name, count, best, points };
   });
   // The model is name enough, unless two curves are of one model.
   const once = (model) => curves.filter((curve) => curve.model === model).length === 1;
@@ -64,13 +65,17 @@ function curveChart(runs, column) {
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
   const path = (points, of) => points.map((point) => `${x(point.step)} ${y(point[of])}`);
-  const lines = curves.flatMap(({ label, points, count, color }) => {
+  const isEpoch = unit === "epoch";
+  const lines = curves.flatMap(({ label, points, count, color, best }) => {
     if (!points.length) return [drawn("path", { class: "curve", d: "" })];
     const middle = path(points, "mean");
     const d = `M${middle[0]}L${middle.join("L")}`; // of one epoch a dot
     const line = drawn("path", { class: "curve", style: `stroke: ${color}`, d }, drawn("title", {}, label));
+    // A ring on the curve at the best epoch of each run, whose weights the run has.
+    const rings = points.filter(({ step }) => isEpoch && best.includes(step)).map(({ step, mean }) =>
+      drawn("circle", { class: "best", cx: x(step), cy: y(mean), r: 4, style: `stroke: ${color}` }, drawn("title", {}, `${label}: best epoch ${step}, ${written(mean)}`)));
     const band = [...path(points, "high"), ...path(points, "low").reverse()].join("L");
-    return [...(count > 1 ? [drawn("path", { class: "band", style: `fill: ${color}`, d: `M${band}Z` })] : []), line];
+    return [...(count > 1 ? [drawn("path", { class: "band", style: `fill: ${color}`, d: `M${band}Z` })] : []), line, ...rings];
   });
   const marks = [...new Set(all.length ? [least, most] : [])].map((value) =>
     drawn("text", { x: LEFT - 4, y: y(value) + 4, "text-anchor": "end" }, written(value)),
@@ -83,13 +88,14 @@ function curveChart(runs, column) {
   const svg = drawn("svg", look, axis, first, ...marks, ...lines);
   const ending = (points) => (points.length ? `${written(points.at(-1).mean)} at the end` : "has none");
   const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
-  return [svg, ...curves.map(({ label, count, points, color }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}`))];
+  const bestOf = (best) => (isEpoch && best.length ? `; ring: best epoch ${best.join(", ")}` : "");
+  return [svg, ...curves.map(({ label, count, points, color, best }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}${bestOf(best)}`))];
 }
 
 // Rows of distance, mean error and number of nodes. Of the test nodes of a run on one graph: hops from the
 // nearest training node.
-function errorByHops({ split }) {
-  const named = (name) => layers.find((layer) => layer.name === name);
+function errorByHops(split, suffix) {
+  const named = (name) => layers.find((layer) => layer.name === name + suffix);
   const [error, parts] = [named("error") || named("absolute error"), layers.find(({ note, labels }) => note === split && labels && labels[0] === "train")];
   if (!error || !parts) return null;
   const hops = new Map(Array.from(x.keys()).filter((node) => parts.codes[node] === 0).map((node) => [node, 0]));
@@ -108,8 +114,8 @@ function errorByHops({ split }) {
 }
 
 // Of a run on many graphs whose data have distances: that between a node and what its target depends on.
-function errorByDistance([run]) {
-  const name = Object.keys((run && run.columns) || {}).find((column) => column.endsWith(" by distance"));
+function errorByDistance(run) {
+  const name = Object.keys(run.columns).find((column) => column.endsWith(" by distance"));
   if (!name) return null;
   const metric = name.split(" ")[0].replace("mae", "absolute error");
   const note = `Mean ${metric} by edges between a node and what its target depends on; a bar begins at its distance.`;
@@ -117,9 +123,9 @@ function errorByDistance([run]) {
 }
 
 // Bars of the mean error at each distance; rare distances are paler.
-function errorChart({ rows, note, unit, step }) {
+function errorChart({ rows, note, unit, step }, most) {
   const away = (far) => `${far} ${step}${far === 1 ? "" : "s"}`;
-  const [most, nodes] = [Math.max(...rows.map(([, mean]) => mean)), Math.max(...rows.map(([, , count]) => count))];
+  const nodes = Math.max(...rows.map(([, , count]) => count));
   const wide = (WIDE - LEFT - 6) / rows.length;
   const bars = rows.map(([hop, mean, count], i) => {
     const high = (mean / (most || 1)) * (HIGH - BELOW - 10);

@@ -25,9 +25,9 @@ function influenceText(pane, node) {
 
 const modelOf = (name) => name.split("/").slice(-2, -1)[0] || name;
 
-// The model is name enough, unless both runs are of one model.
-function shortName(name) {
-  const same = influence.filter((run) => modelOf(run.name) === modelOf(name));
+// The model is name enough, unless two of the runs are of one model.
+function shortName(name, runs = influence) {
+  const same = runs.filter((each) => modelOf(each.run ?? each.name) === modelOf(name));
   return same.length > 1 ? name.split("/").slice(-2).join("/") : modelOf(name);
 }
 

@@ -14,7 +14,8 @@ const state = {
 
 async function startPage() {
   const records = [$("header"), ...document.querySelectorAll("script.header")];
-  const record = Math.min(Number(location.hash.slice(1)) || 0, records.length - 1);
+  const [wanted, kept] = location.hash.slice(1).split(",").map(decodeURIComponent); // number of the record, name of the layer
+  const record = Math.min(Number(wanted) || 0, records.length - 1);
   header = JSON.parse(records[record].textContent);
   const data = records[record].nextElementSibling;
   array = await readArrays(data.textContent);
@@ -65,8 +66,7 @@ async function startPage() {
   $("facts").textContent = header.facts;
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
-  $("by").replaceChildren(...ways.map((way, value) => element("option", { value, textContent: way.name })));
-  $("by").addEventListener("change", () => colorBy(ways[$("by").value]));
+  listWays(ways);
   $("in").addEventListener("click", () => view.zoom(1.5));
   $("out").addEventListener("click", () => view.zoom(1 / 1.5));
   $("fit").addEventListener("click", () => view.fit());
@@ -83,7 +83,9 @@ async function startPage() {
   $("scale").hidden = !header.metres;
   startExplorer();
   describe(-1);
-  colorBy(ways[0]);
+  const first = Math.max(ways.findIndex(({ name }) => name === kept), 0);
+  $("by").value = first;
+  colorBy(ways[first]);
   view.fit();
   drawNow();
   $("message").hidden = true;
@@ -91,11 +93,41 @@ async function startPage() {
   document.body.dataset.state = "ready";
 }
 
+const OF_RUNS = /^(influence|attention|both runs|(right or wrong|predicted class|(absolute )?error|prediction)( \(.*\))?)$/;
+const MANY = 20; // ways to colour from which they can be searched
+
+// The ways to colour by, in groups; those that have a word of the search in their name.
+function listWays(ways) {
+  const group = ({ name, labels, note }) => (OF_RUNS.test(name) ? "Runs" : labels || note ? "Data" : "Columns");
+  const list = () => {
+    const text = $("find").value.toLowerCase();
+    const groups = ["Runs", "Data", "Columns"].map((label) => {
+      const options = ways.flatMap((way, value) => (group(way) === label && way.name.toLowerCase().includes(text)
+        ? [element("option", { value, textContent: way.name })] : []));
+      return element("optgroup", { label }, ...options);
+    });
+    $("by").replaceChildren(...groups.filter((each) => each.children.length));
+    $("by").value = ways.indexOf(state.layer);
+  };
+  const change = () => $("by").value && colorBy(ways[$("by").value]);
+  $("find").hidden = ways.length < MANY;
+  $("find").placeholder = `Search ${ways.length.toLocaleString("en")} layers and columns`;
+  $("find").ariaLabel = $("find").placeholder;
+  $("find").addEventListener("input", list);
+  $("find").addEventListener("keydown", ({ key }) => {
+    if (key !== "Enter" || !$("by").options.length) return;
+    $("by").selectedIndex = 0; // the first that was found
+    change();
+  });
+  $("by").addEventListener("change", change);
+  list();
+}
+
 // Buttons and keys for the records of the page. Another record is read when the page loads again.
 function startRecords(record, count) {
   const turn = (to) => {
     if (to < 0 || to >= count) return;
-    location.hash = to;
+    location.hash = `${to},${encodeURIComponent(state.layer.name)}`;
     location.reload();
   };
   const [previous, next] = [$("previous"), $("next")];
@@ -109,7 +141,7 @@ function startRecords(record, count) {
     if (key === "p") turn(record - 1);
   });
   $("records").hidden = count === 1;
-  $("records").lastElementChild.textContent = `${record + 1} of ${count}`;
+  $("records").lastElementChild.textContent = header.place ? `${header.place}, ${count} in this page` : `${record + 1} of ${count}`;
 }
 
 // The mean length of an edge in the plane.
@@ -257,7 +289,7 @@ function hover(px, py) {
   if (node === state.hovered) return;
   state.hovered = node;
   if (node >= 0) {
-    const said = layers.filter(({ name }) => ["class", "predicted class", "target", "prediction"].includes(name));
+    const said = layers.filter(({ name }) => /^(class|target|(predicted class|prediction)( \(.*\))?)$/.test(name));
     $("tip").textContent = Array.from(new Set([state.layer, ...said]), (layer) => `${layer.name}: ${shown(layer, node)}`).join("\n");
   }
   if (state.node < 0) describe(node);

@@ -68,7 +68,8 @@ def test_what_is_embedded_is_the_build_and_the_answer(build, city, answer, tmp_p
         np.testing.assert_array_equal(np.where(indices == count, -1, indices), layer.indices)
         np.testing.assert_allclose(weights, layer.weights, rtol=2e-3, atol=1 / 65_535)
     test = city.splits["random-seed0"] == 2
-    matrix = np.array(explore["confusion"])
+    (run,) = explore["runs"]
+    matrix = np.array(run["confusion"])
     assert matrix.sum() == test.sum()
     assert np.trace(matrix) == (answer.classes == city.classes)[test].sum()
 
@@ -99,6 +100,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         {
             "name": name,
             "group": name[:5],
+            "best": 2,
             "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]},
         }
         for name, end in (("x/gcn/one", 0.2), ("x/gcn/two", 0.3), ("x/gat/one", 0.7))
@@ -128,7 +130,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert np.float32(page["path"]["length"]) == city.eccentricity[NODE]
     assert f"{page['ball']:,} intersections within 16 hops" in page["story"]
     assert f"Class {city.classes[NODE]}: " in page["story"]
-    assert f"predicted {answer.classes[NODE]}: " in page["story"]
+    assert f", predicted {answer.classes[NODE]}: " in page["story"]
     assert "That is the eccentricity" in page["story"]
     layer = answer.layers[1]
     wanted = {
@@ -140,7 +142,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert shown == pytest.approx(wanted, rel=7e-3, abs=1e-4)
     assert page["ink"]
     assert (page["matrix"], page["curves"], page["bands"]) == (100, 2, 1)
-    assert "gcn (2 seeds): 0.25 at the end" in page["legend"]
+    assert "gcn (2 seeds): 0.25 at the end; ring: best epoch 2, 2" in page["legend"]
     assert "gat: 0.7 at the end" in page["legend"]
     graph = nx.Graph(city.streets.T.tolist())
     parts = city.splits["random-seed0"]
@@ -159,7 +161,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
 def test_the_middle_is_picked_by_a_key_and_a_search_may_fail(build, city, tmp_path):
     page = write(build, None, tmp_path / "page.html")
     header, _ = read(page)  # without a run there are labels, balls and paths alone
-    assert not {"run", "keys", "confusion"} & header["explore"].keys()
+    assert not {"runs", "keys"} & header["explore"].keys()
     assert "right or wrong" not in [layer["name"] for layer in header["layers"]]
     shown = act(
         page,
@@ -297,3 +299,49 @@ def test_title_and_heading_name_both_runs(build, answer, tmp_path):
     assert "Helsinki" in header["about"]
     (error,) = (layer for layer in header["layers"] if layer["name"] == "error")
     assert error["labels"][:3] == ["none", "1 class", "2 classes"]
+
+
+def test_two_runs_are_compared_node_by_node(build, city, answer, tmp_path):
+    rng = np.random.default_rng(8)
+    count = len(city.classes)
+    guess = np.where(rng.random(count) < 0.6, city.classes, rng.integers(0, 10, count))
+    other = replace(answer, run="helsinki/gcn/b", classes=guess, layers=())
+    graph = city_graph(build, guess, other.split, other.run, other=(answer.run, answer.classes))
+    page = tmp_path / "page.html"
+    draw_explorer([(graph, other, answer)], (), page)
+    right = [classes == city.classes for classes in (guess, answer.classes)]
+    both = [right[0] & right[1], right[0] & ~right[1], ~right[0] & right[1], ~right[0] & ~right[1]]
+    shown = act(
+        page,
+        f"""
+        explorer.show({NODE});
+        document.getElementById("find").value = "both";
+        document.getElementById("find").dispatchEvent(new Event("input"));
+        const options = [...document.getElementById("by").options].map((each) => each.textContent);
+        document.getElementById("find").dispatchEvent(new KeyboardEvent("keydown", {{ key: "Enter" }}));
+        const text = (query) => [...document.querySelectorAll(query)].map((each) => each.textContent);
+        return {{ options, layer: explorer.state.layer.name, legend: text("#legend button"), note: text("#note"),
+                 names: text("#confusion h2"), errors: text("#errors h2"), keys: text("#keys h2"),
+                 cells: document.querySelectorAll("#confusion td").length, story: text("#story"),
+                 groups: [...document.querySelectorAll("optgroup")].map((each) => each.label) }};""",
+        tmp_path,
+    )
+    assert (shown["options"], shown["layer"], shown["groups"]) == (
+        ["both runs"],
+        "both runs",
+        ["Runs"],
+    )
+    labels = ("both right", "only gcn right", "only gps-kmip right", "both wrong")
+    assert shown["legend"] == [
+        f"{label}{nodes.sum():,}" for label, nodes in zip(labels, both, strict=True)
+    ]
+    test = city.splits[answer.split] == 2
+    told = ", ".join(
+        f"{(nodes & test).sum():,} {label}" for label, nodes in zip(labels, both, strict=True)
+    )
+    assert shown["note"] == [f"of {test.sum():,} test nodes: {told}"]
+    assert shown["names"] == shown["errors"] == ["gcn", "gps-kmip"]
+    assert shown["keys"] == ["Keys that k-MIP heads chose, gps-kmip"], "the first run has none"
+    assert shown["cells"] == 200
+    assert f"gcn predicts {guess[NODE]}: " in shown["story"][0]
+    assert f"gps-kmip predicts {answer.classes[NODE]}: " in shown["story"][0]

@@ -1,0 +1,98 @@
+"""Layers of a run's predictions for nodes, and of two runs compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kmip_data.arrays import F32, I64, Array
+from kmip_data.drawing.layers import Layer, Scale, class_layer
+from kmip_data.drawing.style import class_colors, look
+from kmip_data.wording import counted
+
+OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
+
+
+def right_wrong(count: int) -> Sequence[str]:
+    """Return the colours of right and wrong, of all nodes or also of those that the run has seen."""
+    return class_colors(2) if count == 2 else look().verdicts[:count]
+
+
+def class_layers(truth: I64, names: tuple[str, ...], predicted: Array, run: str) -> list[Layer]:
+    """Return correctness and predicted class of nodes whose classes (N,) are ``truth``, −1: none."""
+    known = truth >= 0
+    wrong = predicted != truth
+    share = 1 - wrong[known].mean() if known.any() else 0.0
+    return [
+        class_layer(
+            "right or wrong",
+            np.where(known, wrong, -1),
+            ("right", "wrong"),
+            f"{run}: {share:.1%} right",
+            lambda: right_wrong(2),
+        ),
+        class_layer("predicted class", predicted, names, f"by {run}"),
+    ]
+
+
+def value_layers(truth: F32, unit: str, predicted: Array, run: str) -> list[Layer]:
+    """Return absolute error and prediction of nodes whose targets (N,) are ``truth``, NaN: none."""
+    error = np.abs(predicted - truth)
+    mean = error[np.isfinite(error)].mean() if np.isfinite(error).any() else np.nan
+    return [
+        Scale("absolute error", error, unit, f"{run}: mean {mean:.3g}"),
+        Scale("prediction", predicted, unit, f"by {run}"),
+    ]
+
+
+def short_names(first: str, second: str) -> tuple[str, str]:
+    """Return what tells two runs apart: their models, else also their names.
+
+    >>> short_names("paris/gcn/a", "paris/gps-kmip/a"), short_names("paris/gcn/a", "paris/gcn/b")
+    (('gcn', 'gps-kmip'), ('gcn/a', 'gcn/b'))
+    """
+    parts = [run.split("/")[-2:] for run in (first, second)]
+    models = [part[0] for part in parts]
+    names = models if models[0] != models[1] else ["/".join(part) for part in parts]
+    return names[0], names[1]
+
+
+def of_second_run(layers: Sequence[Layer], name: str) -> list[Layer]:
+    """Return the layers of the second of two runs under its name."""
+    return [replace(layer, name=f"{layer.name} ({name})") for layer in layers]
+
+
+def outcome_layer(
+    truth: I64,
+    predicted: tuple[Array, Array],
+    names: tuple[str, str],
+    test: Array,
+) -> Layer:
+    """Return where both runs are right, only one of them, or neither; the note counts ``test`` (N,) nodes."""
+    right = [classes == truth for classes in predicted]
+    outcome = np.where(truth < 0, -1, 3 - 2 * right[1] - right[0])
+    # 3 − 2b − a: 0 both, 1 only the second, 2 only the first, 3 neither.
+    outcome = np.select([outcome == 1, outcome == 2], [2, 1], outcome)
+    labels = ("both right", f"only {names[0]} right", f"only {names[1]} right", "both wrong")
+    counts = np.bincount(outcome[test & (outcome >= 0)], minlength=OUTCOMES).tolist()
+    told = ", ".join(f"{count:,} {label}" for count, label in zip(counts, labels, strict=True))
+    note = f"of {counted(sum(counts), 'test node')}: {told}"
+
+    def colors() -> Sequence[str]:
+        hues = class_colors(OUTCOMES)
+        return [hues[0], hues[2], hues[3], hues[1]]
+
+    return class_layer("both runs", outcome, labels, note, colors)
+
+
+def error_difference(
+    truth: F32, unit: str, predicted: tuple[Array, Array], names: tuple[str, str]
+) -> Layer:
+    """Return how much larger the error of the first run is than that of the second."""
+    first, second = (np.abs(values - truth) for values in predicted)
+    difference = first - second
+    nearer = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
+    note = f"absolute error of {names[0]} less that of {names[1]}: {nearer:.1%} negative"
+    return Scale("both runs", difference, unit, note)
