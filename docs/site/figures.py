@@ -471,8 +471,8 @@ def peers(path: Path) -> None:
 def _bar(
     figure: Figure, top: float, at: Callable[[float], float], name: str, row: Comparison
 ) -> None:
-    """A bar from 1 to the ratio, orange where the target is missed, between names and times."""
-    colour = ORANGE if row.missed else BLUE
+    """A bar from 1 to the ratio, orange where ours is slower or the target is missed, between names and times."""
+    colour = ORANGE if row.missed or row.ratio < 1 else BLUE
     start, end = sorted((at(1), at(row.ratio)))
     figure.text(16, top + 8, name, anchor="start")
     figure.text(16, top + 22, row.peer, size=11, fill=QUIET, anchor="start")
@@ -481,7 +481,7 @@ def _bar(
         tick = at(row.target)
         end = max(end, tick)
         figure.line([(tick, top - 4), (tick, top + 22)], INK, stroke_width=2)
-    ratio = f"{row.ratio:.3g}×" + ", missed" * row.missed
+    ratio = f"{row.ratio:.3g}×" + ", missed" * row.missed + ", slower" * (row.ratio < 1)
     figure.text(end + 6, top + 14, ratio, size=12, fill=colour, bold=True, anchor="start")
     times = f"{row.ours}, {row.theirs}"
     figure.text(744, top + 14, times, size=12, fill=QUIET, anchor="end")

@@ -26,6 +26,7 @@ from kmip_data.drawing.style import (
     on_grounds,
     plain_ticks,
     styled,
+    using_style,
 )
 from kmip_data.manifest import dataset_names
 from kmip_data.models.reports.tables import Row, Run, Table, rows_over_k
@@ -142,16 +143,21 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     paper = {}
     if first["share"] == "all":
         paper = published_hours(first["dataset"], metric)
+    # Rows have the colours of the table; a result of the paper that of its model, if it has a row.
     rows = names_of(table)
-    names = list(dict.fromkeys([*rows, *paper]))
+    names = [*rows, *(model for model in paper if model not in rows)]
     colors = dict(zip(names, class_colors(len(names)), strict=True))
+    every = [row["hours"] for row in table.rows] + [
+        result.hours or 0.0 for result in paper.values()
+    ]
+    unit, per_hour = time_unit(max(every))
 
     axes = figure.subplots()
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
         hours, values = hours_curve(runs, f"val_{metric}")
         axes.plot(
-            hours,
+            per_hour * np.array(hours),
             scale * np.array(values),
             color=color,
             linewidth=1,
@@ -160,12 +166,13 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         )
         mean = scale * row["test"]
         std = scale * row["test_std"]
-        axes.errorbar(row["hours"], mean, std, color=color, marker="o", **BARS)
+        axes.errorbar(per_hour * row["hours"], mean, std, color=color, marker="o", **BARS)
     for model, published in paper.items():
         std = published.std or 0.0
         style = {"marker": "D", "markerfacecolor": look().ground, "color": colors[model]}
-        axes.errorbar(published.hours, published.mean, std, **style, **BARS)
-    axes.set(xscale="log", xlabel="training time [h]", ylabel=title_of(metric))
+        hours_of_paper = published.hours or 0.0
+        axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **BARS)
+    axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=title_of(metric))
     plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
     axes.grid()
@@ -174,6 +181,24 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         machines = dict.fromkeys(result.hardware for result in paper.values())
         marks[f"the paper's test, {' or '.join(machines)}"] = "D"
     _legend(figure, colors, marks)
+
+
+def time_unit(hours: float) -> tuple[str, float]:
+    """Return the unit in which the longest of several times is read, and how many of it are an hour.
+
+    >>> time_unit(0.01), time_unit(1.5), time_unit(30)
+    (('s', 3600.0), ('min', 60.0), ('h', 1.0))
+    """
+    if hours < 1 / 30:
+        return "s", 3600.0
+    return ("min", 60.0) if hours < 2 else ("h", 1.0)
+
+
+def row_colors(table: Table) -> list[str]:
+    """Return CSS for the colour of each row's curves, for light and dark backgrounds."""
+    colors = _colors_of_page()
+    with using_style("light"):
+        return [colors[color] for color in class_colors(len(table.rows))]
 
 
 def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:

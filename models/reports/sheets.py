@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from pathlib import Path
 from kmip_data.drawing.style import STYLES
 from kmip_data.files.templates import asset, template
 from kmip_data.format.card import OF_SAMPLE
-from kmip_data.models.reports.pictures import pictures_of, short_name
+from kmip_data.models.reports.pictures import pictures_of, row_colors, short_name
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import title_of, value_text
@@ -43,7 +45,10 @@ class Sheet:
     title: str
     docs: dict[str, str]  #: meaning of each column, by its name
     cells: list[list[str]]
-    ranks: list[int | None]  #: rank of each row: 1 for the best, 2 for the second
+    ranks: list[
+        int | None
+    ]  #: 1 for the best row, 2 for the second, where the best is clearly ahead
+    colors: list[str]  #: CSS of the colour of each row's curves
     shared: str  #: properties shared by all rows
     notes: str
 
@@ -137,7 +142,8 @@ COLUMNS = {
     "model": Column("model, with the variant of its preset unless that is code", _model),
     "test": Column(
         "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
-        "deviation over the seeds; the best is bold, the second underlined",
+        "deviation over the seeds; the best is bold and the second underlined where they are more "
+        "than a standard error apart",
         _test,
     ),
     "n": Column("number of runs, one per seed; “2 of 4”: the published mean is over four", _runs),
@@ -232,8 +238,23 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
-    ranks = [row["rank"] for row in ranked]
-    return Sheet(title, docs, lines, ranks, shared, " ".join(notes))
+    clear = _is_clear(table, ranked)
+    ranks = [row["rank"] if clear else None for row in ranked]
+    colors = dict(zip(map(id, table.rows), row_colors(table), strict=True))
+    return Sheet(
+        title, docs, lines, ranks, [colors[id(row)] for row in ranked], shared, " ".join(notes)
+    )
+
+
+def _is_clear(table: Table, ranked: Sequence[Row]) -> bool:
+    """True if the best row is more than a standard error of the difference ahead of the second."""
+    if len(ranked) < 2 or min(row["runs"] for row in ranked[:2]) < 2:
+        return False
+    variance = 0.0
+    for row, runs in zip(table.rows, table.runs, strict=True):
+        if any(row is each for each in ranked[:2]):
+            variance += statistics.variance(run.test for run in runs) / len(runs)
+    return abs(float(ranked[0]["test"]) - float(ranked[1]["test"])) > math.sqrt(variance)
 
 
 def _take_shared(rows: list[dict[str, str]]) -> str:

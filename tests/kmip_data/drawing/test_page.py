@@ -278,9 +278,7 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
     ]  # fmt: skip
     assert view["same"] == ["gcn/a", "gcn/b"]
     assert view["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
-    assert view["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], (
-        "of data with distances, of the first run"
-    )
+    assert view["errors"] == 2 * ["1 edge: 0.5", "5 edges: 1.25"], "of data with distances"
     assert view["follows"]
     assert view["light"][1] > 1.3 * view["light"][0], "more of the city glows"
     assert (view["held"], view["apart"], view["panes"]) == (2000, True, 1)
