@@ -124,8 +124,8 @@ def command(
             found.append(predict_record(second, split=where, position=position)[1])
         return found
 
-    dataset = None
     answers = answers_at(start)
+    graphs: list[tuple[Graph, *tuple[Answer, ...]]]
     if is_city(build.card):
         if given := {"--record", "--split"} & on_line():
             raise UsageError(
@@ -134,15 +134,13 @@ def command(
             )
         predicted, other = _predictions(answers)
         run, split = ("", None) if answer is None else (answer.run, answer.split)
-        graph = city_graph(build, predicted, split, run, other=other)
+        graphs = [(city_graph(build, predicted, split, run, other=other), *answers)]
     else:
         split_name = None if answer is None else answer.split
         dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
-        graph = _record(build, dataset, start, answers, part, home)
-    graphs: list[tuple[Graph, *tuple[Answer, ...]]] = [(graph, *answers)]
-    one_graph = answer is not None and opened.data.unit == "nodes"
-    if dataset is not None and not one_graph:
-        graphs += _following(build, dataset, start, answers_at, part, home)
+        graphs = [(_record(build, dataset, start, answers, part, home), *answers)]
+        if answer is None or opened.data.unit != "nodes":
+            graphs += _following(build, dataset, start, answers_at, part, home)
     page = output or default_output(folder / PAGE, force=force)
     draw_explorer(graphs, curves, page)
     result = {

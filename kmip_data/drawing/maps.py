@@ -13,7 +13,6 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
-from kmip_data.drawing.pictures import broken_line
 from kmip_data.drawing.predicted import right_wrong
 from kmip_data.drawing.style import (
     NOTE,
@@ -340,6 +339,16 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         _scale_bar(axes, high[0] - low[0])
     margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
+
+
+def broken_line(pos: Array, edges: I64) -> Array:
+    """``(D, 3E)``: source, target, gap of every edge.
+
+    One broken line is drawn faster than many lines.
+    """
+    line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
+    line[:, :2] = pos[edges.T]
+    return line.reshape(-1, pos.shape[1]).T
 
 
 def nice_length(longest: float) -> float:

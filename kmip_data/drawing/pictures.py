@@ -20,6 +20,7 @@ from kmip_data.drawing.layers import (
     limits_of,
     node_colors,
 )
+from kmip_data.drawing.maps import length_text, nice_length
 from kmip_data.drawing.records import Drawing, Labels, class_name
 from kmip_data.drawing.style import NOTE, Axes, Figure, look, new_figure, save, styled
 from kmip_data.wording import counted
@@ -131,16 +132,6 @@ def _colors(layer: Layer | None, count: int) -> F64:
     if layer is None:
         return np.tile(to_rgba_array(look().palette[0]), (count, 1))
     return node_colors(layer)
-
-
-def broken_line(pos: Array, edges: I64) -> Array:
-    """``(D, 3E)``: source, target, gap of every edge.
-
-    One broken line is drawn faster than many lines.
-    """
-    line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
-    line[:, :2] = pos[edges.T]
-    return line.reshape(-1, pos.shape[1]).T
 
 
 # --- The graph ------------------------------------------------------------------------------------
@@ -358,8 +349,6 @@ def _frame(axes: Axes, pos: Array, up: str) -> None:
 
 def _add_metres(axes: Axes, drawing: Drawing) -> None:
     """Add a bar of a round length along the lower edge of a cloud in metres."""
-    from kmip_data.drawing.maps import length_text, nice_length
-
     low = drawing.pos.min(axis=0)
     across = float(np.ptp(drawing.pos[:, 0]))
     if across <= 0:
