@@ -52,8 +52,8 @@ torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, full disks 
 bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
 	$(BIN)/python -m benchmarks $(TOPIC)
 
-gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of one; DRY=1 tries it on a CPU
-	$(BIN)/python -m tools.gpu --out build/gpu
+gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 3 minutes of one; DRY=1 tries it on a CPU
+	$(BIN)/python -m tools.gpu check --out build/gpu $(if $(DRY),--dry --minutes 60)
 
 real: $(STAMP)  ## every dataset from its real mirrors, to one epoch; NAMES="paris …"; resumable; DRY=1 needs no network
 	$(BIN)/python -m tools.real --out build/real$(if $(DRY),-dry) $(NAMES)

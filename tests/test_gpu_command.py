@@ -1,19 +1,21 @@
-"""``make gpu`` without a GPU: every section runs, what ends one is recorded, each figure is a row."""
+"""``make gpu`` without a GPU: every section runs, what ends one is recorded, a stopped run goes on."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
 from support.shared import ROOT
 
-import tools.gpu.__main__ as command
+from tools.gpu import packing, sections, training
 from tools.gpu.page import DRY, page, summary
 from tools.gpu.results import FILE, Recorder, append, read
 
@@ -23,17 +25,19 @@ from tools.gpu.results import FILE, Recorder, append, read
 @pytest.mark.slow
 def test_a_dry_run_of_all_sections(tmp_path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.gpu", "--out", str(tmp_path), "--minutes", "200"],
-        cwd=ROOT, env={**os.environ, "DRY": "1"}, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "tools.gpu", "check", "--dry", "--out", str(tmp_path), "--minutes", "200"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = read(tmp_path / FILE)
     assert [row for row in rows if row["status"] not in {"ok", "skipped"}] == []
     ends = [row["what"] for row in rows if row.get("kind") == "section"]
-    assert ends == [section.name for section in command.SECTIONS]
+    assert ends == [section.name for section in sections.SECTIONS]
     figures = [row["what"] for row in rows if row.get("kind") == "figure"]
     assert len(figures) >= 15
-    assert {"step of s3dis, tf32", "step of london, tf32"} <= set(figures)
+    for dataset in ("s3dis, tf32", "london, tf32", "peptides-func, 32"):
+        step = f"step of {dataset}"
+        assert {step, f"{step}: PyTorch", f"{step}: torch.compile"} <= set(figures)
     assert all(f"| {name} |" in page(rows) for name in figures)
     assert page(rows).startswith(DRY)
     assert done.stdout.startswith(DRY)
@@ -41,9 +45,9 @@ def test_a_dry_run_of_all_sections(tmp_path) -> None:
 
 
 def recorded(tmp_path, monkeypatch, function, limit: float) -> str:
-    monkeypatch.setattr(command, "SECTIONS", (command.Section("a section", "page", "it", 1.0),))
-    monkeypatch.setattr(sys.modules["tools.gpu.page"], "it", function, raising=False)
-    return command._run(0, tmp_path, limit, dry=True)
+    monkeypatch.setattr(sections, "SECTIONS", (sections.Section("a section", "page", 1.0),))
+    monkeypatch.setattr(sys.modules["tools.gpu.page"], "run", function, raising=False)
+    return sections.process(0, tmp_path, limit, dry=True)
 
 
 def test_what_ends_a_section_is_recorded_with_what_it_found(tmp_path, monkeypatch) -> None:
@@ -75,3 +79,49 @@ def test_what_ends_a_section_is_recorded_with_what_it_found(tmp_path, monkeypatc
     text = summary(read(tmp_path / FILE))
     assert "| 0 | a section | ok: 1 good, 2 not, 2.0 s |" in text
     assert "| | after | 3 errors, missed |" in text
+
+
+#: Stands in for training: prints its arguments, notes that it began, and trains for ever at first.
+TRAINER = """
+import pathlib, sys, time
+print(*sys.argv[1:], flush=True)
+run = pathlib.Path(sys.argv[-1], "runs/peptides-func/gps-kmip/row")
+if run.exists():
+    (run / "result.json").write_text("{}")
+else:
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("config.toml", "checkpoints/last.ckpt", "checkpoints/previous.ckpt"):
+        (run / name).write_text(name)
+    time.sleep(10_000)
+"""
+
+
+def test_a_row_that_the_time_stopped_continues_on_another_machine(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(training, "TRAIN", (sys.executable, "-c", TRAINER))
+    monkeypatch.setattr(training, "SAVING", 2.0)
+    carried = tmp_path / "carried"
+    built = tmp_path / "home" / "built" / "peptides-func-0"
+    built.mkdir(parents=True)
+    (built / "card.json").write_text("a build")
+    packing.archive(carried / packing.HOME, tmp_path / "home", [built.parent])
+
+    def row(number: int) -> tuple[int, str, Path]:
+        home, out = tmp_path / f"machine {number}", tmp_path / f"out {number}"
+        packing.unpack(home, carried)
+        assert (home / "built/peptides-func-0/card.json").read_text() == "a build"
+        status = training.run(out, 10.0, home, ["--limit", "9"])
+        return status, (out / "row.log").read_text(), out
+
+    status, log, out = row(1)
+    assert status == -signal.SIGTERM
+    assert {"--offline", "--limit", "system.checkpoint_every=1"} <= set(log.split())
+    assert not (out / "result.json").exists()
+
+    shutil.copy(out / training.ARCHIVE, carried)
+    status, log, out = row(2)
+    assert status == 0
+    assert log.startswith("--resume ")
+    assert (out / "result.json").read_text() == "{}"
+    run = tmp_path / "machine 2" / "runs/peptides-func/gps-kmip/row"
+    assert (run / "checkpoints/last.ckpt").read_text() == "checkpoints/last.ckpt"
+    assert not (run / "checkpoints/previous.ckpt").exists()

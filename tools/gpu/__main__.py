@@ -1,134 +1,102 @@
-"""``make gpu``: prove or disprove each claim about a GPU within eight minutes of one.
+"""``make gpu``: what is measured on a GPU machine without network, in two parts, packed beforehand.
 
-``python -m tools.gpu --out DIR --minutes 8 [--only N]``; with ``DRY=1`` on a CPU, by emulation or
-in tiny sizes. Each section is a process with a limit of its own.
+``python -m tools.gpu pack`` gathers what travels; ``check`` and ``row`` run there. Each ends by
+itself within ``--minutes`` and leaves its files in ``--out``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import multiprocessing
+import importlib.util
 import os
-import signal
 import sys
-import time
-import traceback
 from pathlib import Path
-from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import click
 
-import click  # noqa: E402 -- after the path
+from tools.gpu import packing
 
-
-class Section(NamedTuple):
-    """A function of a module of this folder, and its share of eight minutes, in seconds."""
-
-    name: str
-    module: str
-    function: str
-    seconds: float
-
-
-SECTIONS = (
-    Section("versions, ceilings, all kernels compiled", "machine", "run", 90),
-    Section("self-check, fuzzed searches, tests of the search", "exactness", "run", 70),
-    Section("compute-sanitizer", "tools", "sanitizer", 50),
-    Section("tests of attention and edges", "tools", "kernels", 60),
-    Section("tests of captured steps", "tools", "capture", 45),
-    Section("searches", "searches", "run", 60),
-    Section("training steps", "steps", "run", 60),
-    Section("a city of 570,000 nodes", "steps", "city", 45),
-    Section("profile of kernels", "tools", "profile", 15),
-)
-
-
-@click.command()
-@click.option(
+ROOT = packing.ROOT
+OUT = click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     help="Folder of the results.",
 )
+#: Arguments of ``kmip-data`` behind those of the command.
+REST = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+
+
+@click.group()
+def main() -> None:
+    """Prove or disprove what is claimed of a GPU."""
+    paths = [str(ROOT), str(ROOT / "tests")]
+    if importlib.util.find_spec("pydantic") is None:
+        paths.append(str(packing.CARRIED / "site"))
+    sys.path[:0] = paths
+    # Children find the same, and a second command on the machine the kernels of the first.
+    cache = ROOT / "build" / "gpu-cache"
+    os.environ |= {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "XDG_CACHE_HOME": str(cache),
+    }
+
+
+@main.command()
 @click.option(
-    "--minutes", type=float, default=8.0, show_default=True, help="Time of all sections together."
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=packing.CARRIED,
+    show_default=True,
+    help="Folder that travels.",
 )
+@REST
+def pack(into: Path, arguments: tuple[str, ...]) -> None:
+    """Gather what travels: packages that the machine lacks, and the build of the row's dataset.
+
+    ARGUMENTS, behind ``--``, are those of `kmip-data build peptides-func`.
+    """
+    packing.pack(into, arguments)
+
+
+@main.command()
+@OUT
 @click.option(
-    "--only", type=click.IntRange(0, len(SECTIONS) - 1), multiple=True, help="Run this section."
+    "--minutes", type=float, default=3.0, show_default=True, help="Time of all sections together."
 )
-def main(out: Path, minutes: float, only: tuple[int, ...]) -> None:
-    """Run the sections one after the other, and print a table of what they found."""
-    dry, until = os.environ.get("DRY") == "1", time.monotonic() + 60 * minutes
+@click.option("--only", type=int, multiple=True, help="Run this section.")
+@click.option("--dry", is_flag=True, help="Try it on a CPU, by emulation and in tiny sizes.")
+def check(out: Path, minutes: float, only: tuple[int, ...], dry: bool) -> None:
+    """Compare every kernel with plain PyTorch, then time training steps and searches."""
     if dry:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported
-    from tools.gpu.page import summary
-    from tools.gpu.results import FILE, append, read
+    from tools.gpu import sections
 
-    if dry:  # imported once, for the processes are forks
-        for section in SECTIONS:
-            importlib.import_module(f"tools.gpu.{section.module}")
-    out.mkdir(parents=True, exist_ok=True)
-    cache = ROOT / "build" / "gpu-cache"  # of kernels: a second run on the machine finds them
-    os.environ |= {"TRITON_CACHE_DIR": str(cache / "triton"), "XDG_CACHE_HOME": str(cache)}
-    os.environ["KMIP_DATA_SELF_CHECK"] = (
-        "off"  # section 1 has it; tests that train are of many sizes
-    )
-    for number, section in enumerate(SECTIONS):
-        if only and number not in only:
-            continue
-        left = until - time.monotonic()
-        limit = left if len(only) == 1 else min(left, section.seconds * minutes / 8)
-        click.echo(f"{number} {section.name} (at most {limit:.0f} s) …", err=True)
-        begun = time.monotonic()
-        status = _run(number, out, limit, dry=dry) if limit > 0 else "not run: the time was over"
-        seconds = round(time.monotonic() - begun, 1)
-        ended = {"section": number, "kind": "section", "what": section.name, "status": status}
-        append(out, {**ended, "value": seconds, "unit": "s"})
-    text = summary(read(out / FILE))
-    (out / "summary.md").write_text(text, "utf-8")
-    click.echo(text)
+    click.echo(sections.run(out, 60 * minutes, only, dry=dry))
 
 
-def _run(number: int, out: Path, limit: float, *, dry: bool) -> str:
-    """Run a section in a process; return ``ok``, or why it did not end by itself."""
-    # A process of CUDA begins anew; a dry one has the libraries of this one.
-    process = multiprocessing.get_context("fork" if dry else "spawn").Process(
-        target=_section, args=(number, out, dry)
-    )
-    process.start()
-    process.join(limit)
-    late = process.is_alive()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid or 0, signal.SIGKILL)  # with what it started and left
-    process.kill()
-    process.join()
-    code = process.exitcode or 0
-    if late:
-        return f"stopped after {limit:.0f} s"
-    return (
-        "ok"
-        if code == 0
-        else f"died: {signal.Signals(-code).name}"
-        if code < 0
-        else "failed: see log.txt"
-    )
+@main.command()
+@OUT
+@click.option(
+    "--minutes", type=float, default=9.0, show_default=True, help="Time until it has stopped."
+)
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=packing.UNPACKED,
+    show_default=True,
+    help="Home folder; a new one gets the carried archives.",
+)
+@REST
+def row(out: Path, minutes: float, home: Path, arguments: tuple[str, ...]) -> None:
+    """Train peptides-func/gps-kmip, seed 0, or continue the run of the home or the archive.
 
+    ARGUMENTS, behind ``--``, are those of `kmip-data train`.
+    """
+    from tools.gpu import training
 
-def _section(number: int, out: Path, dry: bool) -> None:
-    os.setsid()
-    from tools.gpu.results import Recorder
-
-    record = Recorder(out, number, dry=dry)
-    try:
-        getattr(
-            importlib.import_module(f"tools.gpu.{SECTIONS[number].module}"),
-            SECTIONS[number].function,
-        )(record)
-    except BaseException:
-        record.show(traceback.format_exc())
-        raise SystemExit(1) from None
+    raise SystemExit(training.run(out, 60 * minutes, home, arguments))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Section 1: the self-check, fuzzed searches against ``dense``, and the tests of the search."""
+"""First section: every kernel against plain PyTorch, while the kernels of the others are compiled."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import contextlib
 import itertools
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from unittest.mock import patch
 
 import torch
 
-from kmip_data.models.config import ModelConfig
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.training import self_check
+from kmip_data.models.training.config.presets import config_for
+from tools.gpu import ceilings, searches, steps
 from tools.gpu.fuzz import differs, problems
 from tools.gpu.results import Recorder
-from tools.gpu.tools import run_tests
 
-PROBLEMS, SECONDS = 2_000, 30.0
+PROCESSES = 14  #: at the same time; each takes a core and less than 2 GiB of the GPU
+COMPILING = 60.0  #: seconds of a process that compiles
+PRESETS = ("s3dis", "london", "peptides-func")  #: whose sizes the kernels are checked at
+PROBLEMS, SECONDS = 2_000, 15.0
 SHAPES = (
     (False, 1, 0),
     (True, 1, 0),
@@ -29,20 +35,60 @@ SHAPES = (
     (True, 4, 1),
     (False, 4, 0),
 )  #: ordered, tiles, staged
-TESTS = "tests/models/search/test_cuda_kernels.py"
+DIMS = (5, 10, 19)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(record: Recorder) -> None:
-    """Check, fuzz and test."""
+    """Record versions, check and compile in parallel, then fuzz."""
+    ceilings.versions(record)
     if record.dry:
-        found = {"capture": _emulated_capture(record)}
-    else:
-        found = self_check.check("cuda", self_check.sizes_of(ModelConfig()))
-    for part, reason in found.items():
-        ok = reason == self_check.OK
-        record(f"self-check: {part}", status="ok" if ok else "failed", note="" if ok else reason)
-    _fuzz(record)
-    run_tests(record, [TESTS], filters="gpu", processes=4)
+        _note(record, "capture", "emulated", _emulated_capture(record))
+        _fuzz(record, DIMS[1:2], 4, SHAPES[:1])
+        return
+    # Checks first: compilation of later sections may be cut short.
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        checks = list(itertools.product(PRESETS, self_check.PARTS))
+        checked = [pool.submit(_check, record, *check) for check in checks]
+        works = [("steps", number) for number in range(len(steps.WARMED))]
+        works += [("searches", number) for number in range(len(searches.WARMED))]
+        compiled = [pool.submit(_warm, record, *work) for work in works]
+        for check in checked:
+            check.result()
+        _compile(DIMS)
+        _fuzz(record, DIMS, PROBLEMS, SHAPES)
+        for work in compiled:
+            work.result()
+    record("kernels compiled", len(works), "processes")
+
+
+def _check(record: Recorder, preset: str, part: str) -> None:
+    """Compare one part with plain PyTorch in float32 and bfloat16, at the sizes of a preset."""
+    sizes = self_check.sizes_of(config_for(preset).model)
+    _note(record, part, preset, self_check.check("cuda", sizes, [part])[part])
+
+
+def _note(record: Recorder, part: str, where: str, reason: str) -> None:
+    ok = reason == self_check.OK
+    status = "ok" if ok else "failed"
+    record(f"{part} against PyTorch, {where}", status=status, note="" if ok else reason)
+
+
+def _warm(record: Recorder, module: str, number: int) -> None:
+    """Run the smallest work of a kind in a process, whose kernels stay in the caches on disk."""
+    program = f"from tools.gpu.{module} import warm; warm({number})"
+    command = [sys.executable, "-c", program]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=COMPILING
+        )
+    except subprocess.TimeoutExpired as error:
+        record(f"compiling {module}, {number}", status="skipped", note=str(error)[-60:])
+        return
+    if done.returncode:
+        record.show(done.stdout + done.stderr)
+        last = done.stderr.strip().splitlines()[-1:]
+        record(f"compiling {module}, {number}", status="failed", note="".join(last)[:300])
 
 
 def _emulated_capture(record: Recorder) -> str:
@@ -57,13 +103,9 @@ def _emulated_capture(record: Recorder) -> str:
     return self_check.OK
 
 
-def _fuzz(record: Recorder) -> None:
-    dims, count, shapes = (5, 10, 19), PROBLEMS, SHAPES
-    if record.dry:
-        dims, count, shapes = (10,), 4, SHAPES[:1]
-    else:
-        with record.attempt("compiling for fuzzed searches"):
-            _compile(dims)
+def _fuzz(
+    record: Recorder, dims: tuple[int, ...], count: int, shapes: tuple[tuple[bool, int, int], ...]
+) -> None:
     done = wrong = 0
     for shape in shapes:
         until = time.monotonic() + SECONDS / len(shapes)
@@ -76,9 +118,8 @@ def _fuzz(record: Recorder) -> None:
                 done += 1
                 if done % (count // len(shapes)) == 0 or time.monotonic() > until:
                     break
-    record(
-        "fuzzed searches with other bits than dense", wrong, f"of {done}", target=0, kind="figure"
-    )
+    what = "fuzzed searches with other bits than dense"
+    record(what, wrong, f"of {done}", target=0, kind="figure")
 
 
 def _compile(dims: tuple[int, ...]) -> None:
@@ -86,7 +127,7 @@ def _compile(dims: tuple[int, ...]) -> None:
     sizes = itertools.product(dims, {shape[1:] for shape in SHAPES})
     programs = [plan.Program(dim, 128, 1, *shape) for dim, shape in sizes]
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(PROCESSES) as pool:
         list(pool.map(lambda program: launch.compiled(program, target), programs))
 
 

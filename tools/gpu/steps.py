@@ -1,153 +1,283 @@
-"""Sections 6 and 7: training steps of the presets, captured and replayed, and of one generated city."""
+"""Second section: training steps, and the same steps with kernels replaced by PyTorch or torch.compile."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from support.builds.learnable import streets
 from support.builds.written import s3dis_records, s3dis_schema, write_build
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.models import network
+from kmip_data.models.attention import gathered, kmip
+from kmip_data.models.kernels import DISABLED
+from kmip_data.models.layers import gated_gcn
+from kmip_data.models.layers.adjacency import EdgeList, widened
+from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.precision import float32_products
 from kmip_data.models.profiling.training import timed_epoch
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
+from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import choose_device
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
+from tools.gpu.packing import unpacked_build
 from tools.gpu.results import Recorder
 
-EPOCHS, SECONDS = (
-    (6, 60),
-    6.0,
-)  #: least and most epochs, and the time after which no further one begins
+#: Least and most steps, and the seconds after which no further ones begin.
+LEAST, MOST, SECONDS = 8, 60, 1.5
 KERNELS = 30  #: longest ones of a step that are listed
+NODES, TINY_NODES = 570_000, 300
 
 
 class Work(NamedTuple):
     """A preset with a precision, and the milliseconds aimed at on an H200."""
 
     dataset: str
-    precision: str = "tf32"
+    precision: str
     target: float | None = None
+    compared: bool = True  #: with the other ways
+
+    def __str__(self) -> str:
+        return f"step of {self.dataset}, {self.precision}"
 
 
 WORKS = (
     Work("s3dis", "tf32", 17),
-    Work("s3dis", "32", 20),
-    Work("s3dis", "bf16-mixed", 14),
-    Work("shapenet-part"),
-    Work("malnet-tiny", "tf32", 6),
-    Work("pascalvoc-sp", "tf32", 6),
+    Work("london", "tf32", 400),
+    Work("peptides-func", "32"),
+    Work("s3dis", "bf16-mixed", 13, compared=False),
 )
-CITY = Work("london", "tf32", 400)
-WARMED = (*WORKS, CITY)  #: whose kernels section 0 compiles
-NODES, TINY_NODES = 570_000, 300
+
+
+class Way(NamedTuple):
+    """How a step is computed."""
+
+    name: str
+    disabled: tuple[str, ...] = ()  #: parts without their kernels
+    compiled: tuple[
+        str, ...
+    ] = ()  #: parts compiled by ``torch.compile``: one of them, or the network
+
+
+OURS = Way("kmip-data")
+WAYS = (
+    OURS,
+    Way("PyTorch", ("search", "attention", "edges", "capture")),
+    Way("torch.compile", ("search", "attention", "edges", "capture"), ("network",)),
+    Way("attention by torch.compile", ("attention",), ("attention",)),
+    Way("edges by torch.compile", ("edges",), ("edges",)),
+    Way("search by dense", ("search",)),
+    Way("not captured", ("capture",)),
+)
+#: What the first section compiles: our kernels first.
+WARMED = [(OURS, work) for work in WORKS] + [
+    (way, work) for way in WAYS if way.compiled for work in WORKS if work.compared
+]
 
 
 def run(record: Recorder) -> None:
-    """Measure a step of each preset; a dry run takes one."""
-    for work in WORKS[:1] if record.dry else WORKS:
-        with (
-            record.attempt(f"step of {work.dataset}, {work.precision}"),
-            tempfile.TemporaryDirectory() as folder,
-        ):
-            _measure(record, work, Path(folder))
-
-
-def city(record: Recorder) -> None:
-    """Measure a step on one city: two plain ones, a capture, three replays."""
-    with record.attempt("step of one city"), tempfile.TemporaryDirectory() as folder:
-        _measure(record, CITY, Path(folder))
+    """Measure a step of each preset in each way, ours first."""
+    found: dict[tuple[Way, Work], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        opened = {}
+        for way in WAYS:
+            for work in WORKS:
+                if way is not OURS and not work.compared:
+                    continue
+                with record.attempt(_title(work, way)):
+                    if work not in opened:
+                        opened[work] = _open(work, Path(folder, str(work)), tiny=record.dry)
+                    found[way, work] = _measure(record, work, way, *opened[work], found)
 
 
 def warm(number: int) -> None:
-    """Take a step of a preset, which compiles its kernels."""
-    work = WARMED[number]
-    with tempfile.TemporaryDirectory() as folder:
-        loop, _ = _loop(work, Path(folder), tiny=work is CITY)
-        loop.train_epoch(1)
+    """Take a step, which compiles its kernels."""
+    way, work = WARMED[number]
+    with tempfile.TemporaryDirectory() as folder, computed(way, work):
+        opened = _open(work, Path(folder), tiny=work.dataset == "london")
+        _loop(way, work, *opened)[0].train_epoch(1)
 
 
-def _build(work: Work, folder: Path, *, tiny: bool) -> Any:
-    """Make data of the published size: rooms and a city are generated, others are samples."""
+@contextlib.contextmanager
+def computed(way: Way, work: Work) -> Iterator[None]:
+    """Compute steps in this way inside the block."""
+    disabled = dict.fromkeys(way.disabled, way.name)
+    if work.dataset == "london":  # all scores of 570,000 nodes are terabytes
+        disabled.pop("search", None)
+    patches = [patch.dict(DISABLED, disabled)]
+    if {"network", "attention"} & {*way.compiled}:
+        # As operators that torch.compile sees through.
+        patches += [
+            patch.object(kmip, "is_transformed", lambda *_: True),
+            patch.object(gathered, "check_weights", lambda _: None),
+        ]
+    if {"network", "edges"} & {*way.compiled}:
+        patches += [
+            patch.object(gated_gcn, "_kernel", lambda *_: None),
+            patch.multiple(
+                EdgeList, at_source=_at_source, at_target=_at_target, sum_at_target=_sum
+            ),
+        ]
+    if "network" in way.compiled:
+        patches.append(patch.object(network, "read_batch", _read_batch))
+    if "attention" in way.compiled:
+        function = _compiled(kmip.differentiable, work)
+        patches.append(patch.object(kmip, "differentiable", function))
+    if "edges" in way.compiled:
+        function = _compiled(gated_gcn.GatedGCN._by_operators, work)
+        patches.append(patch.object(gated_gcn.GatedGCN, "_by_operators", function))
+    with contextlib.ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
+    torch.compiler.reset()
+
+
+def _at_source(edges: EdgeList, x: Tensor) -> Tensor:
+    return x.index_select(0, edges.source)
+
+
+def _at_target(edges: EdgeList, x: Tensor) -> Tensor:
+    return x.index_select(0, edges.target)
+
+
+def _sum(edges: EdgeList, values: Tensor) -> Tensor:
+    rows = widened(values)
+    return rows.new_zeros(edges.num_nodes, rows.shape[1]).index_add(0, edges.target, rows)
+
+
+@torch.compiler.disable
+def _read_batch(*given: Any) -> GraphBatch:
+    """Read a batch and fill its caches, which torch.compile cannot create inside a graph."""
+    graphs = read_batch(*given)
+    _ = graphs.sizes, graphs.edges.adjacency.outgoing, graphs.edges.adjacency.incoming
+    return graphs
+
+
+def _compiled(function: Any, work: Work) -> Any:
+    # Sizes are unknown where batches differ, or the first section compiles on a smaller graph.
+    dynamic = None if work.dataset == "s3dis" else True
+    # On a CPU a trace suffices: C++ takes minutes.
+    backend = "inductor" if torch.cuda.is_available() else "aot_eager"
+    return torch.compile(function, dynamic=dynamic, backend=backend)
+
+
+def _open(work: Work, folder: Path, *, tiny: bool) -> tuple[RunConfig, RunData]:
+    """Open data of the published size: generated rooms, a generated city, the carried peptides."""
+    path = None
     if work.dataset == "s3dis":
-        batches, nodes, k = (3, 60, 6) if tiny else (3, 4096, 32)
-        records = s3dis_records(8 * batches + 8, nodes=(nodes, nodes), k=k)
-        order = list(range(len(records)))
-        parts = {"train": order[8:], "val": order[:4], "test": order[4:8]}
-        return write_build(folder / "build", records, s3dis_schema(k), parts=parts)
-    if work is CITY:
-        return kmip_data.save(
-            streets(TINY_NODES if tiny else NODES), folder / "build", name="generated-city"
-        )
-    return None
-
-
-def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
-    build = _build(work, folder, tiny=tiny)
+        nodes, k = (60, 6) if tiny else (4096, 32)
+        # 70 % of them are for training: four full batches.
+        records = s3dis_records(45, nodes=(nodes, nodes), k=k)
+        path = write_build(folder / "build", records, s3dis_schema(k)).path
+    elif work.dataset == "london":
+        graph = streets(TINY_NODES if tiny else NODES)
+        path = kmip_data.save(graph, folder / "build", name="generated-city").path
+    else:
+        path = unpacked_build(work.dataset)
     config = config_for(work.dataset)
     changes = [f"training.precision={work.precision}", "system.deterministic=false"]
-    own = {"sample": True}
-    if build is not None:
-        own = {
-            "dataset": str(build.path),
+    data: dict[str, Any] = {"sample": True}
+    if path is not None:
+        data = {
+            "dataset": str(path),
             "parameters": {},
             "split": {},
             "split_seed_follows_run": False,
         }
-    config = config.model_copy(update={"data": config.data.model_copy(update=own)})
-    if tiny and not torch.cuda.is_available():
+    config = config.model_copy(update={"data": config.data.model_copy(update=data)})
+    if not torch.cuda.is_available():
         changes = ["model.layers=2", "training.precision=32", "model.checkpoint_layers=false"]
+        changes.append("training.batch_size=8")
     config = apply_overrides(config, changes)
-    data = open_data(config, home=Home(folder), quiet=True)
-    device, told = choose_device(), list[str]()
+    opened = open_data(config, home=Home(folder), quiet=True)
+    return opened.pinned(config), opened
+
+
+def _loop(way: Way, work: Work, config: RunConfig, data: RunData) -> tuple[Loop, list[str]]:
+    """Make a loop, and the list to which it says why steps are not captured."""
+    device, notes = choose_device(), list[str]()
     torch.manual_seed(0)
-    module = TrainingModule(data.pinned(config), data)
+    module = TrainingModule(config, data)
+    if "network" in way.compiled:
+        for layer in module.model.layers:  # alike, so that most are traced once
+            layer.forward = _compiled(layer.forward, work)
     options: dict[str, Any] = {}
-    plain = reason_not_captured(config, data, device, recompute=False)
-    if plain is None:
-        options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), told.append)
-    else:
-        told.append(f"not captured: {plain}")
-    return Loop(module, data, torch.device(device.kind), **options), told
+    reason = reason_not_captured(config, data, device, recompute=False)
+    if reason is None:
+        options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), notes.append)
+    elif "capture" not in way.disabled:
+        notes.append(f"not captured: {reason}")
+    return Loop(module, data, torch.device(device.kind), **options), notes
 
 
-def _measure(record: Recorder, work: Work, folder: Path) -> None:
-    loop, told = _loop(work, folder, tiny=record.dry)
-    name, cuda = f"step of {work.dataset}, {work.precision}", record.device.type == "cuda"
-    seconds: list[float] = []
+def _title(work: Work, way: Way) -> str:
+    return str(work) if way is OURS else f"{work}: {way.name}"
+
+
+def _measure(
+    record: Recorder,
+    work: Work,
+    way: Way,
+    config: RunConfig,
+    data: RunData,
+    found: dict[tuple[Way, Work], float],
+) -> float:
+    """Record the median milliseconds of a step."""
+    gc.collect()
+    cuda = record.device.type == "cuda"
     if cuda:
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with float32_products(work.precision):
-        least, most = (2, 2) if record.dry else EPOCHS
-        until, epoch = time.monotonic() + SECONDS, 0
-        while epoch < least or (epoch < most and time.monotonic() < until):
-            loop.epoch, loop.batch, epoch = epoch, 0, epoch + 1
-            seconds += [each for each, _ in timed_epoch(loop)]
+    with computed(way, work), float32_products(work.precision):
+        loop, notes = _loop(way, work, config, data)
+        seconds: list[float] = []
+        least, most = (3, 3) if record.dry else (LEAST, MOST)
+        until = time.monotonic() + SECONDS
+        while len(seconds) < least or (len(seconds) < most and time.monotonic() < until):
+            loop.epoch, loop.batch = loop.epoch + bool(seconds), 0
+            seconds += [each for each, _ in timed_epoch(loop, least)]
             loop.module.metrics.reset()
-        found = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
-        peak = round(torch.cuda.max_memory_allocated() / 2**30, 2) if cuda else None
-        target = None if record.dry else work.target
-        note = "; ".join([*told, f"{peak} GiB"] if peak else told)
-        middle = 1000 * found[len(found) // 2]
-        more = {"first": round(seconds[0], 2), "captured": not told}
-        record(name, middle, "ms", target=target, kind="figure", note=note, **more)
-        loop.epoch, loop.batch = epoch, 0
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-        with profile(activities=activities) as profiler:
-            loop.train_epoch(1)
+        later = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
+        middle = 1000 * later[len(later) // 2]
+        if cuda:
+            notes.append(f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+        if (OURS, work) in found:
+            notes.append(f"{middle / found[OURS, work]:.2f} × {OURS.name}")
+        target = work.target if way is OURS and not record.dry else None
+        first = round(seconds[0], 2)
+        note = "; ".join(notes)
+        record(
+            _title(work, way), middle, "ms", target=target, kind="figure", note=note, first=first
+        )
+        if way is OURS:
+            loop.epoch, loop.batch = loop.epoch + 1, 0
+            record.show(f"{work}\n{_profile(loop, cuda=cuda)}")
+    return middle
+
+
+def _profile(loop: Loop, *, cuda: bool) -> str:
+    """Return the longest kernels of a step."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as profiler:
+        loop.train_epoch(1)
     by = "self_device_time_total" if cuda else "self_cpu_time_total"
-    record.show(
-        f"{name}\n"
-        + profiler.key_averages().table(sort_by=by, row_limit=KERNELS, max_name_column_width=70)
-    )
+    averages = profiler.key_averages()
+    return str(averages.table(sort_by=by, row_limit=KERNELS, max_name_column_width=70))
