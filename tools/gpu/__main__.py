@@ -71,8 +71,12 @@ def check(out: Path, minutes: float, only: tuple[int, ...], dry: bool) -> None:
     """Compare every kernel with plain PyTorch, then time training steps and searches."""
     if dry:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported
+    import torch
+
     from tools.gpu import sections
 
+    if not dry and not torch.cuda.is_available():
+        raise click.UsageError("PyTorch sees no GPU; --dry tries it on a CPU.")
     click.echo(sections.run(out, 60 * minutes, only, dry=dry))
 
 
