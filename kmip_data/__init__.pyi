@@ -32,6 +32,8 @@ from .datasets.superpixels import CIFAR10Superpixels as CIFAR10Superpixels
 from .datasets.superpixels import MNISTGraphs as MNISTGraphs
 from .datasets.superpixels import PascalVOCSP as PascalVOCSP
 from .datasets.synthetic import ECHO as ECHO
+from .datasets.synthetic import LRIM as LRIM
+from .datasets.synthetic import GeneratedLRIM as GeneratedLRIM
 from .datasets.synthetic import LongRange as LongRange
 from .datasets.synthetic import SBMCluster as SBMCluster
 from .datasets.synthetic import SBMPattern as SBMPattern

@@ -1,4 +1,4 @@
-"""Generated graphs (long distances, stochastic blocks), and the tasks of ECHO."""
+"""Generated graphs (long distances, stochastic blocks), and the tasks of ECHO and LRIM."""
 
 from __future__ import annotations
 
@@ -79,6 +79,73 @@ class LongRange(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None:
         self._open(root, arguments, task=task, graphs=graphs, nodes=nodes, seed=seed)
+
+
+class LRIM(BuiltDataset):
+    """LRIM (ICLR 2026): 10,000 periodic grids of spins of a long-range Ising model, as published.
+
+    Items are ``Data(x=[N, 1], edge_index=[2, 4 * N], y=[N, 1])``: spins of -1 and 1, and s_i times
+    the sum of the other spins s_j / r_ij^(2 + sigma), float32.
+
+    Parameters
+    ----------
+    name
+        ``"16-hard"``, or another size (16, 32, 64, 128, 256) and difficulty (hard, easy).
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's classes: root, name,
+        transform, pre_transform, …
+    root, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "lrim-16-hard"
+
+    @pyg_order("root", "name", *STEPS)
+    def __init__(
+        self,
+        name: str,
+        *pyg: object,
+        root: Folder | None = None,
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        known = [dataset.removeprefix("lrim-") for dataset in names_of(LRIM)]
+        if name not in known:
+            raise unknown_name("set of LRIM", name, known, command="help(kmip_data.LRIM)")
+        self._open(root, arguments, name=f"lrim-{name}")
+
+
+class GeneratedLRIM(BuiltDataset):
+    """Grids generated here by LRIM's recipe: not the published files, which are :class:`LRIM`.
+
+    Items are as of :class:`LRIM`.
+
+    Parameters
+    ----------
+    size
+        Rows and columns of a grid.
+    difficulty
+        hard: sigma 0.6; easy: sigma 1.5, where far nodes count less.
+    graphs
+        Number of grids.
+    seed
+        Seed of all grids.
+    root, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "lrim-generated"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        size: Literal[16, 32, 64, 128, 256] = 16,
+        difficulty: Literal["hard", "easy"] = "hard",
+        graphs: int = 10_000,
+        seed: int = 0,
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, size=size, difficulty=difficulty, graphs=graphs, seed=seed)
 
 
 class ECHO(BuiltDataset):

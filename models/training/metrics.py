@@ -150,6 +150,12 @@ def mean_error_of_batches(sums: Tensor) -> Tensor:
     return (errors / batches)[batches > 0].mean()
 
 
+def log10_mean_squared_error(sums: Tensor) -> Tensor:
+    """Decimal logarithm of the mean squared error, itself a mean over targets; sums as above."""
+    rows, _, squares, *_ = sums.unbind()
+    return (squares / rows)[rows > 0].mean().log10()
+
+
 def r_squared(sums: Tensor) -> Tensor:
     """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)²; sums as above.
 
@@ -214,6 +220,13 @@ METRICS: dict[str, Metric] = {
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
     "mae_batches": Metric(
         mean_error_of_batches, "MAE of batches", "regression", higher_is_better=False
+    ),
+    "log10_mse": Metric(
+        log10_mean_squared_error,
+        "log₁₀ MSE",
+        "regression",
+        higher_is_better=False,
+        everywhere=False,
     ),
     "r2": Metric(r_squared, "R²", "regression"),
 }

@@ -1,0 +1,42 @@
+"""LRIM (ICLR 2026): spins of a long-range Ising model on periodic grids, and energies of flips.
+
+Raw layout of each set: ``lrim_{L}_{sigma}_10k.pt``, a list of PyTorch Geometric's ``Data`` by
+``torch.save`` with ``x`` [N, 1], one number of ``y`` a node, and one direction of each edge. Facts
+and deviations: ``docs/datasets/lrim.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from kmip_data.format.splits import PARTS
+from kmip_data.pipelines.formats.tensors import stream_graphs
+from kmip_data.pipelines.shared.fitted import Graph, Raw
+from kmip_data.pipelines.short import GraphsPipeline
+
+
+class LRIMPipeline(GraphsPipeline):
+    """Pipeline of the published ``lrim-*``."""
+
+    records_per_unit = 64
+
+    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+        """Read the graphs of the one file, which the authors split by their numbers."""
+        path = raw.path("lrim_*.pt")
+        total = sum(1 for _ in stream_graphs(path))
+        graphs = map(_columns, raw.each("graph", stream_graphs(path)))
+        sizes = (int(0.8 * total), int(0.1 * total), total)
+        for part, size in zip(PARTS, sizes, strict=True):
+            yield part, islice(graphs, size)
+
+
+PIPELINE = LRIMPipeline
+
+
+def _columns(graph: Graph) -> Graph:
+    # Some files may have targets of shape (N,), others (N, 1).
+    y = np.asarray(graph["y"]).reshape(len(graph["x"]), 1)
+    return {"x": graph["x"], "edge_index": graph["edge_index"], "y": y.astype(np.float32)}

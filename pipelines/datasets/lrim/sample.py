@@ -1,0 +1,39 @@
+"""Sample grids in the raw layout of LRIM: generated, never the real data.
+
+Spins and energies are true ones of ``lrim-generated``, on grids of 16 × 16 at most.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.lrim_generated import SIGMA, TEMPERATURE, make_grid
+from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds
+from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, grid_edges
+from kmip_data.pipelines.shared.sample_files import write_graphs
+
+DEFAULT_GRAPHS = 120
+SIZE = 16
+
+
+def write_sample(
+    folder: Path,
+    manifest: Manifest,
+    limit: int | None,
+    seed: int,
+) -> None:
+    """Write the one file."""
+    difficulty = "hard" if manifest.file.endswith("hard") else "easy"
+    table = couplings(SIZE, SIGMA[difficulty])
+    bonds = Bonds.at(table, TEMPERATURE[SIZE, difficulty])
+    edges = grid_edges(SIZE)
+    # One direction of each edge, as published.
+    edges = edges[:, edges[0] < edges[1]]
+    graphs = []
+    for row in range(limit or DEFAULT_GRAPHS):
+        x, y = make_grid(table, bonds, np.random.default_rng([seed, row]))
+        graphs.append({"x": x.astype(np.float32), "edge_index": edges, "y": y[:, 0]})
+    write_graphs(folder / manifest.sources[0].name, graphs)

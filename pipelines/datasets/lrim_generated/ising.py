@@ -1,0 +1,60 @@
+"""Long-range Ising model on a periodic L × L grid: couplings, edges and energies.
+
+The coupling of two nodes is J = 1 / r^(2 + sigma), where r is the Euclidean distance to the nearest
+periodic image. The energy of spins s is -sum over pairs of J_ij s_i s_j.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+
+from kmip_data.arrays import F64, I64, Array
+from kmip_data.runtime.threads import njit_nogil
+
+
+def couplings(size: int, sigma: float) -> F64:
+    """Return J for each displacement (rows, columns) modulo L: (L, L); a node has none to itself."""
+    steps = np.minimum(np.arange(size), size - np.arange(size))
+    squares = np.add.outer(steps**2, steps**2)
+    # Decimals give the same bits on every processor, which powers of floats do not.
+    exponent = -(2 + Decimal(str(sigma))) / 2
+    values = {0: 0.0}
+    for square in np.unique(squares)[1:].tolist():
+        values[square] = float(Decimal(square) ** exponent)
+    return np.vectorize(values.__getitem__, otypes=[np.float64])(squares)
+
+
+def grid_edges(size: int) -> I64:
+    """Return both directions of the edges to the four nearest nodes, sorted: (2, 4·L²)."""
+    node = np.arange(size * size).reshape(size, size)
+    neighbors = [np.roll(node, shift, axis) for axis in (0, 1) for shift in (1, -1)]
+    target = np.sort(np.stack(neighbors, axis=-1).reshape(-1, 4), axis=1)
+    return np.stack([np.repeat(node, 4), target.ravel()])
+
+
+def flip_energies(spins: Array, table: F64) -> F64:
+    """Return s_i · sum_j J_ij s_j of each node, (L, L), for spins of -1 and 1.
+
+    The benchmark's target: half of the energy that flipping the spin costs.
+    """
+    field = np.zeros(spins.shape)
+    _add_fields(np.ascontiguousarray(spins, np.float64), table, field)
+    return spins * field
+
+
+@njit_nogil()
+def _add_fields(spins: F64, table: F64, field: F64) -> None:
+    # An FFT would round differently on other processors. Here each node adds its L² terms in the
+    # same order everywhere, and the innermost loop, over nodes, is one of vectors.
+    size = len(spins)
+    for down in range(size):
+        for right in range(size):
+            coupling = table[down, right]
+            for row in range(size):
+                other = (row + down) % size
+                for column in range(size - right):
+                    field[row, column] += coupling * spins[other, column + right]
+                for column in range(size - right, size):
+                    field[row, column] += coupling * spins[other, column + right - size]
