@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.lrim_generated import SIGMA, TEMPERATURE, make_grid
 from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds
@@ -35,5 +36,6 @@ def write_sample(
     graphs = []
     for row in range(limit or DEFAULT_GRAPHS):
         x, y = make_grid(table, bonds, np.random.default_rng([seed, row]))
-        graphs.append({"x": x.astype(np.float32), "edge_index": edges, "y": y[:, 0]})
+        graph: dict[str, Array] = {"x": x.astype(np.float32), "edge_index": edges, "y": y[:, 0]}
+        graphs.append(graph)
     write_graphs(folder / manifest.sources[0].name, graphs)

@@ -21,14 +21,20 @@ from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, flip_en
 from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.records import units_of_rows
 
-Size = Literal[16, 32, 64, 128, 256]
-Difficulty = Literal["hard", "easy"]
-SIGMA: dict[Difficulty, float] = {"hard": 0.6, "easy": 1.5}
+SIGMA: dict[str, float] = {"hard": 0.6, "easy": 1.5}
 #: Temperatures at which grids have the errors of the authors' one-hop oracle on the published files
 #: (docs/datasets/lrim.md).
-TEMPERATURE: dict[tuple[Size, Difficulty], float] = {
+TEMPERATURE: dict[tuple[int, str], float] = {
     (16, "hard"): 8.89,
     (16, "easy"): 5.415,
+    (32, "hard"): 10.248,
+    (32, "easy"): 5.517,
+    (64, "hard"): 11.0,
+    (64, "easy"): 5.557,
+    (128, "hard"): 11.505,
+    (128, "easy"): 5.597,
+    (256, "hard"): 11.91,
+    (256, "easy"): 5.605,
 }
 #: Sweeps of a chain from random spins: at least ten autocorrelation times of the magnetisation.
 SWEEPS = 100
@@ -38,8 +44,10 @@ UNIT_NODES = 2**22
 class LRIMParams(Params):
     """Parameters that change the records."""
 
-    size: Size = Field(default=16, description="rows and columns of a grid")
-    difficulty: Difficulty = Field(
+    size: Literal[16, 32, 64, 128, 256] = Field(
+        default=16, description="rows and columns of a grid"
+    )
+    difficulty: Literal["hard", "easy"] = Field(
         default="hard",
         description="hard: sigma 0.6; easy: sigma 1.5, where far nodes count less",
     )
@@ -67,9 +75,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
         size = min(1_000, UNIT_NODES // params.size**2)
         return units_of_rows(params.choose(params.graphs), size, "graphs")
 
-    def records(
-        self, prepared: Prepared, unit: Unit, params: LRIMParams
-    ) -> Iterator[GraphRecord]:
+    def records(self, prepared: Prepared, unit: Unit, params: LRIMParams) -> Iterator[GraphRecord]:
         """Generate each grid from the seed and its number."""
         table = couplings(params.size, SIGMA[params.difficulty])
         bonds = Bonds.at(table, TEMPERATURE[params.size, params.difficulty])

@@ -23,7 +23,7 @@ def couplings(size: int, sigma: float) -> F64:
     values = {0: 0.0}
     for square in np.unique(squares)[1:].tolist():
         values[square] = float(Decimal(square) ** exponent)
-    return np.vectorize(values.__getitem__, otypes=[np.float64])(squares)
+    return np.array([values[square] for square in squares.ravel().tolist()]).reshape(squares.shape)
 
 
 def grid_edges(size: int) -> I64:

@@ -36,7 +36,13 @@ def test_another_cpu_has_the_published_digests(names) -> None:
         assert published_builds()[key].items() >= digests.items()
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "lrim-generated" else [])
+        for name in PUBLISHED
+    ],
+)
 def test_builds_have_the_published_digests(name, tmp_path) -> None:
     sample = name not in other_cpu.OFFLINE
     card = build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1).card

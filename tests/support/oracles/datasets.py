@@ -171,6 +171,17 @@ def echo(task: str) -> Oracle:
     return Oracle(read, limit=40, change=change)
 
 
+def lrim(raw: Path, root: Path) -> Graphs:
+    """Items as the authors' example makes them: reverse edges added, split by number."""
+    (file,) = raw.iterdir()
+    graphs = torch.load(file, weights_only=False)
+    for graph in graphs:
+        graph.y = graph.y.unsqueeze(-1)
+        graph.edge_index = to_undirected(graph.edge_index)
+    first, last = int(0.8 * len(graphs)), int(0.9 * len(graphs))
+    return dict(zip(PARTS, (graphs[:first], graphs[first:last], graphs[last:]), strict=True))
+
+
 def superpixel_graphs(name: str) -> Oracle:
     def read(raw: Path, root: Path) -> Graphs:
         copied(raw, root / name / "raw")
@@ -300,6 +311,7 @@ ORACLES: Mapping[str, Oracle] = {
     "zinc-full": zinc(subset=False),
     **{name: benchmark_gnns(name.upper()) for name in ("cifar10", "mnist", "pattern", "cluster")},
     **{f"echo-{task}": echo(task) for task in ("ecc", "diam", "sssp", "charge", "energy")},
+    **{name: Oracle(lrim, limit=40) for name in ("lrim-16-hard", "lrim-256-easy")},
     **{name: superpixel_graphs(name) for name in ("pascalvoc-sp", "coco-sp")},
     **{name: peptides(name) for name in ("peptides-func", "peptides-struct")},
     "pcqm-contact": Oracle(pcqm_contact, limit=60, opened=kmip_data.PCQMContact),
