@@ -15,6 +15,7 @@ from sklearn.metrics import (
     f1_score,
     jaccard_score,
     mean_absolute_error,
+    mean_squared_error,
     r2_score,
     roc_auc_score,
 )
@@ -185,9 +186,11 @@ def test_errors_of_batches_and_of_logarithms():
 def test_regression_is_scikit_learns():
     rng = np.random.default_rng(0)
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
-    metrics = SplitMetrics(Task("graph", "regression", 11))
+    metrics = SplitMetrics(Task("graph", "regression", 11), "log10_mse")
     fill_rows(metrics, predicted, target, 32)
     values = metrics.compute()
+    squared = mean_squared_error(target, predicted)
+    assert values["log10_mse"] == pytest.approx(math.log10(squared), rel=1e-7)
     assert values["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
     assert values["r2"] == pytest.approx(r2_score(target, predicted), rel=1e-7)
     target[:, 3] = np.nan
@@ -468,7 +471,11 @@ def test_metrics_and_losses_of_each_kind() -> None:
     ]
     assert list(map(usual_metrics, kinds)) == reported
     chosen = {name: metric.kind for name, metric in METRICS.items() if not metric.everywhere}
-    assert chosen == {"accuracy_sbm": "single-label", "roc_auc": "multilabel"}
+    assert chosen == {
+        "accuracy_sbm": "single-label",
+        "roc_auc": "multilabel",
+        "log10_mse": "regression",
+    }
     assert [name for name, metric in METRICS.items() if metric.of_two_classes] == ["ap", "roc_auc"]
     assert {name: loss.kind for name, loss in LOSSES.items()} == {
         "weighted_cross_entropy": "single-label",
