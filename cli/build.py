@@ -299,7 +299,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
             names = f" ({shortened(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{names}"
     for name, value in files.items():
-        if name == "warnings":  # printed above
+        if name in {"warnings", "features"}:  # printed above
             continue
         label = name.replace("_", " ")
         if name == "ignored" and value:

@@ -64,6 +64,7 @@ KEY_LENGTH = 160
 _BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
 _MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
+_MAX_NAMES = 20_000  #: letters of the names of features in a shard; more are on the card alone
 BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
 _Kind = tuple[str, tuple[int, ...]]
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
@@ -188,6 +189,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # As many graphs in a shard as fill it on average.
         per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
+        names = {key: list(names) for key, names in facts.names.items() if key != "y"}
         summary = {
             "directed": "no: a bond joins its atoms both ways"
             if survey.is_molecule
@@ -196,6 +198,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             "isolated_nodes": links.isolated,
             "given_splits": given_splits,
             "ignored": [f"{name}: {reason}" for name, reason in facts.ignored.items()],
+            "missing": [f"{name}: {count:,}" for name, count in facts.missing.items()],
+            "features": {key: value for key, value in names.items() if not fields_of(key, facts)},
             "warnings": [warning for warning in (links.warning, survey.warning) if warning],
         }
         resolved._read = (schema, classes, survey.graphs, per_unit, summary)  # noqa: SLF001
@@ -403,7 +407,7 @@ class _Survey:
                 shape=shape,
                 form=facts.forms.get(key, "axis"),
                 doc=PART_DOC if key in facts.parts else "",
-                fields=facts.names.get(attribute, ()),
+                fields=fields_of(attribute, facts),
                 finite=key not in self.unfinished,
             )
             columns.append(column)
@@ -433,6 +437,12 @@ def _described(level: str, kind: _Kind | None) -> str:
         return "none"
     dtype, shape = kind
     return f"{dtype}, {list(shape)} for each {level}"
+
+
+def fields_of(attribute: str, facts: ColumnFacts) -> tuple[str, ...]:
+    """Return the names of an attribute's components; none if a shard has no room for them."""
+    names = facts.names.get(attribute, ())
+    return names if sum(map(len, names)) < _MAX_NAMES else ()
 
 
 def read_graphs(

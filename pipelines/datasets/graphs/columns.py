@@ -124,6 +124,9 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts)
             )
             names.remove(name)
             usual.remove(name)
+    # Next to x and a label, y is a coordinate.
+    if len(usual) > 1 and "x" in names:
+        usual = [name for name in usual if roles.normal(name) != "y"]
     if len(usual) > 1:
         question = f"{table.name}: the target may be one of {', '.join(usual)}"
         facts.questions[question] = f"--set label={shlex.quote(usual[0])}"

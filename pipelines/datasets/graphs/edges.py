@@ -16,6 +16,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
+from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
+from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, texts_of
 from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
 
@@ -54,9 +56,12 @@ def _level_of(name: str) -> Level | None:
 def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory."""
     by_level: dict[Level, list[str]] = {level: [] for level in WORDS}
+    lists: list[IndexLists] = []
     for name in files:
         level = _level_of(name) if len(files) > 1 else "edge"
-        if level:
+        if name.lower().endswith(".json"):
+            lists.append(read_index_lists(folder / name, facts))
+        elif level:
             by_level[level].append(name)
         else:
             facts.ignored[name] = "its name has none of the words nodes, edges and graphs"
@@ -70,10 +75,14 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             )
         if names:
             tables[level] = read_table(folder / names[0], facts, level)
-    yield from assemble(tables, facts)
+    if facts.alone and is_matrix(tables["edge"]):
+        tables = tables_of_matrix(tables["edge"])
+    yield from assemble(tables, facts, lists)
 
 
-def assemble(tables: Mapping[Level, Table], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def assemble(
+    tables: Mapping[Level, Table], facts: ColumnFacts, lists: Sequence[IndexLists] = ()
+) -> Iterator[GraphRecord]:
     """Yield the graphs of tables by level; rows of a graph may be in any order."""
     # 1. Columns of ids.
     params = facts.params
@@ -95,6 +104,11 @@ def assemble(tables: Mapping[Level, Table], facts: ColumnFacts) -> Iterator[Grap
 
     # 2. Kinds of the other columns; what they leave open is asked at once.
     used = {*ends_names, node_name, *graph_names.values()}
+    if several and lists:
+        raise DamagedInput(
+            f"{lists[0].name} has features of the nodes of one graph, and there are several.",
+            next="leave the file out, or put its values into the table of nodes",
+        )
     undirected = _undirected_rows(edges, used)
     # Without a table of graphs, edges tell the targets of several graphs.
     facts.edges_have_targets = several and "graph" not in tables
@@ -107,7 +121,7 @@ def assemble(tables: Mapping[Level, Table], facts: ColumnFacts) -> Iterator[Grap
     # 3. Graph by graph.
     for name in groups[next(iter(tables))]:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
-        index, count = _positions(tables, ends, rows_of, node_name)
+        index, ids = _positions(tables, ends, rows_of, node_name)
         values = {}
         for level, by_key in columns.items():
             rows = rows_of[level]
@@ -115,9 +129,11 @@ def assemble(tables: Mapping[Level, Table], facts: ColumnFacts) -> Iterator[Grap
                 values[key] = array[rows]
                 if key.startswith("graph/") and level != "graph":
                     values[key] = _of_one_graph(edges, rows, array, name, key[6:])
+        for each in lists:
+            values = each.join(values, ids, facts)
         if undirected is not None:
             index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
-        yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=index)
+        yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
 
 
 def _ends_of(edges: Table, facts: ColumnFacts) -> tuple[str, str]:
@@ -372,12 +388,12 @@ def _by_graph(
 
 def _positions(
     tables: Mapping[Level, Table], all_ends: Array, rows_of: Mapping[Level, I64], column: str
-) -> tuple[I64, int]:
-    """Return edges by the positions of their nodes, (2, E), and the number of nodes."""
+) -> tuple[I64, Array]:
+    """Return edges by the positions of their nodes, (2, E), and the ids of the nodes, (N,)."""
     ends = all_ends[:, rows_of["edge"]]
     if "node" not in tables:
         ids, positions = np.unique(ends, return_inverse=True)
-        return positions.reshape(ends.shape), len(ids)
+        return positions.reshape(ends.shape), ids
     nodes = tables["node"]
     rows = rows_of["node"]
     ids = nodes.ids(column)[rows] if column else np.arange(len(rows))
@@ -397,4 +413,4 @@ def _positions(
         )
         hint = f"add a line for the node to {nodes.name}, or --set node= and the column of its ids"
         raise tables["edge"].fault(rows_of["edge"][row], problem, hint)
-    return positions, len(ids)
+    return positions, ids

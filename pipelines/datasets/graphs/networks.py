@@ -1,4 +1,4 @@
-"""GraphML, GEXF, GML and JSON, read by networkx; attributes become columns of nodes, edges and graphs.
+"""GraphML, GEXF, GML and JSON, read by networkx, and Pajek; attributes become columns of nodes, edges and graphs.
 
 XML document types are refused, as they serve entities that expand to gigabytes.
 """
@@ -20,16 +20,18 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edges import assemble
+from kmip_data.pipelines.datasets.graphs.pajek import parse_pajek
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, head_of
 from kmip_data.pipelines.datasets.graphs.text_tables import Table
 
-WANTS = "GraphML, GEXF, GML or JSON of networkx"
+WANTS = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times a file of edges
 _HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
 _GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
+_PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
 #: Key of a JSON object -> networkx function that reads it.
 _JSON = {
     "adjacency": "adjacency_graph",
@@ -39,8 +41,9 @@ _JSON = {
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if a file is XML, GML or JSON."""
-    return any(_format_of(head) for head in heads.values())
+    """True if a file is XML, GML or Pajek's, or if all are JSON, which also lies next to tables."""
+    forms = set(map(_format_of, heads.values()))
+    return bool(forms - {"", "JSON"}) or forms == {"JSON"}
 
 
 def _format_of(head: bytes) -> str:
@@ -50,6 +53,8 @@ def _format_of(head: bytes) -> str:
         return "GEXF" if b"<gexf" in text else "GraphML"
     if text.startswith((b"{", b"[")):
         return "JSON"
+    if _PAJEK.match(text):
+        return "Pajek"
     return "GML" if _GML.match(text) else ""
 
 
@@ -63,7 +68,10 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
-        form = _format_of(head_of(path, _HEAD)) or "GraphML"
+        form = _format_of(head_of(path, _HEAD))
+        if not form:
+            facts.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
+            continue
         try:
             graphs = _graphs(path, form)
         except (
@@ -121,6 +129,8 @@ def _graphs(path: Path, form: str) -> list[Any]:
         return _json(path)
     if form == "GML":
         return [_gml(path.read_text("utf-8-sig", "replace"))]
+    if form == "Pajek":
+        return [parse_pajek(path.read_text("utf-8-sig", "replace"), path.name)]
     if b"<!DOCTYPE" in head_of(path, _HEAD):
         raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
     if form == "GEXF":

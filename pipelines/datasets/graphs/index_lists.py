@@ -1,0 +1,74 @@
+"""JSON with a list of indices for each node, next to a table of edges: the features of MUSAE's graphs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import Array
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, texts_of
+
+
+@dataclass(frozen=True)
+class IndexLists:
+    """Indices of the features that are 1, by the id of their node."""
+
+    name: str
+    lists: Mapping[str, list[int]]
+
+    def join(self, values: dict[str, Array], ids: Array, facts: ColumnFacts) -> dict[str, Array]:
+        """Return the columns of a graph with these features behind those in ``values``.
+
+        Raises ``DamagedInput`` if nodes and lists are not of the same ids.
+        """
+        index = pd.Index(texts_of(ids))
+        positions = index.get_indexer(pd.Index(list(self.lists)))
+        if (positions < 0).any():
+            unknown = list(self.lists)[int((positions < 0).argmax())]
+            raise DamagedInput(
+                f"{self.name} has features of {unknown!r}, which is not one of the {len(ids):,} nodes.",
+                next="--set node= and the column of the ids; or leave the file out of the folder",
+            )
+        width = 1 + max((max(indices) for indices in self.lists.values() if indices), default=-1)
+        facts.claim(8 * len(ids) * width, self.name)
+        features = np.zeros((len(ids), width), np.float32)
+        for position, indices in zip(positions, self.lists.values(), strict=True):
+            features[position, indices] = 1
+        without = len(ids) - len(self.lists)
+        if without:
+            facts.missing[f"list of {self.name}"] = without
+
+        names = facts.names.get("x", ())
+        if "node/x" in values:
+            features = np.concatenate([values["node/x"], features], axis=1)
+        facts.names["x"] = (*names, *(f"index {number}" for number in range(width)))
+        return {**values, "node/x": features}
+
+
+def read_index_lists(path: Path, facts: ColumnFacts) -> IndexLists:
+    """Return the lists of a file: ``{"node": [index, …], …}``."""
+    facts.claim(20 * path.stat().st_size, path.name)
+    try:
+        lists = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DamagedInput(f"{path.name} is no JSON: {error}.", next="remove it") from error
+    are_lists = isinstance(lists, dict) and all(map(_is_of_indices, lists.values()))
+    if not are_lists:
+        raise DamagedInput(
+            f"{path.name} does not have a list of indices for each node.",
+            expected='{"node": [0, 7, …], …}, the features of a node that are 1',
+            next="leave the file out of the folder, or put its values into the table of nodes",
+        )
+    return IndexLists(path.name, lists)
+
+
+def _is_of_indices(value: object) -> bool:
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item < 2**24 for item in value
+    )

@@ -1,0 +1,106 @@
+"""Pajek's ``.net``, read by hand: networkx joins vertices of one name, and takes edges behind arcs for arcs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kmip_data.errors import DamagedInput
+
+_TOKEN = re.compile(r'"([^"]*)"|(\S+)')
+_EDGES = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
+
+
+def parse_pajek(text: str, name: str) -> Any:
+    """Return the graph of a text as ``networkx.MultiDiGraph``, its vertices numbered from 1.
+
+    Edges join both ways, arcs one way. Labels and coordinates of vertices, and weights, are
+    attributes. Raises ``DamagedInput``, which names the line.
+    """
+    import networkx as nx
+
+    graph = nx.MultiDiGraph()
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = [quoted or bare for quoted, bare in _TOKEN.findall(line)]
+        if not cells or line.lstrip().startswith("%"):
+            continue
+        try:
+            if cells[0].startswith("*"):
+                section = _begin(graph, cells)
+            else:
+                _add(graph, section, cells)
+        except (ValueError, IndexError) as error:
+            raise DamagedInput(
+                f"{name}, line {number}: {error}.", next="correct the line, or remove it"
+            ) from error
+    return graph
+
+
+def _begin(graph: Any, cells: list[str]) -> str:
+    """Begin a section; return its name."""
+    section = cells[0].lower().split(":")[0]
+    if section == "*vertices":
+        graph.add_nodes_from(range(1, int(cells[1]) + 1))
+    elif section == "*network":
+        graph.graph["name"] = " ".join(cells[1:])
+    elif section == "*matrix":
+        graph.graph["rows of the matrix"] = 0
+    elif section not in _EDGES:
+        raise ValueError(f"{cells[0]} is not a part of a graph")
+    return section
+
+
+def _add(graph: Any, section: str, cells: list[str]) -> None:
+    """Add what a line of a section has."""
+    if section == "*vertices":
+        _add_vertex(graph, cells)
+    elif section in _EDGES:
+        _add_edges(graph, section, cells)
+    elif section == "*matrix":
+        graph.graph["rows of the matrix"] += 1
+        source = graph.graph["rows of the matrix"]
+        for target, weight in enumerate(map(float, cells), 1):
+            if weight:
+                graph.add_edge(source, _vertex(graph, str(target)), weight=weight)
+    else:
+        raise ValueError(f"{' '.join(cells)[:80]!r} is in no section")
+
+
+def _add_vertex(graph: Any, cells: list[str]) -> None:
+    """Add a vertex: its number, label, up to three coordinates, shape, and pairs of name and value."""
+    vertex = _vertex(graph, cells[0])
+    data: dict[str, object] = {"label": cells[1] if len(cells) > 1 else ""}
+    rest = cells[2:]
+    for axis in "xyz":
+        if rest and re.fullmatch(r"[-+.\deE]+", rest[0]):
+            data[f"position {axis}"] = float(rest.pop(0))
+    if len(rest) % 2:
+        data["shape"] = rest.pop(0)
+    data |= dict(zip(rest[::2], rest[1::2], strict=True))
+    graph.add_node(vertex, **data)
+
+
+def _add_edges(graph: Any, section: str, cells: list[str]) -> None:
+    """Add the edge of a line, or all those of a line of a list."""
+    source = _vertex(graph, cells[0])
+    data: dict[str, object] = {}
+    if section.endswith("list"):
+        targets = [_vertex(graph, cell) for cell in cells[1:]]
+    else:
+        targets = [_vertex(graph, cells[1])]
+        rest = cells[2:]
+        if len(rest) % 2:
+            data["weight"] = float(rest.pop(0))
+        data |= dict(zip(rest[::2], rest[1::2], strict=True))
+    for target in targets:
+        graph.add_edge(source, target, **data)
+        if section.startswith("*edges") and source != target:
+            graph.add_edge(target, source, **data)
+
+
+def _vertex(graph: Any, cell: str) -> int:
+    vertex = abs(int(cell))  # a negative number marks a dotted line
+    if vertex not in graph:
+        raise ValueError(f"there is no vertex {cell}")
+    return vertex
