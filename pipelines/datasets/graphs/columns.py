@@ -216,7 +216,7 @@ def features_of(table: Table, name: str, facts: ColumnFacts) -> list[tuple[str, 
     if not asked and (_are_names(table.frame[name]) or _is_prose(words)):
         facts.ignored[name] = f"names or free text, such as {words[0][:40]!r}"
         return []
-    doubtful = [word for word in words if word in MISSING]
+    doubtful = [str(word) for word in words if word in MISSING]
     if doubtful and not facts.params.missing:
         count = int(counts[np.isin(words, doubtful)].sum())
         facts.questions[

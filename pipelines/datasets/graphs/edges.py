@@ -19,7 +19,13 @@ from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
 from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
 from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, texts_of
-from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
+from kmip_data.pipelines.datasets.graphs.text_tables import (
+    UNNAMED,
+    Table,
+    check_columns,
+    counts_from_zero,
+    read_table,
+)
 
 WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
 Rows = dict[str, I64]  #: rows of each graph, by its name
@@ -103,18 +109,21 @@ def assemble(
         node_name = _node_column(tables["node"], ends, facts, several=several)
 
     # 2. Kinds of the other columns; what they leave open is asked at once.
-    used = {*ends_names, node_name, *graph_names.values()}
+    used = {level: {graph_names[level]} for level in tables}
+    used["edge"] |= {*ends_names}
+    if "node" in used:
+        used["node"].add(node_name)
     if several and lists:
         raise DamagedInput(
             f"{lists[0].name} has features of the nodes of one graph, and there are several.",
             next="leave the file out, or put its values into the table of nodes",
         )
-    undirected = _undirected_rows(edges, used)
+    undirected = _undirected_rows(edges, used["edge"])
     # Without a table of graphs, edges tell the targets of several graphs.
     facts.edges_have_targets = several and "graph" not in tables
     columns = {}
     for level, table in tables.items():
-        columns[level] = columns_of(table, level, used, facts)
+        columns[level] = columns_of(table, level, used[level], facts)
     facts.ask()
     groups = _by_graph(tables, graph_names, several=several)
 
@@ -152,6 +161,10 @@ def _ends_of(edges: Table, facts: ColumnFacts) -> tuple[str, str]:
         return given
     if roles.SOURCE in names:
         return roles.SOURCE, roles.TARGET
+    # The index of pandas is no end.
+    first = edges.names[0]
+    if first.startswith(UNNAMED) and counts_from_zero(edges.frame[first]):
+        names = names[1:]
     pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
     if len(pairs) == 1:
         return pairs[0]

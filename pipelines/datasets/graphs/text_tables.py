@@ -237,7 +237,7 @@ def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
 def _are_names_of_rows(body: pd.DataFrame) -> bool:
     """True if the first column has texts that differ, or counts from 1, as R names rows."""
     values = body[0]
-    if values.dtype == object:
+    if values.dtype.kind == "O":
         return values.is_unique
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
 
@@ -303,7 +303,9 @@ def separator_of(lines: Sequence[str]) -> str:
     for separator in "\t;, ":
         if separator == " ":
             lines = [_BLANKS.sub(" ", line.strip()) for line in lines]
-        first, *others = map(len, _cells(lines, separator))
+        first, *others = [len(row) for row in _cells(lines, separator, strict=False)]
+        if len(lines) == _LOOKED_AT:
+            others = others[:-1]  # a quoted cell may go on
         # A first line of R has no name for the column of row names.
         if first > 1 and set(others) <= {first}:
             return separator
@@ -312,13 +314,13 @@ def separator_of(lines: Sequence[str]) -> str:
     return next((separator for separator in "\t;," if separator in lines[0]), " ")
 
 
-def _cells(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+def _cells(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iterator[list[str]]:
     """Yield the cells of each row; inside quotes a row goes on over the ends of lines."""
     lines = iter(lines)
     for line in lines:
         if '"' in line:
             rest = itertools.chain([line], lines)
-            yield next(csv.reader(rest, delimiter=separator, skipinitialspace=True, strict=True))
+            yield next(csv.reader(rest, delimiter=separator, skipinitialspace=True, strict=strict))
         else:
             yield line.rstrip("\n").split(separator)
 
@@ -359,6 +361,7 @@ def _is_of_names(
     # 1. Names that tables of graphs use, or that a parameter gives.
     given = {*params.label, *params.feature, *params.ignore, params.source, params.target}
     given |= {params.graph, params.node, params.smiles}
+    given = {name for name in given if not is_number(name)}
     known = [
         cell for cell in first if cell and (roles.normal(cell) in roles.KNOWN or cell in given)
     ]
@@ -406,7 +409,7 @@ def _by_cells(first: Sequence[str], body: pd.DataFrame) -> bool | None:
 
 def _occurs(cell: str, body: pd.DataFrame) -> bool:
     """True if a text is in a column below."""
-    return any((body[column] == cell).any() for column in body if body[column].dtype == object)
+    return any((body[column] == cell).any() for column in body if body[column].dtype.kind == "O")
 
 
 def is_number(cell: str) -> bool:

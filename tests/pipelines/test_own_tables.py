@@ -1,0 +1,661 @@
+"""Tables of graphs as people write them: each rule over the layouts, names and formats that it can meet."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import warnings
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from support.cases import check_each
+from support.own_graphs import answers, made, write
+
+import kmip_data
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.pajek import parse_pajek
+
+PATH = {(0, 1), (1, 2), (2, 3)}
+
+
+def numbered(tmp_path):
+    """Yield new folders."""
+    return (tmp_path / f"{number:03d}" for number in itertools.count())
+
+
+# --- layouts -------------------------------------------------------------------------------------
+
+SEPARATORS = [",", ";", "\t", " ", "   ", " , ", "\t\t"]
+LINE_ENDS = ["\n", "\r\n", "\r"]
+
+
+def test_a_table_is_read_whatever_its_separator_and_line_ends(tmp_path):
+    """Ends, weights and texts equal those that were written; oracle: the lists themselves."""
+    rng = np.random.default_rng(0)
+    folders = numbered(tmp_path)
+
+    def check(case):
+        separator, end, header, encoding = case
+        if separator == "\t\t" or (separator == "   " and encoding == "utf-16"):
+            return  # an empty column between two others; blanks are enough once
+        edges = rng.integers(0, 9, (12, 2))
+        weights = rng.integers(1, 99, 12) / 4
+        lines = [
+            separator.join(map(str, [a, b, w])) for (a, b), w in zip(edges, weights, strict=True)
+        ]
+        if header:
+            lines.insert(0, separator.join(["Source", "TARGET", "weight"]))
+        # Comments and blank lines anywhere.
+        for position in rng.integers(0, len(lines) + 1, 4):
+            lines.insert(int(position), str(rng.choice(["", "# end", "% x, y", "  "])))
+        data = end.join(lines).encode(encoding)
+        got = made(write(next(folders), edges_csv=data))
+        names = np.unique(edges)
+        expected = np.searchsorted(names, edges).T
+        np.testing.assert_array_equal(got.first.edge_index, expected)
+        np.testing.assert_allclose(got.first.columns["edge/edge_attr"][:, 0], weights)
+
+    check_each(
+        check, itertools.product(SEPARATORS, LINE_ENDS, [True, False], ["utf-8-sig", "utf-16"])
+    )
+
+
+def test_quoted_cells_keep_separators_line_ends_and_number_signs(tmp_path):
+    nodes = 'id,note,kind\na,"x, y\n# no comment\n",p\nb,"say ""hi""\n",q\nc,"plain",p\n'
+    folder = write(tmp_path / "q", edges_csv="source,target\na,b\nb,c\n", nodes_csv=nodes)
+    got = made(folder)
+    assert (got.first.num_nodes, got.edges()) == (3, {(0, 1), (1, 2)})
+    assert got.schema.column("node/x").fields == ("kind=p", "kind=q")
+    assert any(line.startswith("note: names or free text") for line in got.files["ignored"])
+
+
+#: Text of one table -> edges by position in the sorted ids.
+EDGE_LISTS = {
+    "alice bob\nbob carol\ncarol dave\n": PATH,
+    "0 1 {}\n1 2 {}\n2 3 {}\n": PATH,
+    "0 1 {'weight': 3, 'kind': 'a b'}\n1 2 {'weight': 4, 'kind': 'c'}\n2 3 {'weight': 1, 'kind': 'c'}\n": PATH,
+    "0,1,friend\n1,2,friend\n2,3,foe\n": PATH,
+    "0 1 \n1 2 \n2 3 \n": PATH,
+    "0,1,\n1,2,5\n2,3,\n": PATH,
+    "0,1,\n1,2,\n2,3,\n": PATH,
+    "0\t1\t\n1\t2\t\n2\t3\t\n": PATH,
+    "   0   1\n   1   2\n   2  3\n": PATH,
+    "# source target weight\na b 1\nb c 2\nc d 3\n": PATH,
+    "# FromNodeId\tToNodeId\n0\t1\n1\t2\n2\t3\n": PATH,
+    "0 1\n1 2\n# the end\n2 3\n# end": PATH,
+    "0,1,2020-01-01\n1,2,2020-01-02\n2,3,2020-01-03\n": PATH,
+    "0,1\n1,2\n2,3": PATH,
+    ",0,1\n0,5,6\n1,6,7\n2,7,8\n": PATH,
+    '"a","b"\n"b","c"\n"c","d"\n': PATH,
+    "'source' 'target'\n".replace("'", '"') + "a b\nb c\nc d\n": PATH,
+    # R's write.table: one name less than columns, as rows begin with their own.
+    '"from" "to"\n"1" "a" "b"\n"2" "b" "c"\n"3" "c" "d"\n': PATH,
+}
+
+
+def test_every_line_of_an_edge_list_is_an_edge(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        text, expected = case
+        for data in (
+            text.encode(),
+            text.replace("\n", "\r\n").encode(),
+            gzip.compress(text.encode()),
+        ):
+            assert made(write(next(folders), list_txt=data)).edges() == expected
+
+    check_each(check, EDGE_LISTS.items())
+
+
+def test_the_list_that_networkx_writes_is_its_graph(tmp_path):
+    """write_edgelist with attributes, write_weighted_edgelist and without, directed and not."""
+    folders = numbered(tmp_path)
+
+    def check(case):
+        data, directed = case
+        graph = nx.gnp_random_graph(9, 0.3, seed=3, directed=directed)
+        for number, edge in enumerate(graph.edges):
+            graph.edges[edge].update(weight=number / 2, kind="ab"[number % 2])
+        folder = write(next(folders))
+        nx.write_edgelist(graph, folder / "g.edgelist", data=data)
+        got = made(folder)
+        lines = (folder / "g.edgelist").read_text().splitlines()
+        names = sorted({node for edge in graph.edges for node in edge})
+        ends = [tuple(names[end] for end in edge) for edge in got.first.edge_index.T]
+        assert ends == [tuple(map(int, line.split()[:2])) for line in lines]
+        if data:
+            column = got.schema.column("edge/edge_attr").fields.index(
+                "weight" if data is True else "2"
+            )
+            weights = got.first.columns["edge/edge_attr"][:, column]
+            assert weights.tolist() == [number / 2 for number in range(len(lines))]
+
+    check_each(check, itertools.product([True, False, ["weight"]], [True, False]))
+
+
+# --- names or data -------------------------------------------------------------------------------
+
+#: Table of nodes -> features of the first node, or the fault.
+NAMES = {
+    "0,1,2\n.5,6,7\n8,9,1\n": "line 1 may be names",  # pandas' names of an array
+    ",0,1\n0,5,6\n1,8,9\n": [5, 6],  # behind its index
+    "a,b\n5,6\n7,8\n": [5, 6],
+    "5,6\n7,8\n": [5, 6],
+    "5,\n7,8\n": [5, 0, 1],  # an empty cell is missing
+    "big,big\n5,6\n7,8\n": [1, 1, 1, 0, 0, 1],  # twice the same: three texts
+    "mass;size\n1,5;2\n2,5;3\n": [1.5, 2],  # decimal commas
+}
+
+
+def test_the_first_line_has_names_or_data(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        nodes, expected = case
+        folder = write(next(folders), edges_csv="source,target\n0,1\n", nodes_csv=nodes)
+        if isinstance(expected, str):
+            with pytest.raises(DamagedInput, match=expected):
+                made(folder)
+            return
+        if nodes.startswith("big"):
+            with pytest.raises(DamagedInput, match="among numbers"):
+                made(folder)
+            return
+        assert made(folder).first.columns["node/x"][0].tolist() == expected
+
+    check_each(check, NAMES.items())
+
+
+def test_a_first_line_that_may_be_either_is_asked(tmp_path):
+    x = np.arange(6).reshape(3, 2) / 2
+    nodes = pd.DataFrame(x).to_csv(index=False)
+    folder = write(tmp_path / "n", edges_csv="source,target\n0,1\n1,2\n", nodes_csv=nodes)
+    with pytest.raises(DamagedInput, match="line 1 may be names"):
+        made(folder)
+    np.testing.assert_array_equal(made(folder, header="yes").first.columns["node/x"], x)
+    assert made(folder, header="no").first.num_nodes == 4
+    # No cell of the first line occurs again, and no column has numbers alone.
+    either = write(tmp_path / "e", list_txt="p q\nr s\nt u\n")
+    with pytest.raises(DamagedInput, match="line 1 may be names"):
+        made(either)
+    assert made(either, header="yes").first.num_edges == 2
+    assert made(either, header="no").first.num_edges == 3
+
+
+# --- uses of columns -----------------------------------------------------------------------------
+
+
+def variants(name):
+    """Ways to write a name."""
+    yield from (name, name.upper(), name.capitalize(), f" {name} ")
+    if name[-1].isdigit():
+        yield from (f"{name[:-1]}_{name[-1]}", f"{name[:-1]} {name[-1]}", f"{name[:-1]}-{name[-1]}")
+
+
+def test_the_names_of_the_ends_are_known(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        for first, second in zip(*map(variants, case), strict=True):
+            text = f"w,{second},x,{first}\n.5,b,1,a\n.25,c,2,b\n.75,d,3,c\n"
+            got = made(write(next(folders), got_edges_csv=text))
+            assert got.edges() == PATH, (first, second)
+            assert got.schema.column("edge/edge_attr").fields == ("w", "x")
+
+    check_each(check, roles.ENDS)
+
+
+FILES = [
+    ("got-edges_csv", "got-nodes_csv"),
+    ("links_tsv", "vertices_tsv"),
+    ("bonds_csv", "atoms_csv"),
+    ("musae_DE_edges_csv", "musae_DE_target_csv"),
+]
+
+
+def test_files_are_known_by_the_words_in_their_names(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        edges, nodes = case
+        files = {edges: "u,v\na,b\nb,c\n", nodes: "Id,mass\na,5\nb,6\nc,7\n", "readme_md": "notes"}
+        got = made(write(next(folders), **files))
+        assert got.first.columns["node/x"][:, 0].tolist() == [5, 6, 7]
+        assert got.files["ignored"] == [
+            "readme.md: its name has none of the words nodes, edges and graphs"
+        ]
+
+    check_each(check, FILES)
+
+
+def test_tables_of_gephi(tmp_path):
+    """Ids, labels, one direction or both a row; as Gephi exports them."""
+    nodes = "Id,Label,timeset,house\n" + "".join(
+        f"p{i},Person {i},,{'ABC'[i % 3]}\n" for i in range(12)
+    )
+    kinds = ["Undirected", "Directed", "undirected"]
+    edges = "Source,Target,Type,Id,Label,timeset,Weight\n" + "".join(
+        f"p{i},p{(i + 1) % 12},{kinds[i % 3]},{i},,,{i + 1}\n" for i in range(12)
+    )
+    got = made(write(tmp_path / "g", cast_nodes_csv=nodes, cast_edges_csv=edges))
+    expected = []
+    for i in range(12):
+        ends = (i, (i + 1) % 12)
+        expected += [ends] if i % 3 == 1 else [ends, ends[::-1]]
+    assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == expected
+    weights = [(i + 1) for i in range(12) for _ in range(1 + (i % 3 != 1))]
+    assert got.first.columns["edge/edge_attr"][:, 0].tolist() == weights
+    assert got.schema.labels is None
+    assert got.schema.column("node/x").fields == ("house=A", "house=B", "house=C")
+    ignored = {line.partition(":")[0] for line in got.files["ignored"]}
+    assert ignored == {"Label", "timeset", "Id"}
+
+
+#: Tables of edges and nodes -> positions of the ends of the first edge, or the fault.
+IDS = [
+    ("u,v\n7,9\n", "name,mass\n9,1\n7,2\n", [1, 0]),
+    ("u,v\n7,9\n", "code,mass\n9,1\n7,2\n", [1, 0]),  # holds the ids, and is not 0 … n − 1
+    ("u,v\n0,1\n", "mass,size\n9,1\n7,2\n", [0, 1]),  # numbered by row
+    ("u,v\n0,1\n", "id,key\n5,1\n7,0\n", "may be those in key"),  # by row, or by key
+    ("u,v\n5,7\n", "a,b\n5,7\n7,5\n", "may be those in a, b"),
+    ("u,v\na,b\n", "id,mass\na,1\nc,2\n", "line 2: the node b"),
+    ("u,v\n0,1\n", "id,mass\n1,1\n2,2\n", "not those of the edges"),  # by row, or a missing 0
+]
+
+
+def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        edges, nodes, expected = case
+        folder = write(next(folders), edges_csv=edges, nodes_csv=nodes)
+        if isinstance(expected, str):
+            with pytest.raises(DamagedInput, match=expected) as caught:
+                made(folder)
+            assert caught.value.parts["next"]
+        else:
+            assert made(folder).first.edge_index[:, 0].tolist() == expected
+
+    check_each(check, IDS)
+
+
+def test_molecules_in_three_tables(tmp_path):
+    """begin, end and mol_id; names of graphs are those of the file."""
+    folder = write(
+        tmp_path / "m",
+        molecules_csv="mol_id,label\nMOL-1,1\nMOL-2,0\n",
+        atoms_csv="mol_id,atom,element\nMOL-1,0,H\nMOL-2,0,O\nMOL-1,1,O\nMOL-1,2,H\n".replace(
+            "atom,", "id,"
+        ),
+        bonds_csv="mol_id,begin,end,order\nMOL-1,0,1,1\nMOL-1,1,2,1\n",
+    )
+    got = made(folder)
+    assert [record.key for record in got.records] == ["MOL-1", "MOL-2"]
+    assert got.edges() == {(0, 1), (1, 2)}
+    assert got.schema.column("node/x").fields == ("element=H", "element=O")
+    assert got.first.columns["node/x"].tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_names_are_no_classes_in_any_format(tmp_path):
+    """A label that differs for every node; oracle: the same graph without it."""
+    graph = nx.cycle_graph(20)
+    nx.set_node_attributes(graph, {node: f"Station {node}" for node in graph}, "label")
+    nx.set_node_attributes(graph, {node: node / 2 for node in graph}, "mass")
+    folders = numbered(tmp_path)
+
+    def check(suffix):
+        folder = write(next(folders))
+        if suffix == "csv":
+            rows = [{"id": node, **data} for node, data in graph.nodes(data=True)]
+            pd.DataFrame(rows).to_csv(folder / "nodes.csv", index=False)
+            nx.to_pandas_edgelist(graph).to_csv(folder / "edges.csv", index=False)
+        elif suffix == "json":
+            (folder / "g.json").write_text(json.dumps(nx.node_link_data(graph, edges="links")))
+        else:
+            getattr(nx, f"write_{suffix}")(graph, folder / f"g.{suffix}")
+        got = made(folder)
+        assert got.schema.labels is None
+        assert got.schema.column("node/x").fields == ("mass",)
+        assert made(folder, label=("label",)).schema.labels.num_classes == 20
+
+    check_each(check, ["csv", "graphml", "gexf", "gml", "json"])
+
+
+# --- values --------------------------------------------------------------------------------------
+
+NODES = "node,age,country,born,note,label\n"
+
+
+def people(ages, countries=("NL", "BE"), labels=("a", "b")):
+    rows = []
+    for i, age in enumerate(ages):
+        country = countries[i % len(countries)]
+        note = f"born in the year of {i}, and never heard of again"
+        rows.append(f"{i},{age},{country},2020-01-{i + 1:02d},{note!r},{labels[i % len(labels)]}\n")
+    return NODES + "".join(rows).replace("'", '"')
+
+
+def test_what_is_lossless_happens_and_is_said(tmp_path):
+    ages = [1, "", "NA", 4, 5, 6]
+    folder = write(tmp_path / "p", edges_csv="from,to\n0,1\n", nodes_csv=people(ages))
+    got = made(folder)
+    x = dict(
+        zip(got.schema.column("node/x").fields, got.first.columns["node/x"].T.tolist(), strict=True)
+    )
+    assert x == {
+        "age": [1, 0, 0, 4, 5, 6],
+        "age missing": [0, 1, 1, 0, 0, 0],
+        "country=BE": [0, 1] * 3,
+        "country=NL": [1, 0] * 3,
+    }
+    assert got.files["missing"] == ["age: 2"]
+    reasons = dict(line.split(": ", 1) for line in got.files["ignored"])
+    assert reasons["born"].startswith("dates, such as 2020-01-01")
+    assert reasons["note"].startswith("names or free text")
+
+
+def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
+    rows = ["id,country,city,since,score\n"]
+    for i in range(300):
+        country = ("NA", "DE", "FR")[i % 3]
+        score = "n.d." if i == 7 else i
+        rows.append(f"{i},{country},c{i % 100},{1_700_000_001 + i},{score}\n")
+    folder = write(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
+    with pytest.raises(DamagedInput, match="4 columns need a decision") as caught:
+        made(folder)
+    found = caught.value.parts["found"]
+    for words in (
+        "'NA' in 100 rows",
+        "100 texts",
+        "line 2: 'since' is 1700000001",
+        "line 9: 'score' is 'n.d.'",
+    ):
+        assert words in found, found
+    got = made(folder, **answers(caught.value))
+    assert got.first.num_nodes == 300
+    fields = got.schema.column("node/x").fields
+    assert {"country=DE", "country=FR", "country=NA"} <= set(fields) or "score" in fields
+    # Kept instead of left out, each by the answer that is printed.
+    kept = made(folder, missing=("n.d.",), categories=100, rounded=("since",))
+    assert len(kept.schema.column("node/x").fields) == 3 + 100 + 1 + 2
+
+
+#: Labels of a table, task -> values stored, and classes.
+TARGETS = [
+    (["0", "1", "NA", "1"], None, [0, 1, -1, 1], 2),
+    (["0.0", "1.0", "nan", "1.0"], None, [0, 1, -1, 1], 2),
+    (["a", " b", "a ", ""], None, [0, 1, 0, -1], 2),
+    (["yes", "no", "N/A", "yes"], None, [1, 0, -1, 1], 2),
+    (["1.5", "2", "NA", "7"], None, [1.5, 2, None, 7], None),
+    (["1", "2", "", "7"], "regression", [1, 2, None, 7], None),
+    (["-1", "2", "3", "-7"], "regression", [-1, 2, 3, -7], None),
+    (["True", "False", "", "True"], None, [1, 0, -1, 1], 2),
+]
+
+
+def test_a_missing_label_is_no_class(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        texts, task, expected, classes = case
+        texts, expected = texts * 3, expected * 3
+        frame = pd.DataFrame({"id": range(12), "x": 1.5, "label": texts})
+        folder = write(next(folders), edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False))
+        got = made(folder, task=task)
+        y = got.first.columns["node/y"].astype(float)
+        np.testing.assert_array_equal(y, [np.nan if value is None else value for value in expected])
+        assert got.schema.labels.num_classes == classes
+        missing = (
+            sum(value in {None, -1} for value in expected) if task is None or "" in texts else 0
+        )
+        assert got.files["missing"] == ([f"label: {missing}"] if missing else [])
+
+    check_each(check, TARGETS)
+
+
+def test_names_of_many_features_stand_on_the_card(tmp_path):
+    """64 kB of names have no room in the schema of a shard."""
+    names = [f"a feature with a long name {number}" for number in range(4_000)]
+    frame = pd.DataFrame(np.ones((3, 4_000), int), columns=names)
+    folder = write(
+        tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=frame.to_csv(index_label="id")
+    )
+    kmip_home = tmp_path / "home"
+    from support.cli import kmip
+
+    done = kmip(
+        "build",
+        "graphs",
+        "--name=wide",
+        f"--archive={folder}",
+        f"--home={kmip_home}",
+        "-q",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    assert done.json["files"]["features"]["x"] == names
+    assert kmip_data.open("wide", split=None, home=kmip_home)[0].x.shape == (3, 4_000)
+
+
+def test_a_table_of_a_million_columns_is_refused_at_once(tmp_path):
+    line = b",".join([b"1"] * 1_000_000) + b"\n"
+    folder = write(tmp_path / "w", edges_csv="u,v\n0,1\n", nodes_csv=line * 2)
+    with pytest.raises(DamagedInput, match="1,000,000 columns"):
+        made(folder)
+
+
+# --- formats -------------------------------------------------------------------------------------
+
+GRAPHML = """<graphml{space}>
+<key id="k1" for="node" attr.name="w" attr.type="double"/>
+<key id="k2" for="node" attr.name="on" attr.type="boolean"/>
+<key id="k3" for="node" attr.name="label" attr.type="string"><default> yellow </default></key>
+<key id="k4" for="edge" attr.name="kind" attr.type="string"><default>road</default></key>
+<graph id="G" edgedefault="undirected">
+<node id="a"><data key="k1"> 1.0 </data><data key="k3">green</data><data key="k2"> true </data></node>
+<node id="b"><data key="k1">1.5</data><data key="k2">false</data></node>
+<node id="c"><data key="k1">3</data><data key="k2">true</data></node>
+<node id="d"><data key="k1">3.0</data><data key="k3">green</data><data key="k2">false</data></node>
+<edge source="a" target="b"/><edge source="b" target="c"><data key="k4">rail</data></edge>
+<edge source="c" target="d"/></graph></graphml>"""
+GEXF = """<gexf xmlns="http://gexf.net/{version}" version="{version}"><graph defaultedgetype="directed">
+<attributes class="node"><attribute id="0" title="label2" type="string"><default>yellow</default></attribute>
+<attribute id="1" title="on" type="boolean"/></attributes>
+<nodes><node id="a" label="A"><attvalues><attvalue for="0" value="green"/>
+<attvalue for="1" value=" true "/></attvalues></node>
+<node id="b" label="B"><attvalues><attvalue for="1" value="false"/></attvalues></node></nodes>
+<edges><edge id="0" source="a" target="b"/></edges></graph></gexf>"""
+
+
+def test_defaults_and_blanks_of_xml_are_read(tmp_path):
+    for number, space in enumerate(("", ' xmlns="http://graphml.graphdrawing.org/xmlns"')):
+        text = GRAPHML.replace("{space}", space)
+        got = made(write(tmp_path / f"g{number}", a_graphml=text))
+        assert got.first.columns["node/y"].tolist() == [0, 1, 1, 0]
+        assert got.schema.column("node/x").fields == ("w", "on")
+        assert got.first.columns["node/x"].tolist() == [[1, 1], [1.5, 0], [3, 1], [3, 0]]
+        kinds = got.first.columns["edge/edge_attr"]
+        assert got.schema.column("edge/edge_attr").fields == ("kind=rail", "kind=road")
+        ends = got.first.edge_index.T.tolist()
+        assert {tuple(edge) for edge, kind in zip(ends, kinds, strict=True) if kind[0]} == {
+            (1, 2),
+            (2, 1),
+        }
+    for version in ("1.1draft", "1.2draft", "1.3"):
+        got = made(
+            write(tmp_path / version, a_gexf=GEXF.replace("{version}", version)), label=("label2",)
+        )
+        assert got.first.columns["node/y"].tolist() == [0, 1]
+        assert got.first.columns["node/x"].tolist() == [[1], [0]]
+
+
+def test_attributes_called_as_ids_are_kept(tmp_path):
+    """graph, node, source, target and id of nodes and edges, and the keys of a multigraph."""
+    graph = nx.MultiDiGraph()
+    names = ("graph", "node", "source", "target", "weight2")
+    for node in range(4):
+        graph.add_node(node, **{name: (node + i) % 3 + 0.5 for i, name in enumerate(names)})
+    for number, (a, b) in enumerate([(0, 1), (0, 1), (1, 2), (2, 3)]):
+        graph.add_edge(
+            a,
+            b,
+            key=["road", "rail"][number % 2],
+            **dict.fromkeys(("graph", "node"), number % 3 + 0.5),
+        )
+    folders = numbered(tmp_path)
+
+    def check(suffix):
+        folder = write(next(folders))
+        if suffix == "json":
+            data = nx.node_link_data(graph, edges="links")
+            (folder / "g.json").write_text(json.dumps(data))
+        else:
+            nx.write_graphml(graph, folder / "g.graphml")
+        got = made(folder)
+        fields = got.schema.column("node/x").fields
+        assert set(fields) == set(names)
+        column = got.first.columns["node/x"][:, fields.index("source")]
+        assert column.tolist() == [(node + 2) % 3 + 0.5 for node in range(4)]
+        assert {"graph", "node"} <= set(got.schema.column("edge/edge_attr").fields)
+        assert got.first.num_edges == 4
+
+    check_each(check, ["json", "graphml"])
+
+
+def test_gml_with_repeated_edges_has_them_all(tmp_path):
+    graph = nx.MultiDiGraph([(0, 1), (0, 1), (1, 2)])
+    nx.set_edge_attributes(
+        graph, {edge: number for number, edge in enumerate(graph.edges(keys=True))}, "value"
+    )
+    folder = write(tmp_path / "g")
+    nx.write_gml(graph, folder / "a.gml")
+    text = (folder / "a.gml").read_text()
+    lines = [line for line in text.splitlines() if "multigraph" not in line and "key" not in line]
+    (folder / "a.gml").write_text("\n".join(lines))
+    got = made(folder)
+    assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == [(0, 1), (0, 1), (1, 2)]
+    assert got.first.columns["edge/edge_attr"][:, 0].tolist() == [0, 1, 2]
+
+
+PAJEK = """*Network test
+% a comment
+*Vertices 4
+1 "O'Brien" 0.25 0.5 0.5 ellipse ic Red
+2 "same" 0.5 0.5 0.5 box ic Blue
+3 "same" 0.75 0.5 0.5 box ic Red
+*Arcs :1 "likes"
+1 2 1.5
+*Edges
+2 3 2.5 c Black
+*Arcslist
+4 1 2
+*Edgeslist
+1 3
+"""
+
+
+def test_pajek_has_arcs_one_way_and_edges_both(tmp_path):
+    graph = parse_pajek(PAJEK, "a.net")
+    expected = [(1, 2), (2, 3), (3, 2), (4, 1), (4, 2), (1, 3), (3, 1)]
+    assert sorted(graph.edges()) == sorted(expected)
+    assert graph.number_of_nodes() == 4
+    assert graph.nodes[3]["label"] == "same"
+    got = made(write(tmp_path / "p", a_net=PAJEK))
+    assert sorted((a + 1, b + 1) for a, b in got.first.edge_index.T.tolist()) == sorted(expected)
+    # A file with arcs alone is what networkx reads.
+    folder = write(tmp_path / "n")
+    other = nx.gnp_random_graph(7, 0.4, seed=1, directed=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nx.write_pajek(other, folder / "a.net")
+    assert made(folder).edges() == set(other.edges)
+    with pytest.raises(DamagedInput, match=r"a\.net, line 3: there is no vertex 9"):
+        made(write(tmp_path / "bad", a_net="*Vertices 2\n*Arcs\n1 9\n"))
+
+
+def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):
+    rng = np.random.default_rng(2)
+    matrix = rng.integers(0, 3, (5, 5)) * (rng.random((5, 5)) < 0.5)
+    for number, index in enumerate((list("edcba"), list(range(5)))):
+        frame = pd.DataFrame(matrix, index=index, columns=index)
+        got = made(write(tmp_path / f"m{number}", a_csv=frame.to_csv()))
+        dense = np.zeros((5, 5))
+        dense[tuple(got.first.edge_index)] = got.first.columns["edge/edge_attr"][:, 0]
+        np.testing.assert_array_equal(dense, matrix)
+        assert got.first.num_nodes == 5
+
+
+def test_lists_of_features_of_musae(tmp_path):
+    lists = {"0": [1, 3], "1": [0], "2": []}
+    files = {
+        "musae_DE_edges_csv": "from,to\n0,1\n1,2\n",
+        "musae_DE_target_csv": "id,days,mature,new_id\n77,1,True,1\n88,2,False,0\n99,5,True,2\n",
+        "musae_DE_features_json": json.dumps(lists),
+    }
+    folder = write(tmp_path / "m", **files)
+    with pytest.raises(DamagedInput, match="new_id") as caught:
+        made(folder)
+    got = made(folder, **answers(caught.value), label=("mature",))
+    x = got.first.columns["node/x"][:, 1:]
+    expected = np.zeros((3, 4))
+    for row, node in enumerate(["1", "0", "2"]):
+        expected[row, lists[node]] = 1
+    np.testing.assert_array_equal(x, expected)
+    assert got.first.columns["node/y"].tolist() == [1, 0, 1]
+    files["musae_DE_features_json"] = json.dumps({"9": [1]})
+    with pytest.raises(DamagedInput, match="features of '9'"):
+        made(write(tmp_path / "o", **files), node="new_id")
+
+
+def test_a_smi_is_a_list_of_molecules(tmp_path):
+    got = made(write(tmp_path / "s", a_smi="CCO ethanol\nc1ccccc1 benzene\n"))
+    assert [record.num_nodes for record in got.records] == [3, 6]
+
+
+# --- advice --------------------------------------------------------------------------------------
+
+#: Files that are refused with options to type -> rows that a build by these options must have.
+ASKED = [
+    ({"list_txt": "p q\nr s\nt u\n"}, {"edges": 2}),
+    ({"edges_csv": "u,v\n0,1\n1,2\n", "nodes_csv": "0,1\n.5,6\n7,8\n9,.1\n"}, {"nodes": 3}),
+    ({"edges_csv": "a,b,c\n1,2,3\n2,3,4\n"}, {"edges": 2}),
+    ({"edges_csv": "source,target,from,to\n1,2,3,4\n2,3,4,5\n"}, {"edges": 2}),
+    ({"edges_csv": "0 1 2 5\n1 2 3 6\n"}, {"edges": 2}),
+    ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {"edges": 3}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,key\n5,1\n7,0\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v\n5,7\n", "nodes_csv": "a,b\n5,7\n7,5\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,mass\n1,1\n2,2\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v,t\n0,1,1700000001\n1,2,1700000003\n"}, {"edges": 2}),
+    ({"edges_csv": "u,v,t\n0,1,1e99\n1,2,1\n"}, {"edges": 2}),
+    ({"edges_csv": "u,v,t\n0,1,5\n1,2,6\n2,3,x\n"}, {"edges": 3}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,c\n0,NA\n1,DE\n2,DE\n3,NA\n"}, {"nodes": 4}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,label,class\n0,a,b\n1,a,b\n"}, {"nodes": 2}),
+    ({"edges_csv": "graph,graph_id,u,v\n1,1,0,1\n2,1,1,2\n"}, {"graphs": 2}),
+]  # fmt: skip
+
+
+def test_advice_that_is_followed_ends_in_a_build_with_every_row(tmp_path):
+    folders = numbered(tmp_path)
+    counted = []
+
+    def check(case):
+        files, rows = case
+        folder = write(next(folders), **files)
+        with pytest.raises(DamagedInput) as caught:
+            made(folder)
+        got = made(folder, **answers(caught.value))
+        counts = {
+            "graphs": len(got.records),
+            "nodes": sum(record.num_nodes for record in got.records),
+            "edges": sum(record.num_edges for record in got.records),
+        }
+        assert {key: counts[key] for key in rows} == rows
+        counted.append(folder)
+
+    check_each(check, ASKED)
+    assert len(counted) == len(ASKED)

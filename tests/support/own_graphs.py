@@ -1,0 +1,68 @@
+"""Graphs of a user's own files without the engine, and printed advice that is followed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kmip_data.errors import KmipDataError
+from kmip_data.format.schema import Schema
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+
+PIPELINE = load_pipeline(load_manifest("graphs"))
+
+
+class Made(NamedTuple):
+    """Schema and records of files, and what the card says of the files."""
+
+    schema: Schema
+    records: list[GraphRecord]
+    files: dict[str, Any]
+
+    @property
+    def first(self) -> GraphRecord:
+        """The first graph."""
+        return self.records[0]
+
+    def edges(self) -> set[tuple[int, int]]:
+        """Edges of the first graph."""
+        return set(zip(*self.first.edge_index.tolist(), strict=True))
+
+
+def write(folder: Path, **files: str | bytes) -> Path:
+    """Write files; ``edges_csv`` is called ``edges.csv``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (folder / ".".join(name.rsplit("_", 1))).write_bytes(data)
+    return folder
+
+
+def made(path: Path, **parameters: Any) -> Made:
+    """Read the files of a folder as ``kmip-data build graphs`` does."""
+    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
+    prepared = PIPELINE.prepare(raw, params, path)
+    units = PIPELINE.units(prepared, params)
+    records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
+    return Made(PIPELINE.schema(params), records, params._read[4])
+
+
+def answers(error: KmipDataError) -> dict[str, Any]:
+    """Return the parameters of the first ``--set`` options that an error prints as its next step."""
+    advice = error.parts["next"] or ""
+    first = re.match(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", advice)
+    assert first, f"no option to type in {advice!r}"
+    parameters: dict[str, Any] = {}
+    for word in shlex.split(first.group())[1::2]:
+        key, _, value = word.partition("=")
+        field = PIPELINE.Params.model_fields[key]
+        if "tuple" in str(field.annotation):
+            parameters[key] = (*parameters.get(key, ()), value)
+        else:
+            parameters[key] = value
+    return parameters
