@@ -1009,6 +1009,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         "isolated_nodes": 2,
         "given_splits": ["masks, folds 0 to 2"],
         "ignored": ["notes: no array of this format"],
+        "missing": [],
         "warnings": [done.json["files"]["warnings"][0]],
     }
     assert "--set undirected=true" in done.json["files"]["warnings"][0]

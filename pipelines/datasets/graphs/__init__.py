@@ -189,7 +189,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # As many graphs in a shard as fill it on average.
         per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
-        names = {key: list(names) for key, names in facts.names.items() if key != "y"}
+        long_names = {}
+        for attribute, names in facts.names.items():
+            if names and not fields_of(attribute, facts):
+                long_names[attribute] = list(names)
         summary = {
             "directed": "no: a bond joins its atoms both ways"
             if survey.is_molecule
@@ -199,9 +202,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             "given_splits": given_splits,
             "ignored": [f"{name}: {reason}" for name, reason in facts.ignored.items()],
             "missing": [f"{name}: {count:,}" for name, count in facts.missing.items()],
-            "features": {key: value for key, value in names.items() if not fields_of(key, facts)},
             "warnings": [warning for warning in (links.warning, survey.warning) if warning],
         }
+        if long_names:
+            summary["features"] = long_names
         resolved._read = (schema, classes, survey.graphs, per_unit, summary)  # noqa: SLF001
         return resolved
 
