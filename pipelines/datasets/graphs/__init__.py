@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -181,31 +181,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             key_length=min(max(survey.longest_key, 8), KEY_LENGTH),
         )
 
-        given_splits = []
-        for column in columns:
-            if column.doc == PART_DOC:
-                folds = f", folds 0 to {column.shape[0] - 1}" if column.shape else ""
-                given_splits.append(f"{column.attribute}{folds}")
         # As many graphs in a shard as fill it on average.
         per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
-        long_names = {}
-        for attribute, names in facts.names.items():
-            if names and not fields_of(attribute, facts):
-                long_names[attribute] = list(names)
-        summary = {
-            "directed": "no: a bond joins its atoms both ways"
-            if survey.is_molecule
-            else links.directed,
-            "self_loops": links.loops,
-            "isolated_nodes": links.isolated,
-            "given_splits": given_splits,
-            "ignored": [f"{name}: {reason}" for name, reason in facts.ignored.items()],
-            "missing": [f"{name}: {count:,}" for name, count in facts.missing.items()],
-            "warnings": [warning for warning in (links.warning, survey.warning) if warning],
-        }
-        if long_names:
-            summary["features"] = long_names
+        summary = _summary(survey, links, facts, columns)
         resolved._read = (schema, classes, survey.graphs, per_unit, summary)  # noqa: SLF001
         return resolved
 
@@ -441,6 +420,36 @@ def _described(level: str, kind: _Kind | None) -> str:
         return "none"
     dtype, shape = kind
     return f"{dtype}, {list(shape)} for each {level}"
+
+
+def _summary(
+    survey: _Survey, links: Links, facts: ColumnFacts, columns: Sequence[Column]
+) -> dict[str, Any]:
+    """Return what the card says of the files."""
+    given_splits = []
+    for column in columns:
+        if column.doc == PART_DOC:
+            folds = f", folds 0 to {column.shape[0] - 1}" if column.shape else ""
+            given_splits.append(f"{column.attribute}{folds}")
+    directed = links.directed
+    if survey.is_molecule:
+        directed = "no: a bond joins its atoms both ways"
+    summary: dict[str, Any] = {
+        "directed": directed,
+        "self_loops": links.loops,
+        "isolated_nodes": links.isolated,
+        "given_splits": given_splits,
+        "ignored": [f"{name}: {reason}" for name, reason in facts.ignored.items()],
+        "missing": [f"{name}: {count:,}" for name, count in facts.missing.items()],
+        "warnings": [warning for warning in (links.warning, survey.warning) if warning],
+    }
+    long_names = {}
+    for attribute, names in facts.names.items():
+        if names and not fields_of(attribute, facts):
+            long_names[attribute] = list(names)
+    if long_names:
+        summary["features"] = long_names
+    return summary
 
 
 def fields_of(attribute: str, facts: ColumnFacts) -> tuple[str, ...]:
