@@ -274,8 +274,8 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
                 text = value_text(metric, mean, *(std or [None]))
                 if not is_share(metric):
                     # Three decimals as printed; charges are printed in thousandths.
-                    digits = 3 if max(entries.values())[0] > 0.1 else 6
-                    text = f"{mean:.{digits}f} ± {std[0]:.{digits}f}"
+                    digits = 3 if max(abs(value) for value, *_ in entries.values()) > 0.1 else 6
+                    text = " ± ".join(f"{value:.{digits}f}" for value in (mean, *std))
                 standing = Standing(mean, text, name, "–", "–", "leaderboard", board.source)
                 standings[dataset, metric].append(standing)
 
