@@ -100,6 +100,7 @@ def test_a_row_that_the_time_stopped_continues_on_another_machine(tmp_path, monk
     monkeypatch.setattr(training, "TRAIN", (sys.executable, "-c", TRAINER))
     monkeypatch.setattr(training, "SAVING", 2.0)
     carried = tmp_path / "carried"
+    packing.unpack(tmp_path / "machine 1", carried)  # nothing is there yet, so nothing is begun
     built = tmp_path / "home" / "built" / "peptides-func-0"
     built.mkdir(parents=True)
     (built / "card.json").write_text("a build")

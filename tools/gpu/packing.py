@@ -58,10 +58,11 @@ def archive(path: Path, home: Path, entries: Iterable[Path]) -> None:
 
 def unpack(home: Path, carried: Path = CARRIED) -> None:
     """Unpack the carried archives into a new home; one that exists has gone on and stays."""
-    if home.exists():
+    archives = sorted(carried.glob("*.tar.gz"))
+    if home.exists() or not archives:
         return
     home.mkdir(parents=True)
-    for path in sorted(carried.glob("*.tar.gz")):
+    for path in archives:
         with tarfile.open(path) as tar:
             tar.extractall(home, filter="data")
 
