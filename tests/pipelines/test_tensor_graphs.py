@@ -21,6 +21,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
+from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.reading.loader import GraphLoader
 
@@ -386,3 +387,40 @@ def test_attributes_of_edges_in_arrays_are_read_and_others_named(tmp_path):
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights[:3])
     with pytest.raises(DamagedInput, match="edge_weight has the shape"):
         made(path)
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def test_nodes_without_a_class_are_left_out_of_training(tmp_path, monkeypatch):
+    """In several graphs: what their label would have been changes neither losses nor metrics."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    graphs = []
+    torch.manual_seed(0)
+    for _ in range(12):
+        y = torch.arange(6) % 2
+        y[torch.randint(6, (2,))] = -1
+        graphs.append(Data(x=torch.rand(6, 3), edge_index=torch.randint(6, (2, 20)), y=y))
+    path = saved(tmp_path / "a", graphs)
+    assert kmip("build", "graphs", "--name=own", f"--archive={path}", "--quiet").code == 0
+    line = [
+        "train",
+        "--dataset=own",
+        "--model=gcn",
+        "--epochs=2",
+        "--quiet",
+        "--set=model.layers=1",
+    ]
+    for options in ([], ["--set=training.task=multilabel"]):
+        done = kmip(*line, f"--name=run{len(options)}", "--json", *options)
+        assert done.code == 0, done.err
+    run = "own/gcn/run0"
+    predicted = predict(run, split="test")
+    test = kmip_data.open("own", "test")
+    y = torch.cat([graph.y for graph in test])
+    assert len(predicted.logits) == len(y)
+    known = (y >= 0).numpy()
+    right = predicted.logits.argmax(axis=1) == y.numpy()
+    measured = evaluate_predictions(predicted, "own", split="test").metrics
+    assert measured["accuracy"] == pytest.approx(right[known].mean())
