@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 import torch
 import torch_geometric
 import torch_geometric.transforms as T
-from scipy import sparse
+from scipy import io, sparse
 from support.cases import check_each
 from support.cli import kmip
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
@@ -387,6 +388,65 @@ def test_attributes_of_edges_in_arrays_are_read_and_others_named(tmp_path):
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights[:3])
     with pytest.raises(DamagedInput, match="edge_weight has the shape"):
         made(path)
+
+
+def matlab(path: Path) -> None:
+    matrix = sparse.random_array((6, 6), density=0.4, rng=0, format="csc")
+    values = {
+        "net": matrix,
+        "features": sparse.eye_array(6, 3).tocsc(),
+        "label": np.arange(6)[None] % 2,
+    }
+    io.savemat(path, values)
+
+
+def rectangle(path: Path) -> None:
+    io.mmwrite(path, sparse.random_array((4, 3), density=0.5, rng=0))
+
+
+#: File -> what writes it, words of the error, and nodes of the graph that its remedy saves.
+CONVERTED = {
+    "a.mat": (matlab, r"a.mat is a file of MATLAB.*\n.*\n.*net \[6, 6\], features \[6, 3\]", 6),
+    "a.npy": (lambda path: np.save(path, np.eye(5)), "a.npy is a single array", 5),
+    "a.mtx": (rectangle, "4 x 3", 7),
+    "a.npz": (lambda path: np.savez(path, edges=np.zeros((3, 4), int)), "edges has the shape", 3),
+}
+
+
+def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monkeypatch):
+    def check(case):
+        name, (write, words, nodes) = case
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder / name)
+        with pytest.raises(DamagedInput, match=words) as caught:
+            made(folder / name)
+        remedy = (
+            caught.value.parts["next"]
+            .removeprefix("an adjacency matrix: ")
+            .partition("; edges: ")[0]
+        )
+        remedy = remedy.partition(", of (2, edges)")[0]
+        monkeypatch.chdir(folder)
+        names = {
+            "numpy": np, "scipy": scipy, "edges": EDGES.numpy(), "features": np.eye(3),
+            "labels": np.arange(3),
+        }  # fmt: skip
+        if name == "a.mtx":  # what is typed first stands behind it
+            remedy, _, first = remedy.partition(", square and real; of two kinds of nodes: ")
+            names["matrix"] = io.mmread(name)
+            exec(first, names)
+        exec(remedy, names)
+        files = sorted(folder.iterdir(), key=lambda path: path.name == name)
+        _, (record,), _ = made(files[0])
+        assert record.num_nodes == nodes
+        if name == "a.mat":
+            matrix = io.loadmat(name)["net"].tocoo()
+            assert record.edge_index.tolist() == [matrix.row.tolist(), matrix.col.tolist()]
+            assert record.columns["node/y"].tolist() == [0, 1] * 3
+            assert np.array_equal(record.columns["node/x"], np.eye(6, 3))
+
+    check_each(check, CONVERTED.items())
 
 
 # --- training -------------------------------------------------------------------------------------

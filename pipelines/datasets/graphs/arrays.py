@@ -31,6 +31,12 @@ WANTS = (
     "or .mtx of Matrix Market"
 )
 _MATRIX_MARKET = b"%%MatrixMarket"  #: begins its files
+_NPY = b"\x93NUMPY"
+_MATLAB = b"MATLAB "
+_NEXT = (
+    "numpy.savez({file!r}, edge_index=edges, x=features, labels=labels), of (2, edges), (nodes, columns) "
+    "and (nodes,) numbers"
+)
 #: Prefixes of the names of a sparse matrix's arrays, or name of a dense matrix.
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
@@ -45,9 +51,9 @@ _BYTES_OF_ENTRY = 48
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if all files are zips of arrays, or begin with the banner of Matrix Market."""
+    """True if all files are zips of arrays, of Matrix Market, or arrays that :func:`read` converts."""
     return all(
-        first_member(head).endswith(b".npy") or head.startswith(_MATRIX_MARKET)
+        first_member(head).endswith(b".npy") or head.startswith((_MATRIX_MARKET, _NPY, _MATLAB))
         for head in heads.values()
     )
 
@@ -58,15 +64,66 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     for file in files:
         path = folder / file
         try:
-            if head_of(path).startswith(_MATRIX_MARKET):
+            head = head_of(path)
+            if head.startswith((_NPY, _MATLAB)):
+                raise _other(path, head)
+            if head.startswith(_MATRIX_MARKET):
                 yield _market_graph(path, file, facts)
             else:
                 yield _graph(NpzFile(path), file, facts, alone=len(files) == 1)
+        except DamagedInput as error:
+            error.parts["next"] = error.parts["next"] or _NEXT.format(file=path.name)
+            raise
         except UsageError:
             raise
         # Errors of scipy about invalid matrices, and of values beyond float32.
         except (ValueError, TypeError, ArithmeticError, OSError) as error:
-            raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
+            remedy = _NEXT.format(file=path.name)
+            if path.suffix == ".mtx":
+                remedy = (
+                    f"scipy.io.mmwrite({path.name!r}, matrix), square and real; of two kinds of nodes: "
+                    "matrix = scipy.sparse.block_array([[None, matrix], [matrix.T, None]])"
+                )
+            raise DamagedInput(
+                f"{file} has no graph: {error}.", expected=WANTS, next=remedy
+            ) from error
+
+
+def _other(path: Path, head: bytes) -> DamagedInput:
+    """Return the error for one array, or a file of MATLAB, with the lines that convert it."""
+    name = path.with_suffix(".npz").name
+    if head.startswith(_NPY):
+        return DamagedInput(
+            f"{path.name} is a single array.",
+            expected=WANTS,
+            next=f"an adjacency matrix: scipy.sparse.save_npz({name!r}, scipy.sparse.coo_array("
+            f"numpy.load({path.name!r}))); edges: numpy.savez({name!r}, edge_index=numpy.load({path.name!r}))",
+        )
+    from scipy import io
+
+    try:
+        shapes = {variable: shape for variable, shape, _ in io.whosmat(path)}
+    except Exception as error:  # a parser of untrusted bytes
+        raise DamagedInput(f"{path.name} is a damaged file of MATLAB: {error}.") from error
+    # The first square matrix has the edges; what has as many rows, features and labels.
+    square = [variable for variable, shape in shapes.items() if len({*shape}) == 1 < max(shape)]
+    nodes = shapes[square[0]][0] if square else 0
+    arrays = "edge_index=[edges.row, edges.col]"
+    for attribute in ("x", "labels"):
+        for variable, shape in shapes.items():
+            of_nodes = nodes in shape and variable not in square
+            if of_nodes and (max(shape) * min(shape) == nodes) == (attribute == "labels"):
+                values = f"mat[{variable!r}]"
+                dense = f"scipy.sparse.coo_array({values}).toarray()"
+                arrays += f", {attribute}={dense}" + ".ravel()" * (attribute == "labels")
+                break
+    return DamagedInput(
+        f"{path.name} is a file of MATLAB.",
+        expected=WANTS,
+        found=", ".join(f"{variable} {list(shape)}" for variable, shape in shapes.items())[:500],
+        next=f"mat = scipy.io.loadmat({path.name!r}); edges = scipy.sparse.coo_array("
+        f"mat[{(square or ['NAME'])[0]!r}]); numpy.savez({name!r}, {arrays})",
+    )
 
 
 def _market_graph(path: Path, name: str, facts: ColumnFacts) -> GraphRecord:
