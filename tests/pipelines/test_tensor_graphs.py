@@ -230,13 +230,17 @@ def test_texts_are_classes_or_ignored_with_their_reason(tmp_path):
     assert record.columns["node/y"].tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("layout", ["pickle", "pickle of one", "tuple", "pair", "old pair"])
+@pytest.mark.parametrize(
+    "layout", ["pickle", "pickle of one", "tuple", "nested", "pair", "dicts", "old pair"]
+)
 def test_every_layout_of_a_file_has_the_same_graphs(tmp_path, layout):
     """Graphs whose number of nodes only ``num_nodes`` tells."""
     graphs = [Data(edge_index=EDGES, num_nodes=4 + number) for number in range(3)]
     data, slices = InMemoryDataset.collate(graphs)
     values = {
         "tuple": tuple(graphs),
+        "nested": [graphs[:1], graphs[1:]],
+        "dicts": (data.to_dict(), slices, dict),
         "pair": (data.to_dict(), slices, Data),
         "old pair": (data, slices),
     }
@@ -313,6 +317,7 @@ REFUSED = {
         "edge_index is float32",
         4,
     ),
+    "matrix": (lambda: torch.eye(5), r"holds float32 \[5, 5\]", 5),
     "few nodes": (lambda: Data(edge_index=EDGES, num_nodes=2), "edges of nodes 0 to 2, of 2", 3),
 }
 
@@ -331,6 +336,7 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
         for before in (
             "with one width of x for all types: ",
             "leave it out: ",
+            "an adjacency matrix: ",
             "pad, or leave out ",
         ):
             remedy = remedy.removeprefix(before)
@@ -400,6 +406,11 @@ def matlab(path: Path) -> None:
     io.savemat(path, values)
 
 
+def matlab_edges(path: Path) -> None:
+    label = np.arange(6)[None] % 2
+    io.savemat(path, {"edge_index": EDGES.numpy(), "node_feat": np.eye(6, 3), "label": label})
+
+
 def rectangle(path: Path) -> None:
     io.mmwrite(path, sparse.random_array((4, 3), density=0.5, rng=0))
 
@@ -407,6 +418,7 @@ def rectangle(path: Path) -> None:
 #: File -> what writes it, words of the error, and nodes of the graph that its remedy saves.
 CONVERTED = {
     "a.mat": (matlab, r"a.mat is a file of MATLAB.*\n.*\n.*net \[6, 6\], features \[6, 3\]", 6),
+    "b.mat": (matlab_edges, r"b.mat is a file of MATLAB", 6),
     "a.npy": (lambda path: np.save(path, np.eye(5)), "a.npy is a single array", 5),
     "a.mtx": (rectangle, "4 x 3", 7),
     "a.npz": (lambda path: np.savez(path, edges=np.zeros((3, 4), int)), "edges has the shape", 3),
@@ -440,9 +452,12 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
         files = sorted(folder.iterdir(), key=lambda path: path.name == name)
         _, (record,), _ = made(files[0])
         assert record.num_nodes == nodes
-        if name == "a.mat":
-            matrix = io.loadmat(name)["net"].tocoo()
-            assert record.edge_index.tolist() == [matrix.row.tolist(), matrix.col.tolist()]
+        if name.endswith(".mat"):
+            edges = EDGES.tolist()
+            if name == "a.mat":
+                matrix = io.loadmat(name)["net"].tocoo()
+                edges = [matrix.row.tolist(), matrix.col.tolist()]
+            assert record.edge_index.tolist() == edges
             assert record.columns["node/y"].tolist() == [0, 1] * 3
             assert np.array_equal(record.columns["node/x"], np.eye(6, 3))
 

@@ -105,24 +105,29 @@ def _other(path: Path, head: bytes) -> DamagedInput:
         shapes = {variable: shape for variable, shape, _ in io.whosmat(path)}
     except Exception as error:  # a parser of untrusted bytes
         raise DamagedInput(f"{path.name} is a damaged file of MATLAB: {error}.") from error
-    # The first square matrix has the edges; what has as many rows, features and labels.
+    # An array of edges, or the first square matrix, has the edges; then features and labels of
+    # as many nodes.
     square = [variable for variable, shape in shapes.items() if len({*shape}) == 1 < max(shape)]
+    listed = [key for key in _EDGES if 2 in shapes.get(key, ())]
     nodes = shapes[square[0]][0] if square else 0
+    edges = f"edges = scipy.sparse.coo_array(mat[{(square or ['NAME'])[0]!r}])"
     arrays = "edge_index=[edges.row, edges.col]"
+    if listed:
+        edges = f"edges = mat[{listed[0]!r}]"
+        arrays = f"{listed[0]}=edges"
+        nodes = next((max(shape) for shape in shapes.values() if 1 in shape and max(shape) > 1), 0)
     for attribute in ("x", "labels"):
         for variable, shape in shapes.items():
-            of_nodes = nodes in shape and variable not in square
-            if of_nodes and (max(shape) * min(shape) == nodes) == (attribute == "labels"):
-                values = f"mat[{variable!r}]"
-                dense = f"scipy.sparse.coo_array({values}).toarray()"
+            of_nodes = nodes in shape and variable not in {*square, *listed}
+            if of_nodes and (math.prod(shape) == nodes) == (attribute == "labels"):
+                dense = f"scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
                 arrays += f", {attribute}={dense}" + ".ravel()" * (attribute == "labels")
                 break
     return DamagedInput(
         f"{path.name} is a file of MATLAB.",
         expected=WANTS,
         found=", ".join(f"{variable} {list(shape)}" for variable, shape in shapes.items())[:500],
-        next=f"mat = scipy.io.loadmat({path.name!r}); edges = scipy.sparse.coo_array("
-        f"mat[{(square or ['NAME'])[0]!r}]); numpy.savez({name!r}, {arrays})",
+        next=f"mat = scipy.io.loadmat({path.name!r}); {edges}; numpy.savez({name!r}, {arrays})",
     )
 
 

@@ -15,7 +15,7 @@ from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, first_member
-from kmip_data.pipelines.formats.pickles import Unread, Value
+from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
 from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
@@ -25,6 +25,8 @@ _ALLOWED = {
     **NUMPY,
     **PYG,
     "collections.defaultdict": lambda *_: {},
+    "builtins.dict": never_called("dict"),
+    "__builtin__.dict": never_called("dict"),
     "torch.Size": lambda sizes=(): sizes,
     "__builtin__.set": lambda *_: Unread("a set"),  # of names that PyTorch Geometric caches
     "builtins.set": lambda *_: Unread("a set"),
@@ -176,7 +178,7 @@ def _items(value: Value, file: str, facts: ColumnFacts) -> Iterator[dict[str, ob
     slices = None  # of a pair of a single graph, too
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
-    elif isinstance(value, tuple):  # such as the three of RandomLinkSplit
+    elif isinstance(value, tuple | list):  # such as the three of RandomLinkSplit
         for item in value:
             yield from _items(item, file, facts)
         return
