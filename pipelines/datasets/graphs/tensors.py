@@ -57,6 +57,7 @@ _OBJECTS = {
         "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
     ),
 }
+_OF_MATRIX = "an adjacency matrix: torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
 _ANY_OBJECT = "torch.save(Data.from_dict(data.to_dict()), {file})"
 #: End of the name behind a tensor that is not read -> what it is, and what to type before torch.save.
 _TENSORS = {
@@ -187,6 +188,8 @@ def _items(value: Value, file: str, facts: ColumnFacts) -> Iterator[dict[str, ob
         name = _name(item)
         any_other = (name, _ANY_OBJECT if "." in name else _NEXT)
         what, remedy = _OBJECTS.get(name.rpartition(".")[2], any_other)
+        if isinstance(item, np.ndarray):
+            remedy = _OF_MATRIX
         raise DamagedInput(
             f"{file} holds {what}.", expected=WANTS, next=remedy.format(file=repr(file))
         )
