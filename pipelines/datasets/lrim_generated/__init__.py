@@ -7,10 +7,10 @@ nothing is read. The published files are ``lrim-16-hard`` and its like. Facts: `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from kmip_data.arrays import F32, F64, I8
 from kmip_data.format.schema import Schema
@@ -41,11 +41,17 @@ SWEEPS = 100
 UNIT_NODES = 2**22
 
 
+def _number(value: object) -> object:
+    """Return text of digits, as of the command line, as a number; anything else unchanged."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 class LRIMParams(Params):
     """Parameters that change the records."""
 
-    size: Literal[16, 32, 64, 128, 256] = Field(
-        default=16, description="rows and columns of a grid"
+    size: Annotated[Literal[16, 32, 64, 128, 256], BeforeValidator(_number)] = Field(
+        default=16,
+        description="rows and columns of a grid",
     )
     difficulty: Literal["hard", "easy"] = Field(
         default="hard",
