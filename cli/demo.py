@@ -50,9 +50,9 @@ SETTINGS = "--variant small-city --epochs 60"
 def command(full: bool, folder: str) -> None:
     """Show when k-MIP attention helps: offline, about a minute of work on two cores.
 
-    Trains four networks on a task whose answer a distant node holds, draws accuracy by distance,
-    draws the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP
-    against full attention. Each command is shown before it runs.
+    1. Trains four networks on a task whose answer a distant node holds. 2. Draws the streets of
+    Helsinki, with the extra demo, and an interactive page. 3. Times k-MIP against full attention.
+    Each command is shown before it runs.
     """
     from kmip_data.builds.home import Home
 

@@ -65,11 +65,10 @@ def command(
 ) -> None:
     """Draw records of a build, or the map of a city.
 
-    Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit
-    draws them, call graphs by springs), its edges (highlighted where they join two classes), the
-    degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity and by
-    split. In any other large graph, positions are node numbers, and a sampled neighbourhood of each
-    is drawn.
+    Each record is one row. It shows the nodes by class, the edges, the degrees of the nodes and
+    the classes. Superpixels lie over their picture, and RDKit draws molecules. A city is drawn as
+    maps: by class, by eccentricity and by split. In any other large graph, positions are node
+    numbers, and a sampled neighbourhood of each is drawn.
     """
     from kmip_data.drawing.style import check_kind, using_style
 

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -105,6 +107,24 @@ def test_python_compiles_and_its_names_exist():
     check_each(check, PAGES)
 
 
+def test_snippets_of_a_page_define_what_they_use():
+    """In their order: a reader who copies them from the top meets no NameError."""
+
+    def check(page):
+        blocks = python_blocks(page.read_text("utf-8"))
+        words = ["-m", "ruff", "check", "--isolated", "--select", "F821", "-"]
+        checked = subprocess.run(
+            [sys.executable, *words],
+            input="\n".join(blocks),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 0, checked.stdout
+
+    check_each(check, [page for page in PAGES if python_blocks(page.read_text("utf-8"))])
+
+
 def test_names_in_the_text_exist():
     """``kmip_data.runtime.memory.release()`` and the like."""
 
@@ -170,7 +190,7 @@ def test_the_address_of_the_project_is_that_of_setup():
         else:
             assert text == written, "run make docs-tables"
 
-    paths = [ROOT / "README.md", ROOT / "docs" / "install.md", *sorted(FOLDER.glob("*.ipynb"))]
+    paths = [ROOT / "docs" / "install.md", *sorted(FOLDER.glob("*.ipynb"))]
     assert all(ADDRESSES.search(path.read_text("utf-8")) for path in paths)
     check_each(check, paths)
 
