@@ -245,7 +245,8 @@ def _summary(build: Build, split: str) -> str:
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
         rows.append(["in none", 1, unassigned, None, ""])
     pairs = [
-        *build_pairs(build),
+        # The license of a shipped dataset is printed before its files are read.
+        *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
         *_of_files(card),
         ("split", split),
         ("", card.splits[split].note),
@@ -271,11 +272,16 @@ def _summary(build: Build, split: str) -> str:
 Next: kmip-data {step}""".rstrip()
 
 
+def _is_shipped(card: Card) -> bool:
+    """True for a dataset that comes with kmip-data, not from the user's files."""
+    return card.dataset == card.manifest
+
+
 def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     """Yield the summary of your own files as pairs of label and value."""
     from kmip_data.format.targets import kind_of
 
-    if card.dataset == card.manifest:
+    if _is_shipped(card):
         return
     target = card.schema_.labels
     if target is None:

@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder in the home's built/, raw/ or runs/, the end of its path as `kmip-data list`
-    shows it, or the name of a dataset with one build; raw files are raw/NAME. Only files that
+    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path. It may be the
+    name of a dataset with one build; raw files are raw/NAME. Only files that
     kmip-data writes are removed; yours stay. Refuses a folder that another process is writing to.
     Processes that only read it are not detected: stop them first.
     """
