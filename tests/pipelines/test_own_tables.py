@@ -284,6 +284,23 @@ def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
     check_each(check, IDS)
 
 
+def test_y_next_to_x_is_a_coordinate_or_asked(tmp_path):
+    nodes = pd.DataFrame({"id": range(6), "x": np.arange(6) / 4, "y": np.arange(6) / 8})
+    files = {"edges_csv": "u,v\n0,1\n", "nodes_csv": nodes.to_csv(index=False)}
+    folder = write(tmp_path / "asked", **files)
+    with pytest.raises(DamagedInput, match="'y' next to 'x'") as caught:
+        made(folder)
+    assert made(folder, **answers(caught.value)).schema.column("node/x").fields == ("x", "y")
+    assert made(folder, label=("y",)).schema.labels.doc == "y"
+    files["nodes_csv"] = nodes.assign(label=list("aabbab")).to_csv(index=False)
+    got = made(write(tmp_path / "label", **files))
+    assert got.schema.column("node/x").fields == ("x", "y")
+    assert got.schema.labels.num_classes == 2
+    # Integers next to fractions are a target.
+    files["nodes_csv"] = nodes.assign(y=[0, 1] * 3).to_csv(index=False)
+    assert made(write(tmp_path / "target", **files)).schema.labels.num_classes == 2
+
+
 def test_molecules_in_three_tables(tmp_path):
     """begin, end and mol_id; names of graphs are those of the file."""
     folder = write(
@@ -635,6 +652,7 @@ ASKED = [
     ({"edges_csv": "u,v,t\n0,1,5\n1,2,6\n2,3,x\n"}, {"edges": 3}),
     ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,c\n0,NA\n1,DE\n2,DE\n3,NA\n"}, {"nodes": 4}),
     ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,label,class\n0,a,b\n1,a,b\n"}, {"nodes": 2}),
+    ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,x,y\n0,.5,.5\n1,.5,.5\n"}, {"nodes": 2}),
     ({"edges_csv": "graph,graph_id,u,v\n1,1,0,1\n2,1,1,2\n"}, {"graphs": 2}),
 ]  # fmt: skip
 

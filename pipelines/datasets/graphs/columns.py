@@ -117,6 +117,7 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts)
     if level == "edge" and not facts.edges_have_targets:
         return []
     usual = roles.named(names, roles.LABELS)
+    has_label = "label" in map(roles.normal, usual)
     for name in list(usual):
         if level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
             facts.ignored[name] = (
@@ -124,9 +125,16 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts)
             )
             names.remove(name)
             usual.remove(name)
-    # Next to x and a label, y is a coordinate.
-    if len(usual) > 1 and "x" in names:
-        usual = [name for name in usual if roles.normal(name) != "y"]
+
+    # Next to x, y is a coordinate if there is a label, and else may be one.
+    y = next(iter(roles.named(names, ["y"])), "")
+    x = next(iter(roles.named(names, ["x"])), "")
+    if y and x and (has_label or len(usual) > 1):
+        usual.remove(y)
+    elif y and x and table.frame[y].dtype.kind == "f" and table.frame[x].dtype.kind == "f":
+        question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
+        facts.questions[f"{question}: --set label={y} or --set label=none"] = "--set label=none"
+        return []
     if len(usual) > 1:
         question = f"{table.name}: the target may be one of {', '.join(usual)}"
         facts.questions[question] = f"--set label={shlex.quote(usual[0])}"
@@ -253,7 +261,7 @@ def _of_numbers(table: Table, name: str, numbers: F64, facts: ColumnFacts) -> li
         facts.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
         return []
     is_id = roles.normal(name) in {*roles.NODE_IDS, "label"} and pd.Series(numbers).is_unique
-    if not named and is_id and len(numbers) > 1:
+    if not named and is_id:
         facts.ignored[name] = "ids or names of the rows"
         return []
     with np.errstate(over="ignore", invalid="ignore"):

@@ -26,6 +26,7 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     counts_from_zero,
     read_table,
 )
+from kmip_data.wording import counted
 
 WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
 Rows = dict[str, I64]  #: rows of each graph, by its name
@@ -263,7 +264,7 @@ def _node_column(nodes: Table, ends: Array, facts: ColumnFacts, *, several: bool
     usual = roles.named(free, roles.NODE_IDS)
     if several:
         if len(usual) > 1:
-            raise _several_ids(nodes, usual)
+            _ask_for_ids(nodes, usual, facts)
         return usual[0] if usual else ""
 
     # The ids of the edges decide in a single graph.
@@ -274,7 +275,7 @@ def _node_column(nodes: Table, ends: Array, facts: ColumnFacts, *, several: bool
         count = len(nodes.frame)
         sure = [name for name in holding if not _is_permutation(nodes.frame[name], count)]
     if len(sure) > 1:
-        raise _several_ids(nodes, sure)
+        _ask_for_ids(nodes, sure, facts)
     if sure:
         return sure[0]
     in_order = nodes.frame.index
@@ -285,7 +286,8 @@ def _node_column(nodes: Table, ends: Array, facts: ColumnFacts, *, several: bool
     if is_numbered and not doubtful and not usual:
         return ""
     if doubtful:
-        raise _several_ids(nodes, doubtful)
+        _ask_for_ids(nodes, doubtful, facts)
+        return doubtful[0]
     if usual and not is_numbered:
         return usual[0]  # an end that is not in it is named with its line
     if not usual:
@@ -301,13 +303,13 @@ def _shown(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _several_ids(nodes: Table, names: Sequence[str]) -> DamagedInput:
-    return DamagedInput(
-        f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}.",
-        found=nodes.shown,
-        next=f"--set node={shlex.quote(names[0])}; or --set node=none, where nodes are numbered by row, "
-        "from 0",
-    )
+def _ask_for_ids(nodes: Table, names: Sequence[str], facts: ColumnFacts) -> None:
+    """Ask which column has the ids of the nodes."""
+    option = f"--set node={shlex.quote(names[0])}"
+    facts.questions[
+        f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}, or the numbers of the rows "
+        f"from 0: {option} or --set node=none"
+    ] = option
 
 
 def _holds(nodes: Table, name: str, ids: Array) -> bool:
@@ -331,7 +333,10 @@ def _is_permutation(values: pd.Series, count: int) -> bool:
 
 
 def _undirected_rows(edges: Table, used: set[str]) -> Array | None:
-    """Return True for edges that Gephi's column ``Type`` calls undirected; None if there is none."""
+    """Return True for edges that a reader or Gephi's column ``Type`` calls undirected; else None."""
+    if roles.UNDIRECTED in edges.names:
+        used.add(roles.UNDIRECTED)
+        return edges.frame[roles.UNDIRECTED].to_numpy(bool)
     for name in roles.named(edges.names, [roles.DIRECTION]):
         words = edges.frame[name].map(lambda value: str(value).strip().casefold())
         if name not in used and set(words) <= {"directed", "undirected"}:
@@ -421,9 +426,11 @@ def _positions(
     unknown = np.argwhere(positions.T < 0)
     if len(unknown):
         row, end = unknown[0]
-        problem = (
-            f"the node {str(ends[end, row])[:80]} is not one of the {len(ids)} nodes of its graph"
-        )
+        name = str(ends[end, row])[:80]
+        problem = f"the node {name} is not one of the {len(ids)} nodes of its graph"
+        others = len({*ends[positions < 0].tolist()}) - 1
+        if others:
+            problem += f", nor are {counted(others, 'other end')} of edges"
         hint = f"add a line for the node to {nodes.name}, or --set node= and the column of its ids"
         raise tables["edge"].fault(rows_of["edge"][row], problem, hint)
     return positions, ids

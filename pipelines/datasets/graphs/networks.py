@@ -93,7 +93,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
 
     tables: dict[Level, Table] = {}
     for level, items in rows.items():
-        columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH]
+        columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
         frame = pd.DataFrame(items, columns=columns)
         tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, facts), 0, "number")
     yield from assemble(tables, facts)
@@ -104,21 +104,24 @@ def _add(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -
     data = dict(graph.graph)
     of_nodes = data.pop("node_default", {})
     of_edges = data.pop("edge_default", {})
+    if data.get("mode") == "static":  # of GEXF
+        del data["mode"]
     rows["graph"].append({**data, roles.GRAPH: name})
     for node, data in graph.nodes(data=True):
         rows["node"].append({**of_nodes, **data, roles.GRAPH: name, roles.NODE: str(node)})
-    both = graph if graph.is_directed() else graph.to_directed()
-    edges = both.edges(data=True)
-    if both.is_multigraph():
+    edges = graph.edges(data=True)
+    if graph.is_multigraph():
         # Keys that networkx counts say nothing.
-        keyed = both.edges(keys=True, data=True)
+        keyed = graph.edges(keys=True, data=True)
         edges = (
             (source, target, data if isinstance(key, int) else {"key": key, **data})
             for source, target, key, data in keyed
         )
+    undirected = not graph.is_directed()
     for source, target, data in edges:
         ends = {roles.SOURCE: str(source), roles.TARGET: str(target)}
-        rows["edge"].append({**of_edges, **data, **ends, roles.GRAPH: name})
+        edge = {**of_edges, **data, **ends, roles.GRAPH: name, roles.UNDIRECTED: undirected}
+        rows["edge"].append(edge)
 
 
 def _graphs(path: Path, form: str) -> list[Any]:

@@ -25,12 +25,13 @@ ENDS = (
 )
 NODE_IDS = ("id", "node", "name", "nodeid")
 GRAPH_IDS = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
-LABELS = ("label", "y", "class")
+LABELS = ("label", "y", "class", "target")  #: of nodes and graphs; an edge has a target, too
 #: Columns of ids that a reader adds to the attributes of a file: no attribute has such a name.
 SOURCE = "\0source"
 TARGET = "\0target"
 NODE = "\0node"
 GRAPH = "\0graph"
+UNDIRECTED = "\0undirected"  #: True for an edge that joins its nodes both ways
 DIRECTION = "type"  #: of an edge, in Gephi's tables: Directed or Undirected
 PART = "split"  #: column of parts
 #: Names of arrays that choose the nodes of a part: flags, or positions (``idx``).

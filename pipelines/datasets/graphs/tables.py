@@ -34,7 +34,7 @@ class GraphParams(OwnParams):
 
     label: tuple[str, ...] = Field(
         default=(),
-        description="target column; repeat for several (default: label or y)",
+        description="target column; repeat for several (default: label, y or class); none: no target",
     )
     task: Literal["classification", "multilabel", "regression"] | None = Field(
         default=None, description="meaning of the labels (default: as their values suggest)"
