@@ -20,28 +20,31 @@ from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.runtime.progress import say
 
-#: 24 hues for light backgrounds, with a contrast of at least 3:1; the first seven are Okabe and
-#: Ito's, darkened if too pale, and distinguishable for colour-blind readers. The first twelve have
-#: one blue.
+#: 24 hues for light backgrounds, with a contrast of at least 3:1, chosen by search so that the least
+#: CIEDE2000 distance is largest: 15 of any two; of the first seven, which curves have, also as people with
+#: deuteranopia and protanopia see them (Okabe and Ito's seven: 12). The first twelve have one blue.
 PALETTE = (
-    "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#b00020", "#6b4226", "#f830f8",
-    "#007000", "#f80080", "#786810", "#8018f8", "#f85868", "#0020f8", "#004818", "#c078b0",
-    "#2b8cc4", "#680040", "#8870f8", "#c000c0", "#007068", "#3000a0", "#5840b0", "#004868",
+    "#0072b2", "#c94f00", "#0ba49f", "#73085d", "#e24a7a", "#10644d", "#5d3905", "#9a9552",
+    "#ab6ff5", "#92272f", "#6e05ee", "#108917", "#6b5d88", "#15373e", "#947165", "#0b3e8a",
+    "#c613ab", "#6f6633", "#4f3633", "#7e94bc", "#ff4a44", "#333415", "#5b7f83", "#855362",
 )  # fmt: skip
 #: The same for dark backgrounds.
 DARK_PALETTE = (
-    "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#d00060", "#a88a62", "#a800e0",
-    "#50f800", "#088000", "#e0f0b0", "#f840f8", "#805890", "#3850f8", "#00f0b8", "#7cc4f0",
-    "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
+    "#3d9ae0", "#e8722a", "#20e590", "#7c49c5", "#c52241", "#038378", "#2fdce7", "#fdd50b",
+    "#db99bb", "#978f69", "#047708", "#81604f", "#d5389b", "#9ac41a", "#ada9f2", "#fa6671",
+    "#edb371", "#76af95", "#2a6d85", "#b93e0a", "#6d79a8", "#13a93a", "#d96df9", "#a36f7f",
 )  # fmt: skip
-#: Colours of ordered values on light backgrounds, from low to high: eight steps through seven hues,
-#: increasingly light (L* 14 to 61), so that the order survives colour blindness and grey prints.
+#: Colours of ordered values on light backgrounds, from low to high: nine steps from blue over green
+#: to yellow, increasingly light (L* 14 to 74), so that the order survives colour blindness and grey
+#: prints.
 RAMP = (
-    "#330564", "#02248f", "#004282", "#005977", "#036e50", "#507c03", "#a27c00", "#e96f04",
+    "#061968", "#003270", "#004779", "#005e78", "#007477", "#008a7f", "#00a17f", "#73b255",
+    "#cbb64d",
 )  # fmt: skip
-#: The same for dark backgrounds, L* 43 to 94.
+#: The same for dark backgrounds, L* 34 to 95.
 DARK_RAMP = (
-    "#7145df", "#4172eb", "#0493db", "#0aadc6", "#36c880", "#aed136", "#f6db16", "#fbefab",
+    "#1d3cd0", "#0060c8", "#007ac7", "#0095ba", "#00aeb2", "#00c8a7", "#00e375", "#c6ea17",
+    "#ffeed9",
 )  # fmt: skip
 CYCLE = 7  #: hues of curves
 #: Fonts for letters that a style's own font does not have, in this order, where installed.
@@ -88,7 +91,7 @@ class Style:
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
     #: right, wrong, both of nodes that a run has seen, and nodes in no part
-    verdicts: tuple[str, ...] = ("#0c5680", "#8f3f0c", "#489ac8", "#d67b40", "#8f2f7a")
+    verdicts: tuple[str, ...] = ("#0c5680", "#8f3f0c", "#489ac8", "#d67b40", "#73085d")
 
 
 STYLES = {
@@ -100,7 +103,7 @@ STYLES = {
         faint="#50545d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
-        verdicts=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#d98bb8"),
+        verdicts=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#7c49c5"),
     ),
     "paper": Style(
         ink="#000000",

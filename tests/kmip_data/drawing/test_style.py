@@ -66,26 +66,80 @@ def test_ground_and_width_are_those_of_the_style(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
-def test_colours_are_seen_on_their_ground_and_differ(name):
+def test_colours_are_seen_on_their_ground(name):
     with using_style(name):
         schemes = {
             "classes": class_colors(24 * 4),
             "rooms": class_colors(13, [*S3DIS]),
             "elements": element_colors([*CPK, 99]),
             "right and wrong": right_wrong(5),
-            "numbers": ramp(32),
             "letters": (look().ink, look().quiet),
         }
         for what, colors in schemes.items():
             for color in colors:
                 assert contrast(color, look().ground) >= 2.99, (what, color)
             assert len(set(colors)) == len(colors), what
-    hues = np.array([to_rgb(color) for color in schemes["classes"][:24]])
-    # Machado's matrix of deuteranopia: the seven hues of curves differ for colour-blind eyes too.
-    seen = np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]])
-    for colors, least in ((hues, 0.15), (hues[:CYCLE] @ seen.T, 0.15)):
-        distances = np.linalg.norm(colors[:, None] - colors[None], axis=2) + 9 * np.eye(len(colors))
-        assert distances.min() > least
+        for color in ramp(32):
+            assert contrast(color, look().ground) > 1.95, "lighter, for more steps"
+
+
+#: Machado, Oliveira and Fernandes (2009), severity 1, of linear RGB.
+SEEN = {
+    "normal": np.eye(3),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+    ),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+}  # fmt: skip
+
+
+def lab_of(colors, sight):
+    """CIE L*a*b* of colours as somebody sees them, (N, 3)."""
+    color = pytest.importorskip("skimage.color", reason="CIEDE2000 is scikit-image's")
+    rgb = np.array([to_rgb(each) for each in colors])
+    linear = np.where(rgb > 0.04045, ((rgb + 0.055) / 1.055) ** 2.4, rgb / 12.92)
+    seen = np.clip(linear @ SEEN[sight].T, 0, 1)
+    encoded = np.where(seen > 0.0031308, 1.055 * seen ** (1 / 2.4) - 0.055, 12.92 * seen)
+    return color.rgb2lab(encoded[None])[0]
+
+
+def least_distance(colors, sight, step=None):
+    """The least CIEDE2000 of any two colours, or of those that lie ``step`` apart."""
+    lab = lab_of(colors, sight)
+    color = pytest.importorskip("skimage.color", reason="CIEDE2000 is scikit-image's")
+    distances = color.deltaE_ciede2000(lab[:, None], lab[None])
+    pairs = np.triu_indices(len(lab), 1) if step is None else None
+    return distances[pairs].min() if pairs else np.diagonal(distances, step).min()
+
+
+OKABE_ITO = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
+
+
+def test_distances_are_those_that_are_published():
+    """Of Okabe and Ito's seven, measured with another library."""
+    found = [round(float(least_distance(OKABE_ITO, sight)), 1) for sight in SEEN]
+    assert found == [21.7, 11.6, 12.2]
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("sight", SEEN)
+def test_hues_differ_whatever_somebody_sees(name, sight):
+    with using_style(name):
+        hues = class_colors(24)
+        ordered = ramp(10)
+    assert least_distance(hues[:CYCLE], sight) > max(14.5, least_distance(OKABE_ITO, sight) - 8)
+    assert least_distance(hues, sight) > (15 if sight == "normal" else 5)
+    assert least_distance(ordered, sight, step=1) > 4, "neighbours of ten ordered classes"
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_the_ramp_spans_sixty_steps_of_lightness(name):
+    with using_style(name):
+        lightness = lab_of(ramp(10), "normal")[:, 0]
+    assert np.ptp(lightness) > 59
+    assert np.diff(lightness).min() > 4
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
