@@ -16,6 +16,8 @@ from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, limits_of, narrow
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
+    LONGER,
+    are_longer,
     city_layers,
     part_layer,
     prediction_layers,
@@ -143,6 +145,10 @@ def city_graph(
     header["facts"] = f"{nodes}, {counted(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
+    longer = are_longer(city)
+    header["longer"] = packer.add(longer.astype(np.uint8))
+    if longer.any():
+        header["facts"] += f"; dashed: over {LONGER:g} times as long as the line"
     header["degrees"] = list(city.columns)[:2]
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity sums lengths; a build has no travel times
@@ -219,6 +225,8 @@ def record_graph(
         header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _packed_picture(picture, scale, middle, packer)
+    if drawing.metres:
+        header["metre"] = scale  # units of the page in a metre
     header["key"] = drawing.key
     header["facts"] = _record_facts(drawing, lines.shape[1])
     header["options"] = as_values(card.parameters)

@@ -32,13 +32,16 @@ from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, open_store
-from kmip_data.wording import as_values
+from kmip_data.wording import as_values, counted
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.splits`
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
+OUTLIERS = 0.002  #: share of the intersections at each side that may lie outside a map
+CROPPED = 0.8  #: of the longest side at most, where outliers are left out
+LONGER = 1.25  #: times the straight line from which a street is drawn dashed
 MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
 
 
@@ -306,6 +309,12 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     footer = f"{city.options}\n{ATTRIBUTION}"
     if step > 1:
         footer += f"; one of {step} intersections and streets is drawn"
+    outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
+    if outside:
+        footer += f"; {counted(outside, 'intersection')} outside of the map"
+    longer = are_longer(city)
+    if longer.any():
+        footer += f"; dashed: streets over {LONGER:g} times as long as the line"
     figure = new_figure(
         wide,
         high_in_all,
@@ -319,7 +328,10 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     position = city.position[::step]
     points = 72.0**2 * width * height / len(position)
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
-    lines = broken_line(city.position, city.streets[:, ::step])
+    straight, detours = (
+        broken_line(city.position, city.streets[:, chosen][:, ::step])
+        for chosen in (~longer, longer)
+    )
     thin = min(0.7, 0.35 * math.sqrt(area))
 
     # 3. One panel for each layer: streets below, points above, legend beside them.
@@ -332,7 +344,9 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         )
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
-        axes.plot(*lines, color=look().faint, linewidth=thin, zorder=1)
+        style = {"color": look().faint, "linewidth": thin, "zorder": 1}
+        axes.plot(*straight, **style)
+        axes.plot(*detours, dashes=(4, 3), **style)
         colors = node_colors(layer)[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
         draw_legend(axes, layer)
@@ -370,10 +384,29 @@ def length_text(metres: float) -> str:
     return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
 
 
-def _frame(position: F64) -> tuple[F64, F64]:
-    """Corners of the map, with a margin; below it there is room for the scale bar."""
+def mass_of(position: F64) -> tuple[F64, F64]:
+    """Return corners of the box of all but a few outliers, if that shows the others clearly larger."""
     low = position.min(axis=0)
     high = position.max(axis=0)
+    inner_low, inner_high = np.quantile(position, [OUTLIERS, 1 - OUTLIERS], axis=0)
+    around = 0.05 * (inner_high - inner_low)
+    inner_low = np.maximum(low, inner_low - around)
+    inner_high = np.minimum(high, inner_high + around)
+    if (inner_high - inner_low).max() > CROPPED * (high - low).max():
+        return low, high
+    return inner_low, inner_high
+
+
+def are_longer(city: CityMap) -> Array:
+    """Return where a street is clearly longer than the straight line that is drawn for it: (S,) bool."""
+    starts, ends = city.position[city.streets]
+    straight = np.linalg.norm(ends - starts, axis=1)
+    return np.asarray(city.lengths > LONGER * straight + 1)
+
+
+def _frame(position: F64) -> tuple[F64, F64]:
+    """Corners of the map, with a margin; below it there is room for the scale bar."""
+    low, high = mass_of(position)
     longest = max(float((high - low).max()), 1.0)
     # A village along one street still needs a map of some height.
     lacking = np.maximum(0.25 * longest - (high - low), 0) / 2

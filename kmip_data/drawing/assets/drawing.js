@@ -6,9 +6,14 @@ const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, GLOW] = [0, 1, 2];
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
-// and right of it, 3 and 4 farther, 5 dashed on the left.
+// and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
-const [AROMATIC, DASHED] = [3, 5];
+const [AROMATIC, DASHED, DETOUR] = [3, 5, 6];
+
+// The lines of streets: those longer than the straight line that stands for them are dashed.
+function streetsOf(pairs, longer) {
+  return Uint32Array.from(pairs, (node, i) => (i % 2 && longer[(i - 1) / 2] ? (node | (DETOUR << 28)) >>> 0 : node));
+}
 
 // The lines that are drawn for edges with `kinds`: node numbers, with the lane in the upper bits of the second.
 // Aromatic bonds are turned so that their dashed line, on the left, is inside the ring.
@@ -65,11 +70,11 @@ const VERTEX = `#version 300 es
     vec2 normal = along == vec2(0.0) ? vec2(0.0) : normalize(vec2(-along.y, along.x));
     vec4 end = far ? b : a;
     across = side * (0.5 * band + 1.0);
-    float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane > 2 ? 1.8 : 0.0);
+    float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane == 3 || lane == ${DASHED} ? 1.8 : 0.0);
     float whole = length(along) / 2.0;
     vec2 ahead = along / max(2.0 * whole, 1e-6);
-    vec2 back = lane < 3 ? vec2(0.0) : ahead * 0.5 * diameter * (far ? -1.0 : 1.0); // lines at the side are shorter
-    if (lane == ${DASHED}) dash = far ? max(whole - diameter, 0.0) : 0.0;
+    vec2 back = lane < 3 || lane == ${DETOUR} ? vec2(0.0) : ahead * 0.5 * diameter * (far ? -1.0 : 1.0); // lines at the side are shorter
+    if (lane >= ${DASHED}) dash = far ? max(whole - diameter, 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
     paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
     paint.a *= 1.0 - 0.5 * deep;

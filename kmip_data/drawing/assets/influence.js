@@ -37,7 +37,9 @@ function legendOfInfluence(layer) {
   // On light ground the strongest is the darkest, so that on either what stands out most is what matters most.
   const colors = DARK.matches ? onGround(header.ramp) : [...onGround(header.ramp)].reverse();
   drawing.paint(bytesOf(colors), true);
-  return [bar(colors), between([`≤ ${written(100 * 10 ** -DECADES)} % (grey: none)`, "the strongest"])];
+  const steps = Array.from({ length: DECADES }, (_, i) => `${i ? "" : "≤ "}${written(100 * 10 ** (i - DECADES))} %`);
+  const none = keyed(ink("missing"), "no influence");
+  return [bar(colors), between([...steps, "strongest"]), none];
 }
 
 const REST = 0.5; // strength of nodes of no influence: grey, so that the shape of the graph is seen

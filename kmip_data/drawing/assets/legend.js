@@ -60,7 +60,8 @@ function legendOfScale(layer) {
   const unit = layer.unit ? ` ${layer.unit}` : "";
   const ends = [`${low > least ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < most ? "≥ " : ""}${written(high, high - low)}${unit}`];
   const edge = (bin) => written(low + ((high - low) * bin) / BINS, high - low);
-  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(onGround(header.ramp)), between(ends), ...without];
+  const middle = `${written((low + high) / 2, high - low)}${unit}`;
+  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(onGround(header.ramp)), between([ends[0], middle, ends[1]]), ...without];
 }
 
 // A row that shows the nodes of a bin alone when it is pressed.
@@ -97,7 +98,8 @@ function histogram(name) {
     button.addEventListener("click", (event) => event.detail || press([bin])); // by a key; a pointer brushes
     return button;
   });
-  const box = element("div", { className: "histogram", role: "group", ariaLabel: "Histogram; press bars to show them alone" }, ...bars);
+  const scale = element("span", { className: "most", textContent: `${most.toLocaleString("en")} ${header.thing}s` }); // of the tallest bar
+  const box = element("div", { className: "histogram", role: "group", ariaLabel: "Histogram; press bars to show them alone" }, ...bars, scale);
   let first = null;
   const binAt = (event) => {
     const { left, width } = box.getBoundingClientRect();

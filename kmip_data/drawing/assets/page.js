@@ -29,7 +29,8 @@ async function startPage() {
   const others = [...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name));
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others.map((name) => ({ name }))];
-  const lines = header.bonds ? linesOf(streets, array(header.bonds), x, y) : streets;
+  const streetLines = header.longer ? streetsOf(streets, array(header.longer)) : streets;
+  const lines = header.bonds ? linesOf(streets, array(header.bonds), x, y) : streetLines;
   drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture) });
   state.lines = !header.explore.crowded; // they would hide a crowded graph
   // What can be turned stays inside a circle about its middle.
@@ -80,7 +81,7 @@ async function startPage() {
     drawNow(); // not in the next frame: this one would stretch what was drawn for the old size
   }).observe(canvas);
   DARK.addEventListener("change", () => colorBy(state.layer));
-  $("scale").hidden = !header.metres;
+  $("scale").hidden = !header.metres && !header.metre;
   startExplorer();
   describe(-1);
   const first = Math.max(ways.findIndex(({ name }) => name === kept), 0);
@@ -209,7 +210,7 @@ function drawNow() {
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
   const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, dark };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
-  if (header.metres) drawScale();
+  if (header.metres || header.metre) drawScale();
   if (header.picture) placePicture();
   drawMarks();
 }
@@ -240,10 +241,11 @@ function placePicture() {
 }
 
 function drawScale() {
-  const longest = 140 / view.metre;
+  const metre = view.metre * (header.metre ?? 1); // pixels; of a cloud in its middle
+  const longest = 140 / metre;
   const power = 10 ** Math.floor(Math.log10(longest));
   const length = [5, 2, 1].map((step) => step * power).find((step) => step <= longest);
-  $("scale").style.width = `${length * view.metre}px`;
+  $("scale").style.width = `${length * metre}px`;
   $("scale").firstElementChild.textContent = length >= 1000 ? `${length / 1000} km` : `${written(length)} m`;
 }
 

@@ -16,9 +16,11 @@ from kmip_data.drawing import maps
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
+    are_longer,
     city_layers,
     column_names,
     draw_map,
+    mass_of,
     nice_length,
     prediction_layers,
     project,
@@ -147,7 +149,10 @@ def test_of_many_intersections_some_are_drawn(city, tmp_path, monkeypatch):
 
 
 def test_odd_cities_are_drawn(city, tmp_path):
-    for change in ({"position": city.position * [1.0, 0.0]}, {"streets": city.streets[:, :0]}):
+    for change in (
+        {"position": city.position * [1.0, 0.0]},
+        {"streets": city.streets[:, :0], "lengths": city.lengths[:0]},
+    ):
         draw_map(replace(city, **change), city_layers(city)[1:2], tmp_path / "m.png")
         assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
 
@@ -157,3 +162,25 @@ def test_scale_bars_have_round_lengths():
         length = nice_length(float(longest))
         assert longest / 2.5 < length <= longest
         assert float(f"{length:.0e}"[0]) in {1, 2, 5}
+
+
+def test_a_map_shows_the_mass_of_a_city_and_not_a_village_far_away():
+    rng = np.random.default_rng(0)
+    town = rng.normal(size=(5_000, 2)) * 500
+    low, high = mass_of(town)
+    assert (low == town.min(axis=0)).all()
+    assert (high == town.max(axis=0)).all()
+    low, high = mass_of(np.concatenate([town, [[60_000, 0], [60_100, 0]]]))
+    assert high[0] < 3_000
+    inside = ((town >= low) & (town <= high)).all(axis=1).mean()
+    assert inside > 0.98
+
+
+def test_streets_much_longer_than_their_line_are_told(city):
+    longer = are_longer(city)
+    a, b = city.position[city.streets[0]], city.position[city.streets[1]]
+    line = np.hypot(*(a - b).T)
+    ratio = city.lengths / np.maximum(line, 1)
+    assert 0 < longer.mean() < 0.2
+    assert ratio[longer].min() > 1.2
+    assert ratio[~longer & (line > 20)].max() < 1.35
