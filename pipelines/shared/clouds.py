@@ -114,7 +114,7 @@ def check_neighbors(name: str, points: int, params: PointParams) -> None:
         smaller = f"--k {points - 1}, or " if points > 1 else ""
         raise DamagedInput(
             f"{name} has {points} points, too few for k = {params.k}.",
-            next=f"{smaller}--set short_graphs=keep, or --set short_graphs=skip",
+            next=f"{smaller}--set short_graphs=keep",
         )
 
 

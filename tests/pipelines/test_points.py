@@ -354,7 +354,13 @@ def test_a_first_line_of_0_1_2_is_asked_about(tmp_path):
 
 
 def test_comments_that_are_no_names_are_no_names(tmp_path):
-    assert list(columns_of(tmp_path, "# made by me\n1 2 3\n4 5 6\n")) == [*"xyz"]
+    text = "# made by me\n1 2 3\n4 5 6\n"
+    assert list(columns_of(tmp_path, "# made by me, today\n1 2 3\n4 5 6\n")) == [*"xyz"]
+    assert list(columns_of(tmp_path, text)) == ["made", "by", "me"]  # the position is asked for
+    assert list(columns_of(tmp_path, text, header="no")) == [*"xyz"]
+    (tmp_path / "a.txt").write_text("# east north\n1 2\n4 5\n")
+    (record,) = made(tmp_path / "a.txt", k=1, position="east,north")
+    assert record.columns["node/x"].tolist() == [[0, 0, 0], [3, 3, 0]]
     colour = columns_of(tmp_path, "1 2 3 #ff0000\n4 5 6 #00ff00\n")
     assert colour["3"] == ["#ff0000", "#00ff00"]
 
@@ -441,7 +447,7 @@ def test_labels_of_a_cloud_are_found_by_name():
 
 def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
     rng = np.random.default_rng(0)
-    points = rng.normal(size=(50, 4)).astype("<f4")
+    points = rng.random((50, 4)).astype("<f4")
     for folder in ("velodyne", "labels"):
         (tmp_path / "00" / folder).mkdir(parents=True)
     points.tofile(tmp_path / "00" / "velodyne" / "000000.bin")
@@ -451,6 +457,7 @@ def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
     line = (*line, f"--home={tmp_path / 'home'}")
     message = refused(*line, code=4)
     assert "000000.bin holds bytes" in message
+    assert "--set bin=x,y,z,intensity, if" in message
     done = kmip(*line, "--set=bin=x,y,z,intensity", "--set=feature=intensity", "--json")
     assert done.code == 0, done.err
     data = kmip_data.open(done.json["path"], split=None)[0]
@@ -504,6 +511,14 @@ def test_a_large_number_is_kept_by_an_offset(tmp_path):
     (offset,) = re.findall(r"--set feature=(\S+),", caught.value.parts["next"])
     (record,) = made(tmp_path / "a.txt", k=1, feature=(offset, "t-1700000000/2"))
     assert record.columns["node/x"][:, 3:].tolist() == [[0, 0.5], [1, 1]]
+
+
+def test_commas_of_ascii_pcd_and_ply_are_decimal_or_divide(tmp_path):
+    header = "FIELDS X Y Z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 1\nDATA ascii\n"
+    for line in ("289814.15,4320978.61,170.76", "289814,15 4320978,61 170,76"):
+        assert columns_of(tmp_path, header + line, "a.pcd") == {
+            "X": [289814.15], "Y": [4320978.61], "Z": [170.76],
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("order", ["ascii", "binary_little_endian", "binary_big_endian"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, 
 from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encoded
 from kmip_data.pipelines.datasets.points.survey import Survey, load
 from kmip_data.pipelines.shared.clouds import (
+    MIN_POINTS,
     PointParams,
     block_rows,
     check_neighbors,
@@ -99,7 +101,7 @@ class OwnPointParams(PointParams, OwnParams):
         le=65_535,
         description="neighbours per point",
     )
-    position: str = Field(default="x,y,z", description="columns of the position")
+    position: str = Field(default="x,y,z", description="columns of the position; of two, z is 0")
     feature: tuple[str, ...] = Field(
         default=(),
         description="feature column besides the position, such as red, red/255 or time-1700000000; repeat",
@@ -150,8 +152,8 @@ class OwnPointParams(PointParams, OwnParams):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        if len(self.position_columns) != 3 or not all(self.position_columns):
-            raise ValueError("position names three columns, such as x,y,z")
+        if len(self.position_columns) not in {2, 3} or not all(self.position_columns):
+            raise ValueError("position names three columns, such as x,y,z, or two")
         names = len(self.class_name)
         if names == 1:
             raise ValueError("a classification needs at least two classes")
@@ -164,7 +166,7 @@ class OwnPointParams(PointParams, OwnParams):
 
     @property
     def position_columns(self) -> tuple[str, ...]:
-        """The three columns of the position."""
+        """The three columns of the position, or two: z is 0."""
         return tuple(column.strip() for column in self.position.split(","))
 
     @property
@@ -317,9 +319,12 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             seed=params.block_seed,
         )
         if not blocks:
+            hint = "leave out --set block"
+            if len(cloud.xyz) >= MIN_POINTS:
+                hint = f"--set block={float(cloud.xyz.max()) * 1.01:.3g}, or {hint}"
             raise DamagedInput(
                 f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
-                next="use a larger --set block=WIDTH",
+                next=hint,
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):
@@ -404,9 +409,12 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, most: int) -> N
     if params.block is not None:
         return
     if count > most:
+        # Windows of as many points as a block has.
+        floor = cloud.xyz[:, :2].max(axis=0)
+        width = math.sqrt(max(float(floor.prod()), 1e-6) * params.block_points / count)
         raise DamagedInput(
             f"{name} has {count:,} points; at most {most:,} are allowed.",
-            next="cut it into blocks: --set block=WIDTH",
+            next=f"cut it into blocks of a width: --set block={width:.2g}",
         )
     check_neighbors(name, count, params)
 

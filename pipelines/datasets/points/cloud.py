@@ -66,6 +66,8 @@ def pick(
     """
     # Columns by name, in float64: scaling and the shift to 0 come before float32.
     xyz = np.column_stack([_numbers(columns, axis, name, "position") for axis in position])
+    if len(position) == 2:
+        xyz = np.column_stack([xyz, np.zeros(len(xyz))])
     known = np.isfinite(xyz).all(axis=1)
     if not known.any():
         raise DamagedInput(
@@ -106,7 +108,7 @@ def _numbers(columns: Columns, wanted: str, name: str, key: str) -> F64:
     row = next(row for row, text in enumerate(values) if not _is_float(text))
     hint = f"--set position={_guess(columns)}"
     if key == "feature":
-        hint = f"--set label_column={shlex.quote(column)} if it is the class; else leave out the feature"
+        hint = "leave out the feature; a column of texts can be the label"
     raise DamagedInput(
         f"{name}: {column!r} of point {row} is {values[row]!r}, not a number.", next=hint
     )
@@ -127,6 +129,8 @@ def _no_column(columns: Columns, wanted: str, name: str, key: str) -> DamagedInp
     if key != "position":
         choice = twins or names
         hint = " or ".join(f"--set {key}={shlex.quote(column)}" for column in choice[:6])
+    if key == "position" and "," not in hint:
+        hint = "points need two or three columns of numbers"
     problem = f"has no column {wanted!r}"
     if twins:
         problem = f"has {len(twins)} columns called {wanted!r}"
@@ -134,16 +138,16 @@ def _no_column(columns: Columns, wanted: str, name: str, key: str) -> DamagedInp
 
 
 def _guess(columns: Columns) -> str:
-    """Return three columns that may be the position, as an option's value."""
+    """Return three columns that may be the position, or two, as an option's value."""
     numbers = [name for name, values in columns.values.items() if values.dtype != object]
     axes = []
-    for axis in "xyz":
+    for axis in ("x|east.*|lon.*", "y|north.*|lat.*", "z|elev.*|height|alt.*"):
         # x, x.1, pos_x, X_coord
-        like = re.compile(rf"(.*[ _.:-])?{axis}([ _.:-].*)?", re.IGNORECASE)
+        like = re.compile(rf"(.*[ _.:-])?({axis})([ _.:-].*)?", re.IGNORECASE)
         axes += [name for name in numbers if like.fullmatch(name)][:1]
     if len(axes) < 3:
-        numbers = [name for name in numbers if not name.startswith("unnamed")]
-        axes = numbers[:3] if len(numbers) > 2 else ["COLUMN", "COLUMN", "COLUMN"]
+        # The index of pandas is no position; two columns are points of a plane.
+        axes = [name for name in numbers if not name.startswith("unnamed")][:3]
     return shlex.quote(",".join(axes))
 
 

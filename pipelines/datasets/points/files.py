@@ -24,8 +24,10 @@ from kmip_data.pipelines.datasets.points.pcd import read_pcd
 from kmip_data.pipelines.datasets.points.ply import read_ply
 from kmip_data.pipelines.datasets.points.text import read_labels, read_text
 
-#: Columns of known laser scanners: KITTI, nuScenes; others, of float32, by their number.
-_SCANS = ("x,y,z,intensity", "x,y,z,intensity,ring", "x,y,z", "x,y,z,red,green,blue")
+#: Columns of laser scans: of nuScenes, of KITTI, and others.
+_SCANS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
+_FAR = 10_000  #: metres that no laser reaches
+_BRIGHT = 255  #: largest intensity, ring or colour
 LABEL = "label"  #: column of the labels in a file next to a cloud
 LABEL_SUFFIXES = (".label", ".labels", ".seg")
 _LABEL_ENDINGS = ("_label", "_labels", "-label", "-labels", ".label", ".labels")
@@ -147,10 +149,12 @@ def _bin(path: Path, options: ReadOptions) -> Columns:
         fitting = [names for names in _SCANS if size % (4 * len(names.split(","))) == 0]
         if not fitting:
             raise ValueError(f"{size:,} bytes are no rows of float32")
+        likely = [names for names in fitting if _looks_like(path, names)]
+        hints = [f"--set bin={names}" for names in likely or fitting]
         raise DamagedInput(
             f"{path.name} holds bytes, and nothing says of what.",
             expected="float32 columns, with their names",
-            next=f"a scan as KITTI and nuScenes have them: --set bin={'; or --set bin='.join(fitting[:2])}",
+            next=f"{'; or '.join(hints)}, if these are its columns",
         )
     width = len(options.bin)
     if size % (4 * width):
@@ -160,6 +164,19 @@ def _bin(path: Path, options: ReadOptions) -> Columns:
     check_count(width)
     rows = np.fromfile(path, "<f4").reshape(-1, width)
     return Columns(dict(zip(options.bin, rows.T, strict=True)))
+
+
+def _looks_like(path: Path, names: str) -> bool:
+    """True if the first rows can be a scan with such columns."""
+    width = len(names.split(","))
+    rows = np.fromfile(path, "<f4", 1_000 * width).reshape(-1, width)
+    if not np.isfinite(rows).all() or np.abs(rows[:, :3]).max(initial=0) > _FAR:
+        return False
+    if width < 4:
+        return False  # any numbers can be positions
+    others = rows[:, 3:]
+    whole = width == 4 or bool((others[:, -1] == np.rint(others[:, -1])).all())  # rings, colours
+    return whole and bool(((others >= 0) & (others <= _BRIGHT)).all())
 
 
 _READERS: Mapping[str, Callable[[Path], Columns]] = {

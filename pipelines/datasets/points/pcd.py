@@ -58,9 +58,12 @@ def read_pcd(path: Path) -> Columns:
             raise ValueError(f"DATA {form[:40]!r} is not ascii, binary or binary_compressed")
 
     for name in {"rgb", "rgba"} & {*values}:
-        if values[name].dtype.itemsize != 4:
+        colour_bytes = values[name]
+        if colour_bytes.dtype == np.float64:  # of text
+            colour_bytes = colour_bytes.astype(np.float32)
+        if colour_bytes.dtype.itemsize != 4:
             continue
-        packed = values[name].view("u4")  # a float by its type, four bytes by its meaning
+        packed = colour_bytes.view("u4")  # a float by its type, four bytes by its meaning
         for shift, colour in ((16, "red"), (8, "green"), (0, "blue")):
             values.setdefault(colour, (packed >> shift).astype("u1"))
     return Columns({name: array for name, array in values.items() if _PADDING not in name})

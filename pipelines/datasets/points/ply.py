@@ -93,7 +93,7 @@ def _rows_with_lists(
         read = 0
         for line in filled_lines(file, count):
             read += 1
-            yield _scalars_of_text(name, line.split(), properties)
+            yield _scalars_of_text(name, line.replace(b",", b".").split(), properties)
         if read < count:
             raise ValueError(f"{name}: too few lines")
         return

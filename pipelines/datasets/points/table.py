@@ -25,7 +25,7 @@ def read_table(
         dtype = np.dtype([(name, order + kind) for name, kind in types])
         table = np.frombuffer(file.read(count * dtype.itemsize), dtype, count)
         return {name: table[name].astype(kind) for name, kind in types}
-    rows = [line.split() for line in filled_lines(file, count)]
+    rows = [words_of(line, len(types)) for line in filled_lines(file, count)]
     wrong = next((row for row in rows if len(row) != len(types)), None)
     if wrong is not None or len(rows) != count:
         raise ValueError(f"{title}: a line without {len(types)} values, or too few lines")
@@ -50,17 +50,30 @@ def check_room(
 
 
 def filled_lines(file: BinaryIO, count: int) -> Iterator[bytes]:
-    """Yield ``count`` lines that are not empty, as far as there are; decimal commas become points."""
+    """Yield ``count`` lines that are not empty, as far as there are."""
     while count and (line := file.readline()):
         if line.strip():
-            yield line.replace(b",", b".")
+            yield line
             count -= 1
+
+
+def words_of(line: bytes, width: int) -> list[bytes]:
+    """Return the numbers of a line; commas are decimal if blanks divide it into ``width``, else divide it."""
+    words = line.split()
+    if b"," not in line:
+        return words
+    if len(words) == width:
+        return line.replace(b",", b".").split()
+    return line.replace(b",", b" ").split()
 
 
 def as_types(
     title: str, rows: Sequence[Sequence[bytes]], types: Sequence[tuple[str, str]]
 ) -> dict[str, Array]:
-    """Return columns of text as their types; raise ``ValueError`` for a value that does not fit."""
+    """Return columns of text: integers as their types, others as float64, which loses no digit.
+
+    Raises ``ValueError`` for a value that does not fit its type.
+    """
     columns: dict[str, Array] = {}
     texts = np.array(rows, np.bytes_).reshape(len(rows), len(types))
     for (name, kind), text in zip(types, texts.T, strict=True):
@@ -70,6 +83,8 @@ def as_types(
             columns[name] = wide.astype(kind)
         if kind[0] in "iu" and (columns[name] != np.trunc(wide)).any():
             raise ValueError(f"{title}: a value of {name} is beyond its type {kind}")
+        if kind[0] == "f":
+            columns[name] = wide
     return columns
 
 

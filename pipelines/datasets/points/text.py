@@ -230,14 +230,20 @@ def _is_header(
 
 
 def _names_in(comments: Sequence[str], layout: _Layout, options: ReadOptions) -> list[str]:
-    """Return the names in the last comment that has one for each column, the position among them."""
+    """Return the names in the last comment that has one for each column; better one with the position."""
     wanted = set(map(plain, options.position))
+    candidates = []
     for comment in reversed(comments):
         for separator in (layout.separator, _ANY):
             names = [name.strip("\"'") for name in _cells(comment, separator)]
-            if len(names) == layout.width and wanted <= set(map(plain, names)):
+            if len(names) != layout.width:
+                continue
+            if wanted <= set(map(plain, names)):
                 return names
-    return []
+            if layout.width > 1 and all(name[:1].isalpha() for name in names):
+                candidates.append(names)
+    # Others may be no names: the position is then asked for.
+    return next(iter(candidates), [])
 
 
 def _check_widths(data: bytes, layout: _Layout, before: int) -> None:
