@@ -784,5 +784,5 @@ def test_laser_scans_without_their_package_name_the_command(tmp_path, monkeypatc
             home=Home(tmp_path / "home"),
             quiet=True,
         )
-    assert "[lidar]" in caught.value.parts["next"]
+    assert "laspy[lazrs]" in caught.value.parts["next"]
     assert not (tmp_path / "home" / "raw").exists()

