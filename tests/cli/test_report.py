@@ -84,7 +84,7 @@ def test_runs_and_report_name_a_metric_alike(home):
     run = {"metric": "mae", "metrics": {"test": {"mae": 0.25}}}
     write_run(home, 0.25, dataset="zinc", **run)
     assert "zinc: MAE on test" in done("report").out
-    assert "MAE 0.2500" in done("runs").out
+    assert "0.2500 MAE" in done("runs").out
 
 
 def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):

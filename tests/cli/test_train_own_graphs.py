@@ -46,7 +46,7 @@ def test_a_build_without_targets_or_split_is_said_before_torch_and_not_advised(h
     assert "next: build it under another --name with --set label_column=COLUMN" in message
 
     kmip_data.save(graphs(), tmp_path / "whole")
-    assert "Did you mean 'gcn'?" in refused("train", tmp_path / "whole", "--model", "GCN")
+    assert "Did you mean 'gcn'" in refused("train", tmp_path / "whole", "--model", "GCN")
     message = refused("train", tmp_path / "whole")
     assert "it has no split.\n  next: kmip_data.save(…, split={" in message
     kmip_data.save(graphs(y=None), tmp_path / "unlabelled", split=SPLIT)
