@@ -54,7 +54,7 @@ def command(
     path = source.path
     rebuilt = []
     report = verify_build(path)
-    tried = repair and not report.ok
+    tried = repair and bool(report.problems or report.outdated)
     if tried:
         from kmip_data.pipelines.engine.encode import repair_build
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+from kmip_data.builds.columns import WORK
 from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -173,7 +174,7 @@ def _find(
     if made != (pipeline.version, FORMAT_VERSION, pipeline.schema(params)):
         return None
     _check_files(build)
-    if (build.path / unfinished.WORK).exists():  # after a crash once the card was written
+    if (build.path / WORK).exists():  # after a crash once the card was written
         with build_lock(build.path):
             refuse_links(build.path)
             build.reread_card()

@@ -240,12 +240,12 @@ def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
 
 
 def default_output(path: Path, *, force: bool) -> Path:
-    """Return the default path of a picture or page, which is replaced in a folder of ours.
+    """Return the default path of a picture or page; an earlier one of ours there is replaced.
 
     Raise UsageError as :func:`check_output`, and if a link is there.
     """
-    from kmip_data.files.changes import content_of, refuse_link
+    from kmip_data.files.changes import outputs_of, refuse_link
 
     refuse_link(path)  # a path that the user named may be one, this one may not
-    check_output(path, force=force or content_of(path.parent) is not None)
+    check_output(path, force=force or path.name in outputs_of(path.parent))
     return path

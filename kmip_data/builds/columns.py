@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
-import re
-from pathlib import Path
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import FailFast, model_validator
+from pydantic import FailFast, TypeAdapter, model_validator
 
 from kmip_data.builds.home import COLUMNS, Build, added_names
-from kmip_data.errors import DamagedInput, unknown_name
-from kmip_data.files.reading import json_digest, read_model, read_small, sealed_json
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, PathPart, ShardMember
+from kmip_data.errors import DamagedInput, UsageError, unknown_name
+from kmip_data.files.changes import MARKER, outputs_of, written_name
+from kmip_data.files.reading import json_digest, read_json, read_model, read_small, sealed_json
+from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
+from kmip_data.format.card import (
+    CARD_NAME,
+    Card,
+    FileEntry,
+    PathPart,
+    RelativePath,
+    ShardMember,
+    read_card,
+)
+from kmip_data.format.reader import members_of
 from kmip_data.format.schema import Schema, parse_schema
-from kmip_data.graphs.encoding import Encoding
+from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.shipped import Strict
 
-#: Files that commands write into the folder of a build.
-_OWN = re.compile(
-    r"card\.json|README\.md|croissant\.json|preview\.png|explore\.html|(columns/)?work/.+"
-    r"|(shards|columns/[^/]+)/\d{5,}(-\d{5,})?\.h5|columns/[^/]+/card\.json|splits/[^/]+\.h5"
-)
+WORK = "work"  #: folder inside an unfinished build or ``columns``, of temporary files alone
+#: Files in ``work`` that list, under ``files``, what a step is about to write.
+PLANS = ("units", "splits")
+_PLAN = TypeAdapter(dict[Literal["files"], list[RelativePath]])
 
 
 class ColumnsCard(Strict):
@@ -138,14 +152,98 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     return card
 
 
+def named_encoding(name: str) -> Encoding | None:
+    """Return the encoding of an added column.
+
+    Returns ``None`` for an encoding of another version of this package.
+    """
+    try:
+        return parse_encoding(name)
+    except UsageError:
+        return None
+
+
 def files_of_build(folder: Path) -> list[str]:
-    """Names of the files of a build, finished or not, in its folder; the card, if any, is the last."""
+    """Names of the files of a build, finished or not, in its folder; the card, if any, is the last.
+
+    The cards list them, the plans of unfinished work, and the marker; without either, shards are
+    those that are numbered without a gap.
+    """
+    # 1. Shards, splits and pages.
+    names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *outputs_of(folder)]
+    shards = _planned(folder / WORK)
+    with contextlib.suppress(DamagedInput, UsageError):
+        card = read_card(folder)
+        names += card.digests
+        shards += [entry.file for entry in card.shards]
+    shards = shards or list(itertools.takewhile(partial(_has_shard, folder), _numbered()))
+    names += _with_members(folder, shards)
+
+    # 2. Columns: a file for each shard, and those on their cards.
+    names += _planned(folder / COLUMNS / WORK)
+    for path in (folder / COLUMNS).glob("*/"):
+        files = [CARD_NAME]
+        try:
+            files += read_model(path / CARD_NAME, ColumnsCard, "", next="").digests
+        except (DamagedInput, FileNotFoundError):
+            if named_encoding(path.name) is None:
+                continue  # it may be anybody's
+            files += _with_members(path, [Path(shard).name for shard in shards])
+        names += [f"{COLUMNS}/{path.name}/{file}" for file in files]
+
+    # 3. Temporary files.
+    for work in (folder / WORK, folder / COLUMNS / WORK):
+        names += [path.relative_to(folder).as_posix() for path in work.rglob("*")]
+    existing = [
+        name
+        for name in dict.fromkeys(names)
+        if os.path.lexists(folder / name) and not (folder / name).is_dir()
+    ]
+    return sorted(existing, key=lambda name: (name == CARD_NAME, name))
+
+
+def _planned(work: Path) -> list[str]:
+    """Return the files that unfinished work lists before it writes them."""
     names = []
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if _OWN.fullmatch(name) and not path.is_dir():
-            names.append(name)
-    return sorted(names, key=lambda name: (name == CARD_NAME, name))
+    for plan in PLANS:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            names += _PLAN.validate_python(read_json(work / f"{plan}.json"))["files"]
+    return names
+
+
+def _numbered() -> Iterator[str]:
+    return (f"shards/{number:05}.h5" for number in itertools.count())
+
+
+def _has_shard(folder: Path, name: str) -> bool:
+    return members_of(folder / name)[0].is_file()
+
+
+def _with_members(folder: Path, shards: Iterable[str]) -> list[str]:
+    """Return shards by name, those that are cut by their members."""
+    names = []
+    for shard in shards:
+        names += [str(Path(shard).with_name(path.name)) for path in members_of(folder / shard)]
+    return names
+
+
+def strays(folder: Path) -> Iterator[str]:
+    """Yield a remark on each file, or folder of files, that is not of the build.
+
+    They stay.
+    """
+    known = {*files_of_build(folder), MARKER}
+    parents = {parent for name in known for parent in PurePosixPath(name).parents}
+    others: dict[PurePosixPath, None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = PurePosixPath(path.relative_to(folder).as_posix())
+        is_file = path.is_symlink() or not path.is_dir()
+        if is_file and str(name) not in known and written_name(name.name) is None:
+            # A folder in which nothing is of the build is named once.
+            whole = [parent for parent in name.parents if parent not in parents]
+            others[whole[-1] if whole else name] = None
+    for name in others:
+        yield f"{name} is not part of the build; it is left as it is"
 
 
 def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -11,16 +12,23 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns
+from kmip_data.builds.columns import (
+    ColumnsCard,
+    columns_key,
+    columns_schema,
+    named_encoding,
+    read_columns,
+    strays,
+)
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import written_name
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.changes import MARKER, build_content, content_of
+from kmip_data.files.reading import read_small, sha256_file
+from kmip_data.format.build_files import CROISSANT_NAME, card_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
-from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.runtime.threads import for_ranges
 from kmip_data.shipped import read_shipped, shipped_datasets, shipped_names
 
@@ -48,6 +56,9 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
     files: Mapping[str, ShardMember | SplitEntry]
     files = entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
     for name, known in files.items():
+        if _is_behind_link(path, name):
+            yield Problem(name, "is a symbolic link, or lies behind one")
+            continue
         if not (path / name).is_file():  # a device or a pipe may have no end
             yield Problem(name, "is missing")
             continue
@@ -65,6 +76,11 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             )
 
 
+def _is_behind_link(path: Path, name: str) -> bool:
+    inside = [path / parent for parent in PurePosixPath(name).parents[:-1]]
+    return any(part.is_symlink() for part in (*inside, path / name))
+
+
 def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
     """Yield a problem for each property of a file that differs from the expected value."""
     for name, (expected, actual) in facts.items():
@@ -78,19 +94,6 @@ def _other_schema(file: str, expected: Schema, actual: Schema) -> Iterator[Probl
     names = [name for name, value in asdict(expected).items() if actual_values[name] != value]
     if names:
         yield Problem(file, "has another schema", found=f"other {', '.join(names)}")
-
-
-def _strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
-    """Yield a remark on each file in a folder of a build that its card does not name.
-
-    Such files stay.
-    """
-    if not (path / folder).is_dir():
-        return
-    for entry in sorted((path / folder).iterdir()):
-        file = f"{folder}/{entry.name}"
-        if file not in known and written_name(entry.name) is None:
-            yield f"{file} is not part of the build; it is left as it is"
 
 
 def _problem(path: Path, file: str, error: DamagedInput) -> Problem:
@@ -110,7 +113,9 @@ class VerifyReport:
     problems: list[Problem] = field(default_factory=list)
     broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
     checked: dict[str, int] = field(default_factory=dict)
-    #: files that are not of the build, features that cannot be trained on
+    #: files that are made of the card, and differ from what this version makes of it
+    outdated: list[str] = field(default_factory=list)
+    #: these, files that are not of the build, features that cannot be trained on
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -140,7 +145,15 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
 
     # 1. The card and every shard, on all threads.
     report.problems += _card_problems(card)
-    report.remarks += _strays(path, "shards", card.digests)
+    content = content_of(path)
+    if content not in {None, build_content(card.key)}:
+        report.problems.append(
+            Problem(MARKER, "is of another folder", build_content(card.key), content or "")
+        )
+    report.outdated += _outdated(path, card)
+    for name in report.outdated:
+        report.remarks.append(f"{name} is not what the card says; --repair writes it again")
+    report.remarks += strays(path)
     shards = _check_shards(report, card, card.schema_)
     # 2. Keys and splits run over all records, so a shard that cannot be read hides their faults.
     readable = len(shards) == len(card.shards)
@@ -158,11 +171,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     columns = added_names(path)
     if columns:
         build = Build(path, card)
-        report.problems += _column_problems(
-            build,
-            shards if readable else None,
-            report.remarks,
-        )
+        report.problems += _column_problems(build, shards if readable else None)
         report.checked["columns"] = len(columns)
     if report.ok:
         report.remarks += feature_faults(Build(path, card))
@@ -181,6 +190,26 @@ def feature_faults(build: Build, features: Container[str] = ("x", "edge_attr")) 
             except DamagedInput as error:
                 row = f"{entry.file}, {error.parts['found']}"
                 yield f"{column.attribute} has NaN or infinite values: {row}"
+
+
+def _outdated(path: Path, card: Card) -> Iterator[str]:
+    """Yield the files made of the card that are missing or differ, besides the day in the metadata."""
+    for name, data in card_files(card).items():
+        try:
+            stored = b"" if _is_behind_link(path, name) else read_small(path / name)
+            if name == CROISSANT_NAME:
+                stored_metadata = json.loads(stored)
+                metadata = json.loads(data)
+                differs = {
+                    **stored_metadata,
+                    "datePublished": metadata["datePublished"],
+                } != metadata
+            else:
+                differs = stored != data
+        except (OSError, ValueError, TypeError, RecursionError):
+            differs = True
+        if differs:
+            yield name
 
 
 def _card_problems(card: Card) -> Iterator[Problem]:
@@ -353,14 +382,12 @@ def _measure(
 def _column_problems(
     build: Build,
     shards: Sequence[Shard] | None,
-    remarks: list[str],
 ) -> Iterator[Problem]:
     """Yield what is wrong with the added columns of a build.
 
     Unfinished ones have no card and are left out.
 
-    ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the
-    build are added to ``remarks``.
+    ``shards`` are those of the build; ``None`` where some cannot be read.
     """
     for name in added_names(build.path):
         folder = f"{COLUMNS}/{name}"
@@ -368,17 +395,13 @@ def _column_problems(
             card = read_columns(build, name)
         except DamagedInput as error:
             # A folder that no encoding of this version names may be anybody's.
-            if _encoding(name) is None:
-                remarks.append(f"{folder} is not part of the build; it is left as it is")
-            else:
+            if named_encoding(name) is not None:
                 yield _problem(build.path, f"{folder}/{CARD_NAME}", error)
             continue
         problems = list(_columns_card_problems(build, folder, card))
         yield from problems[:1]  # others follow from it
         if problems:
             continue
-        known = {f"{folder}/{file}" for file in (CARD_NAME, *card.digests)}
-        remarks += _strays(build.path, folder, known)
         for position, relative in enumerate(card.files):
             entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})
             column, faults = _check_shard(
@@ -398,24 +421,13 @@ def _column_problems(
                 yield Problem(entry.file, "has other records than its shard")
 
 
-def _encoding(name: str) -> Encoding | None:
-    """Return the encoding of an added column.
-
-    Returns ``None`` for an encoding of another version of this package.
-    """
-    try:
-        return parse_encoding(name)
-    except UsageError:
-        return None
-
-
 def _columns_card_problems(
     build: Build,
     folder: str,
     card: ColumnsCard,
 ) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
-    encoding = _encoding(card.name)
+    encoding = named_encoding(card.name)
     if encoding is None:
         return
     if card.encoding_version == encoding.version:

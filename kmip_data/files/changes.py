@@ -36,13 +36,25 @@ from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files.faults import occupied_error, writing
-from kmip_data.files.reading import read_small, readable_json
+from kmip_data.files.reading import read_small, readable_json, sha256_file
 from kmip_data.runtime.progress import say
 
 PARTIAL = ".partial"
 LOCK = ".lock"  #: lock of a folder next to which no file can be written; elsewhere its suffix
 MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
 MESSAGE_SECONDS = 30.0
+#: Files that commands write into a folder of ours unless another path is given.
+OUTPUTS = frozenset(
+    {
+        "preview.png",
+        "explore.html",
+        "predictions.npz",
+        "approximation.csv",
+        "approximation.png",
+        "cumulative-weight.csv",
+        "cumulative-weight.png",
+    }
+)
 _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
@@ -81,11 +93,29 @@ def unmark(folder: Path, *, root: Path) -> None:
 
 def content_of(folder: Path) -> str | None:
     """Return what a folder is for by its marker, ``None`` where it has none."""
+    lines = _read_marker(folder)
+    return lines[0].strip() if lines else None
+
+
+def _read_marker(folder: Path) -> list[str]:
+    """Return what a folder is for, then digest and name of each of its :func:`outputs_of`."""
     with contextlib.suppress(OSError, ValueError):
-        name, _, content = read_small(folder / MARKER, 256).decode().partition(": ")
+        name, _, content = read_small(folder / MARKER, 2**16).decode().partition(": ")
         if name == "kmip-data" and not (folder / MARKER).is_symlink():
-            return content.strip()
-    return None
+            return content.splitlines()
+    return []
+
+
+def outputs_of(folder: Path) -> list[str]:
+    """Return the outputs of commands in a folder of ours that nobody has changed since."""
+    names = []
+    for line in _read_marker(folder)[1:]:
+        digest, _, name = line.partition("  ")
+        path = folder / name
+        is_file = name in OUTPUTS and path.is_file() and not path.is_symlink()
+        if is_file and sha256_file(path)[0] == digest:
+            names.append(name)
+    return names
 
 
 def build_content(key: str) -> str:
@@ -248,7 +278,8 @@ def fsync_path(path: Path) -> None:
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that the user named, as :func:`write_file` does.
 
-    One that exists is replaced and keeps its mode; a link is followed.
+    One that exists is replaced and keeps its mode; a link is followed. The marker of a folder of ours
+    lists it with its digest.
     """
     mode = None
     if path.is_symlink():
@@ -256,6 +287,12 @@ def write_output(path: Path, data: bytes) -> None:
     if path.is_file():
         mode = stat.S_IMODE(path.stat().st_mode)
     write_file(path, data, mode=mode)
+
+    lines = _read_marker(path.parent)
+    if lines and path.name in OUTPUTS:
+        others = [line for line in lines if not line.endswith(f"  {path.name}")]
+        text = "\n".join([*others, f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"])
+        write_file(path.parent / MARKER, f"kmip-data: {text}".encode())
 
 
 def make_folder(path: Path, *, root: Path) -> None:
@@ -272,6 +309,25 @@ def make_folder(path: Path, *, root: Path) -> None:
 def move(source: Path, target: Path) -> None:
     """Rename what this package has just made; a file at ``target`` is replaced."""
     os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which fault-injection tests replace
+
+
+def clear_way(root: Path, names: Iterable[str]) -> None:
+    """Make room for files below ``root``: remove links in their place, and rename other things there.
+
+    What a link leads to stays; a folder ``NAME`` becomes ``NAME.moved``.
+    """
+    for name in map(PurePosixPath, names):
+        for part in (*reversed(name.parents[:-1]), name):
+            path = root / part
+            if path.is_symlink():
+                say(f"removed the link {path} to {path.readlink()}")
+                path.unlink()
+            elif path.exists() and path.is_dir() == (part == name):
+                aside = path.with_name(f"{path.name}.moved")
+                while os.path.lexists(aside):
+                    aside = aside.with_name(f"{aside.name}.moved")
+                say(f"renamed {path} to {aside.name}")
+                move(path, aside)
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:

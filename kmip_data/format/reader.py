@@ -94,7 +94,7 @@ class Shard:
         if entry is not None:
             self.files = [self.path.with_name(Path(name).name) for name in entry.files]
         elif source is None:
-            self.files = _members(self.path)
+            self.files = members_of(self.path)
         self._entry_on_card = entry
         self._receipts = receipts
         self._sizes: list[int] = []  # bytes to map
@@ -306,7 +306,7 @@ class Shard:
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
 
-def _members(path: Path) -> list[Path]:
+def members_of(path: Path) -> list[Path]:
     """Return the files of a shard in order: ``path``, or the members where it was cut."""
     if path.exists():
         return [path]

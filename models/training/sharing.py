@@ -10,8 +10,8 @@ from kmip_data.format.card import remark
 from kmip_data.format.page import block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
-from kmip_data.models.training.run.folder import CONFIG_NAME
+from kmip_data.models.training.run.checkpoint import read_weights
+from kmip_data.models.training.run.folder import CONFIG_NAME, WEIGHTS
 from kmip_data.models.training.run.result import (
     RunResult,
     metrics_table,

@@ -14,6 +14,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.builds.columns import (
+    WORK,
     ColumnsCard,
     columns_key,
     columns_schema,
@@ -28,7 +29,7 @@ from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.files.faults import writing
 from kmip_data.format import writer
-from kmip_data.format.build_files import protect
+from kmip_data.format.build_files import protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
 from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
@@ -39,7 +40,7 @@ from kmip_data.pipelines.base import AnyPipeline, Params, check_params, pipeline
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
-from kmip_data.pipelines.engine.unfinished import WORK, Steps, UnitResult, stored_key
+from kmip_data.pipelines.engine.unfinished import UNITS, Steps, UnitResult, stored_key
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.extras import require_extra
@@ -132,6 +133,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
     with executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
+        Steps(work).finish(UNITS, {"files": [task.file for task in tasks]})
         units = run_units(
             executor,
             encode_shard_columns,
@@ -301,8 +303,9 @@ def repair_build(
 ) -> list[str]:
     """Rebuild what ``verify`` finds broken: the whole build for a card, shard or split, else the column.
 
-    Needs the raw files the build was made from. They give the same bytes, in the same folder, and
-    only files of the build are replaced. The card is replaced last, so that a stopped repair
+    Shards and splits need the raw files the build was made from, which give the same bytes. Only
+    files of the build are replaced; what else lies in their place is moved aside
+    (:func:`~kmip_data.files.changes.clear_way`). The card is replaced last, so that a stopped repair
     resumes.
 
     Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
@@ -311,9 +314,17 @@ def repair_build(
     """
     path = Path(path).absolute()
     chosen = BuildOptions.of("", options)
-    broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
+    report = verify_build(path)
+    problems = [problem.file for problem in report.problems]
+    broken = list(dict.fromkeys([*problems, *report.outdated]))
+    card = read_card(path)
+    with writing(path), build_lock(path, quiet=chosen.quiet):
+        files.clear_way(path, broken)
+        files.mark(path, files.build_content(card.key))
+        write_card(path, card)
+
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
-    if any(not file.startswith(f"{COLUMNS}/") for file in broken):
+    if any(not file.startswith((f"{COLUMNS}/", files.MARKER)) for file in problems):
         _build_again(path, Home.locate(home), chosen)
     if columns:  # they need no raw files: they are computed from the shards, which are sound by now
         build = Build(path, read_card(path))
@@ -331,7 +342,6 @@ def repair_build(
 def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     """Build every shard and split on the card, and then the card."""
     card = read_card(path)
-    files.refuse_taken(path, files.build_content(card.key))
 
     # The card has all that decides the bytes: parameters and splits.
     pipeline = _pipeline_of(card, path)

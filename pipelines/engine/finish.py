@@ -14,6 +14,7 @@ import numpy as np
 
 from kmip_data import __version__
 from kmip_data.arrays import Array
+from kmip_data.builds.columns import WORK
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput
@@ -36,7 +37,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
 )
-from kmip_data.pipelines.engine.unfinished import UnitResult
+from kmip_data.pipelines.engine.unfinished import Steps, UnitResult
 from kmip_data.pipelines.shared.records import apply_split
 
 
@@ -239,10 +240,13 @@ def finish_build(
     # The first split is the default; each is written once, and counted by class.
     splits = {}
     split_classes = {}
+    planned = []
     for chosen in split_params:
         split = apply_split(pipeline, records, chosen, raw.path)
         if split.name in splits:  # two requests may mean one split
             continue
+        planned.append(f"splits/{split.name}.h5")
+        Steps(folder / WORK).finish("splits", {"files": planned})
         entry, classes = write_split(folder, split, records, chosen.identity())
         splits[split.name] = entry
         split_classes[split.name] = classes

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from kmip_data.builds.columns import WORK
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import changes as files
@@ -32,7 +33,6 @@ from kmip_data.pipelines.engine.pool import (
 )
 from kmip_data.pipelines.engine.unfinished import (
     UNITS,
-    WORK,
     Steps,
     UnitResult,
     finished_card,
@@ -200,7 +200,6 @@ class _Run:
             raise DamagedInput(
                 "There is nothing to build: the raw files have no record for these parameters."
             )
-        self.steps.finish(UNITS, {"count": len(units)})  # for `kmip-data list`
         # Surplus jobs become threads within units: a city is one unit.
         threads = max(1, self.jobs // len(units))
         tasks = [
@@ -216,6 +215,8 @@ class _Run:
             )
             for unit in units
         ]
+        # Before the first of them is written, so that nothing is left that no list has.
+        self.steps.finish(UNITS, {"files": [task.file for task in tasks]})
         return run_units(
             self.executor,
             build_unit,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.columns import files_of_build
+from kmip_data.builds.columns import WORK, files_of_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.files import changes as files
@@ -17,10 +17,9 @@ from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import Facts
 
-WORK = "work"  #: folder inside an unfinished build: results of steps, what ``prepare`` wrote
 PREPARATION = "the preparation of the raw files"  #: the one call that is not a unit
 RESUMES = "finished shards; the next run resumes from them"
-UNITS = "units"  #: step that counts the units
+UNITS = "units"  #: step that lists the files of the units
 _MAX_BYTES = 2**28  #: largest result of a step in bytes: the plan of a pass may list every record
 
 
@@ -89,8 +88,8 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
-            count = Steps(folder / WORK).result(UNITS).get("count")
-            total = count if isinstance(count, int) else None
+            planned = Steps(folder / WORK).result(UNITS).get("files")
+            total = len(planned) if isinstance(planned, list) else None
             builds.append(UnfinishedBuild(folder, len(shards), total))
     return builds
 

@@ -20,23 +20,12 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move, write_file
 from kmip_data.files.reading import first_fault, open_regular, read_small, sha256_file
+from kmip_data.models.training.run.folder import DIGESTS, INITIAL, LAST, PREVIOUS, WEIGHTS
 
 T = TypeVar("T")
 
-#: Everything that resuming needs.
-LAST = "checkpoints/last.ckpt"
-#: The checkpoint before the last one.
-PREVIOUS = "checkpoints/previous.ckpt"
-#: SHA-256 of initial weights and latest checkpoints, one per line, newest first.
-DIGESTS = "checkpoints/digests"
-#: Lines of it: last and previous checkpoint, and one whose write was killed.
+#: Lines of :data:`DIGESTS`: last and previous checkpoint, and one whose write was killed.
 _LISTED = 3
-#: Weights of the best epoch so far.
-BEST = "checkpoints/best.safetensors"
-#: Weights from another run at the start of this one.
-INITIAL = "initial.safetensors"
-#: Weights of the best epoch of a finished run.
-WEIGHTS = "model.safetensors"
 
 
 class RandomState(TypedDict):

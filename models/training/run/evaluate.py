@@ -24,8 +24,8 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import memory_error
 from kmip_data.models.training.run import folder as run_folder
-from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
+from kmip_data.models.training.run.checkpoint import put_weights
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
     RunResult,

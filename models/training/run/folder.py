@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.changes import begin_folder, build_lock, make_folder
+from kmip_data.files.changes import begin_folder, build_lock, make_folder, outputs_of
 from kmip_data.files.faults import located, writing
 from kmip_data.files.reading import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -21,12 +21,20 @@ from kmip_data.models.training.config.presets import folder_of
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-#: Files that commands write into the folder of a run.
-_OWN = re.compile(
-    r"config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors|explore\.html|predictions\.npz"
-    r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors)"
-    r"|(approximation|cumulative-weight)\.(csv|png)"
-)
+#: Weights from another run at the start of this one.
+INITIAL = "initial.safetensors"
+#: Weights of the best epoch of a finished run.
+WEIGHTS = "model.safetensors"
+#: Everything that resuming needs.
+LAST = "checkpoints/last.ckpt"
+#: The checkpoint before the last one.
+PREVIOUS = "checkpoints/previous.ckpt"
+#: SHA-256 of initial weights and latest checkpoints, one per line, newest first.
+DIGESTS = "checkpoints/digests"
+#: Weights of the best epoch so far.
+BEST = "checkpoints/best.safetensors"
+#: The configuration comes last.
+_FILES = (BEST, DIGESTS, LAST, PREVIOUS, INITIAL, METRICS_NAME, WEIGHTS, RESULT_NAME, CONFIG_NAME)
 MAX_VALUE = 1e100  #: largest metric that is read; sums of larger ones could overflow
 RUN = "run"  #: marker of a run folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -64,13 +72,8 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Return the file names of a run in its folder, the configuration last."""
-    names = []
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if _OWN.fullmatch(name) and not path.is_dir():
-            names.append(name)
-    return sorted(names, key=lambda name: (name == CONFIG_NAME, name))
+    """Return the file names of a run in its folder, with outputs of commands, the configuration last."""
+    return [name for name in (*outputs_of(folder), *_FILES) if (folder / name).is_file()]
 
 
 def home_option(run: Path) -> str:

@@ -34,7 +34,7 @@ from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.averaging import Average
-from kmip_data.models.training.run.folder import METRICS_NAME
+from kmip_data.models.training.run.folder import BEST, METRICS_NAME
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import title_of, value_text
 from kmip_data.models.training.schedules import build_schedule, step_schedule
@@ -478,6 +478,4 @@ class Loop:
         cells = ([row.get(name) for name in names] for row in self.history)
         write_file(self.folder / METRICS_NAME, csv_bytes(list(names), cells))
         if best and self.best_epoch is not None:
-            checkpoint.write_weights(
-                self.folder / checkpoint.BEST, self.best_weights[self.best_epoch]
-            )
+            checkpoint.write_weights(self.folder / BEST, self.best_weights[self.best_epoch])

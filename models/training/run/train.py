@@ -19,7 +19,7 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_faults
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.changes import build_lock, content_of, refuse_links, write_file
+from kmip_data.files.changes import OUTPUTS, build_lock, content_of, refuse_links, write_file
 from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.encoders import check_integers
@@ -42,8 +42,7 @@ from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
 from kmip_data.models.training.run.announcement import announcement
-from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
@@ -530,7 +529,8 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     )
     if folder is not None and is_main_process():
         checkpoint.write_weights(folder / WEIGHTS, best)
-        names = [name for name in run_folder.files_of_run(folder) if name != RESULT_NAME]
+        outputs = {RESULT_NAME, *OUTPUTS}
+        names = [name for name in run_folder.files_of_run(folder) if name not in outputs]
         digests = {name: sha256_file(folder / name)[0] for name in names}
         result = result.model_copy(update={"files": digests})
         write_file(folder / RESULT_NAME, result.to_json().encode())
