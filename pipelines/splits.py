@@ -67,12 +67,8 @@ def add_split(
     with build_lock(build.path, quiet=quiet):
         refuse_links(build.path)
         card = build.reread_card()
-        refuse_taken(build.path, build_content(card.key))
-        records = read_records(
-            build.path,
-            [shard.file for shard in card.shards],
-            card.schema_,
-        )
+        refuse_taken(build.path, build_content(card.key), build.remedy)
+        records = read_records(build.path, card.shards, card.schema_)
         split = apply_split(pipeline, records, params, raw)
         name = split.name
         if name not in card.splits:  # another process may have added it

@@ -123,15 +123,18 @@ def build_content(key: str) -> str:
     return f"build {key}"
 
 
-def refuse_taken(folder: Path, content: str) -> None:
-    """Raise UsageError unless a folder is missing, empty or begun for this content already."""
+def refuse_taken(folder: Path, content: str, remedy: str | None = None) -> None:
+    """Raise UsageError unless a folder is missing, empty or begun for this content already.
+
+    ``remedy`` is the next step where its marker says something else.
+    """
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
         raise occupied_error(folder, "a folder", "a file")
     known = content_of(folder)
     if known is not None and known != content:
-        raise occupied_error(folder, content, known)
+        raise occupied_error(folder, content, known, remedy)
     if known is None:
         others = (path.name for path in folder.iterdir() if not _is_begun(path.name))
         names = sorted(itertools.islice(others, 5))  # it may hold a whole disk

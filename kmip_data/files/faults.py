@@ -100,13 +100,15 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
     )
 
 
-def occupied_error(folder: Path, expected: str, found: str) -> UsageError:
+def occupied_error(
+    folder: Path, expected: str, found: str, remedy: str | None = None
+) -> UsageError:
     """Return the error for a folder that already holds something else."""
     return UsageError(
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        next="give another --output folder",
+        next=remedy or "give another --output folder",
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.builds.columns import read_columns
+from kmip_data.builds.columns import named_encoding, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import build_lock, remove_partials, written_name
@@ -74,7 +74,12 @@ def push_build(
     known = card.digests
     for name in added_names(path):
         folder = f"{COLUMNS}/{name}"
-        columns = read_columns(build, name)
+        try:
+            columns = read_columns(build, name)
+        except DamagedInput:
+            if named_encoding(name) is None:
+                continue  # a folder of the user's
+            raise
         for file, digest in columns.digests.items():
             known[f"{folder}/{file}"] = digest
         known[f"{folder}/{CARD_NAME}"] = _sha256(columns.to_json().encode())

@@ -123,7 +123,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     work = build.path / COLUMNS / WORK
     with writing(work):
         files.refuse_links(build.path)
-        files.refuse_taken(build.path, files.build_content(build.card.key))
+        files.refuse_taken(build.path, files.build_content(build.card.key), build.remedy)
         files.make_folder(work, root=build.path)
         for folder in folders:
             files.make_folder(folder, root=build.path)
@@ -318,6 +318,8 @@ def repair_build(
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
+    if not os.path.lexists(path / files.MARKER):  # a damaged one is ours, too
+        files.refuse_taken(path, files.build_content(card.key))
     with writing(path), build_lock(path, quiet=chosen.quiet):
         files.clear_way(path, broken)
         files.mark(path, files.build_content(card.key))

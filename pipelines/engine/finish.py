@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.faults import located
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS
@@ -110,8 +110,8 @@ _MAX_SHOWN = 8  #: classes without a node or graph
 ROUNDED = 1e-3  #: tolerance of published averages, which are rounded
 
 
-def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
-    """Read keys, sizes and class counts of all records from the shards.
+def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> Records:
+    """Read keys, sizes and class counts of all records from the shards, which are those of ``entries``.
 
     Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
     """
@@ -121,10 +121,14 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     edges = []
     classes = []
     labels: Array = np.empty(0)
-    paths = [folder / file for file in files]
+    entries = list(entries)
+
+    def open_shard(entry: FileEntry) -> Shard:
+        return Shard(folder / entry.file, entry=entry)
+
     # Keep keys, sizes and labels, shard by shard, without reading features.
-    for path in paths:
-        shard = Shard(path)
+    for entry in entries:
+        shard = open_shard(entry)
         keys += shard.keys
         nodes.append(np.diff(shard.node_ptr))
         edges.append(np.diff(shard.edge_ptr))
@@ -143,7 +147,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         )
 
     def read_column(key: str) -> Array:
-        shards = list(map(Shard, paths))
+        shards = list(map(open_shard, entries))
         if len(shards) == 1:
             rows = shards[0].mapped(key)  # of a country 1.5 GB, of which a split reads two columns
             if rows is not None:
@@ -233,7 +237,8 @@ def finish_build(
     if not any(unit.graphs for unit in units):
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
     # From here on shards are read back, so that the card describes what is on disk.
-    records = read_records(folder, [unit.file for unit in units], schema)
+    shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
+    records = read_records(folder, shards, schema)
     statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
     if skipped:
         statistics["skipped"] = skipped
@@ -266,7 +271,7 @@ def finish_build(
     finish(  # long because a card has many fields
         folder,
         schema,
-        [ShardEntry(file=unit.file, **unit.facts) for unit in units],
+        shards,
         splits,
         statistics,
         split_classes,

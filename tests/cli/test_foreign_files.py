@@ -160,7 +160,13 @@ def test_names_that_are_not_listed_stay_and_are_named(world: World, home: Path) 
     build = copied(world.build, home / "built" / world.build.name)
     run = copied(world.run, home / "runs/x/gcn/one")
     mine = plant(build, "notes.txt", "shards/notes", "splits/a.csv", "columns/b/c.txt", "x.partial")
+    mine |= plant(build, "splits/mine.h5", "shards/00077.h5", "shards/00000-00007.h5")
+    mine |= plant(build, "columns/b/00000.h5", "columns/rwse4/00077.h5", "preview.png")
     mine_of_run = plant(run, "train.py", "checkpoints/mine.ckpt", "sub/config.toml")
+    mine_of_run |= plant(run, "checkpoints/epoch-3.safetensors", "predictions.npz", "explore.html")
+    remarks = done("verify", build).out
+    for name in ("splits/mine.h5", "shards/00077.h5", "columns/b", "columns/rwse4/00077.h5"):
+        assert f"{name} is not part of the build" in remarks
     text = done("remove", build, "gcn/one", "--yes").out
     for name in ("notes.txt", "train.py"):
         assert name in text
@@ -184,6 +190,43 @@ def test_in_a_folder_of_ours_files_are_replaced(
             damage(to / name, whole[name], "cut")
             done("verify", to, "--repair", "-q")
             assert contents(to) == whole
+
+
+def test_repair_restores_all_that_a_build_is(
+    world: World, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    whole = contents(world.build)
+    shard = "shards/00000.h5"
+
+    def folder(build: Path) -> None:
+        (build / shard).unlink()
+        plant(build, f"{shard}/notes.txt")
+
+    def linked(name: str, build: Path) -> None:
+        (build / name).rename(build.parent / f"{build.name}-away")
+        (build / name).symlink_to(build.parent / f"{build.name}-away")
+
+    damages: dict[str, Any] = {
+        "marker": lambda build: (build / MARKER).write_text("kmip-data: build 000000000000\n"),
+        "page": lambda build: (build / "README.md").write_text("x"),
+        "metadata": lambda build: (build / "croissant.json").unlink(),
+        "link": lambda build: linked(shard, build),
+        "linked folder": lambda build: linked("shards", build),
+        "linked card": lambda build: linked("card.json", build),
+        "folder": folder,
+    }
+    for name, spoil in damages.items():
+        with subtests.test(name):
+            build = copied(world.build, tmp_path / name.replace(" ", "-"))
+            spoil(build)
+            assert name == "folder" or contents(build) != whole or "link" in name
+            done("verify", build, "--repair", "-q")
+            left = contents(build)
+            moved = {file: left.pop(file) for file in [*left] if ".moved/" in file}
+            assert left == whole
+            assert [*moved.values()] == [MINE] * (name == "folder")
+            assert not [path for path in build.rglob("*") if path.is_symlink()]
+            assert "writes it again" not in done("verify", build).out
 
 
 def test_a_page_at_an_address_stays(world: World, tmp_path: Path) -> None:
@@ -246,9 +289,12 @@ def test_files_of_the_user_are_replaced_by_force_alone(
 def test_a_default_picture_is_replaced_in_a_folder_of_ours(world: World, tmp_path: Path) -> None:
     build = copied(world.build, tmp_path / "B")
     plant(build, "preview.png")
-    for _ in range(2):
-        done("preview", build)
-    assert (build / "preview.png").read_bytes() != MINE
+    assert "--force" in refused("preview", build)
+    assert (build / "preview.png").read_bytes() == MINE
+    done("preview", build, "--force")
+    done("preview", build)  # ours by now
+    plant(build, "preview.png")
+    assert "--force" in refused("preview", build)
     (build / "preview.png").unlink()
     plant(tmp_path, "far.png")
     (build / "preview.png").symlink_to(tmp_path / "far.png")

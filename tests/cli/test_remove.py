@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -87,11 +88,19 @@ def test_an_unfinished_build_is_removed_by_its_names(home) -> None:
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
     mark(folder, "build 0123456789ab")
-    (folder / "work/00000.json").write_text("{}")
-    (folder / "shards/00001.h5").write_bytes(b"x")
-    (folder / "shards/mine.h5").write_bytes(b"mine")
+    files = ["shards/00001.h5", "shards/00003.h5", "splits/random.h5"]
+    (folder / "work/units.json").write_text(json.dumps({"files": files[:2]}))
+    (folder / "work/splits.json").write_text(json.dumps({"files": files[2:]}))
+    (folder / "splits").mkdir()
+    for name in (*files[::2], "shards/00003-00000.h5", "shards/00003-00001.h5"):
+        (folder / name).write_bytes(b"x")
+    mine = ("shards/00002.h5", "shards/00003-00007.h5", "splits/mine.h5", "columns/x/00001.h5")
+    (folder / "columns/x").mkdir(parents=True)
+    for name in mine:
+        (folder / name).write_bytes(b"mine")
     done("remove", folder.name, "--yes")
-    assert [path.name for path in folder.rglob("*")] == ["shards", "mine.h5"]
+    left = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert left == set(mine)
 
 
 def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None:

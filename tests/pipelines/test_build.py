@@ -156,7 +156,9 @@ def test_work_left_by_a_crash_is_removed_and_a_damaged_card_replaced(toy: Toy) -
     build = toy.build()
     before = digests(build.path)
     (build.path / "work").mkdir()
-    (build.path / "work/units.json").write_text('{"count":7}')
+    (build.path / "work/units.json").write_text(
+        json.dumps({"files": [f"shards/{n:05}.h5" for n in range(7)]})
+    )
     assert toy.build().path == build.path
     assert digests(build.path) == before
     (build.path / "card.json").write_text("{")

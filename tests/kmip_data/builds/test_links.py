@@ -46,7 +46,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         "add a split": Command(whole, lambda folder: build(folder, "--split-rule", "room")),
         "go on, nothing built": Command(begun, build),
         "go on, all built": Command(ended, build),
-        "repair the page": Command(bare, lambda folder: ["verify", folder, *repair], without_page),
+        "repair the page": Command(
+            bare, lambda folder: ["verify", folder, *repair], without_page, True
+        ),
         "encode again": Command(
             whole, lambda folder: ["encode", folder, *ENCODE, "--jobs", "1", "-q"]
         ),

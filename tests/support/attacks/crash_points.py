@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,14 +75,29 @@ def arm() -> None:
         setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
 
 
+def in_a_fork(fault: Fault, act: Callable[[], int]) -> int | None:
+    """Return the exit code of ``act`` in a fork of this process; ``None`` where it was killed."""
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
+            code = act()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+
+
 def _dying(fault: Fault, function: Any) -> Any:
     seen = 0
 
     def call(first: Any, *rest: Any, **options: Any) -> Any:
         nonlocal seen
         place = first
-        if "src_dir_fd" in options:  # a name inside a folder
-            place = Path(f"/proc/self/fd/{options['src_dir_fd']}").readlink() / os.fspath(first)
+        inside = options.get("src_dir_fd", options.get("dir_fd"))
+        if inside is not None:  # a name inside a folder
+            place = Path(f"/proc/self/fd/{inside}").readlink() / os.fspath(first)
         concerned = _concerns(place, fault)
         seen += concerned
         last = concerned and seen == fault.n
