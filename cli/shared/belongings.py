@@ -14,6 +14,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
+from kmip_data.files.marker import MARKER
 from kmip_data.format.card import CARD_NAME
 from kmip_data.models.training.run.folder import files_of_run
 from kmip_data.pipelines.raw.copies import files_of_raw
@@ -138,7 +139,7 @@ def remove(items: Sequence[Belonging]) -> None:
             folders = [path.relative_to(item.top).as_posix() for path in inside]
             files.remove_files(item.top, map(str, paths), folders=folders, strict=True)
             # The marker goes last, so that a removal that was stopped can be resumed.
-            files.remove_files(item.top, [f"{below}/{files.MARKER}"], strict=True)
+            files.remove_files(item.top, [f"{below}/{MARKER}"], strict=True)
 
     # 3. Without the locks, which lie in the folders: the folders themselves, where they are empty.
     for item in items:

@@ -244,7 +244,8 @@ def default_output(path: Path, *, force: bool) -> Path:
 
     Raise UsageError as :func:`check_output`, and if a link is there.
     """
-    from kmip_data.files.changes import outputs_of, refuse_link
+    from kmip_data.files.changes import refuse_link
+    from kmip_data.files.marker import outputs_of
 
     refuse_link(path)  # a path that the user named may be one, this one may not
     check_output(path, force=force or path.name in outputs_of(path.parent))

@@ -36,25 +36,13 @@ from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files.faults import occupied_error, writing
-from kmip_data.files.reading import read_small, readable_json, sha256_file
+from kmip_data.files.marker import MARKER, OUTPUTS, read_marker
+from kmip_data.files.reading import readable_json
 from kmip_data.runtime.progress import say
 
 PARTIAL = ".partial"
 LOCK = ".lock"  #: lock of a folder next to which no file can be written; elsewhere its suffix
-MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
 MESSAGE_SECONDS = 30.0
-#: Files that commands write into a folder of ours unless another path is given.
-OUTPUTS = frozenset(
-    {
-        "preview.png",
-        "explore.html",
-        "predictions.npz",
-        "approximation.csv",
-        "approximation.png",
-        "cumulative-weight.csv",
-        "cumulative-weight.png",
-    }
-)
 _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
@@ -93,29 +81,8 @@ def unmark(folder: Path, *, root: Path) -> None:
 
 def content_of(folder: Path) -> str | None:
     """Return what a folder is for by its marker, ``None`` where it has none."""
-    lines = _read_marker(folder)
+    lines = read_marker(folder)
     return lines[0].strip() if lines else None
-
-
-def _read_marker(folder: Path) -> list[str]:
-    """Return what a folder is for, then digest and name of each of its :func:`outputs_of`."""
-    with contextlib.suppress(OSError, ValueError):
-        name, _, content = read_small(folder / MARKER, 2**16).decode().partition(": ")
-        if name == "kmip-data" and not (folder / MARKER).is_symlink():
-            return content.splitlines()
-    return []
-
-
-def outputs_of(folder: Path) -> list[str]:
-    """Return the outputs of commands in a folder of ours that nobody has changed since."""
-    names = []
-    for line in _read_marker(folder)[1:]:
-        digest, _, name = line.partition("  ")
-        path = folder / name
-        is_file = name in OUTPUTS and path.is_file() and not path.is_symlink()
-        if is_file and sha256_file(path)[0] == digest:
-            names.append(name)
-    return names
 
 
 def build_content(key: str) -> str:
@@ -291,7 +258,7 @@ def write_output(path: Path, data: bytes) -> None:
         mode = stat.S_IMODE(path.stat().st_mode)
     write_file(path, data, mode=mode)
 
-    lines = _read_marker(path.parent)
+    lines = read_marker(path.parent)
     if lines and path.name in OUTPUTS:
         others = [line for line in lines if not line.endswith(f"  {path.name}")]
         text = "\n".join([*others, f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"])

@@ -28,6 +28,7 @@ from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, Usage
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.files.faults import writing
+from kmip_data.files.marker import MARKER
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
@@ -318,7 +319,7 @@ def repair_build(
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
-    if not os.path.lexists(path / files.MARKER):  # a damaged one is ours, too
+    if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
         files.refuse_taken(path, files.build_content(card.key))
     with writing(path), build_lock(path, quiet=chosen.quiet):
         files.clear_way(path, broken)
@@ -326,7 +327,7 @@ def repair_build(
         write_card(path, card)
 
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
-    if any(not file.startswith((f"{COLUMNS}/", files.MARKER)) for file in problems):
+    if any(not file.startswith((f"{COLUMNS}/", MARKER)) for file in problems):
         _build_again(path, Home.locate(home), chosen)
     if columns:  # they need no raw files: they are computed from the shards, which are sound by now
         build = Build(path, read_card(path))

@@ -19,7 +19,8 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_faults
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.changes import OUTPUTS, build_lock, content_of, refuse_links, write_file
+from kmip_data.files.changes import build_lock, content_of, refuse_links, write_file
+from kmip_data.files.marker import OUTPUTS
 from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.encoders import check_integers
