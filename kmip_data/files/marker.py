@@ -1,0 +1,43 @@
+"""Marker of a folder of ours: what it is for, and the outputs that commands wrote into it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from kmip_data.files.reading import read_small, sha256_file
+
+MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
+#: Files that commands write into a folder of ours unless another path is given.
+OUTPUTS = frozenset(
+    {
+        "preview.png",
+        "explore.html",
+        "predictions.npz",
+        "approximation.csv",
+        "approximation.png",
+        "cumulative-weight.csv",
+        "cumulative-weight.png",
+    }
+)
+
+
+def read_marker(folder: Path) -> list[str]:
+    """Return what a folder is for, then digest and name of each of its :func:`outputs_of`."""
+    with contextlib.suppress(OSError, ValueError):
+        name, _, content = read_small(folder / MARKER, 2**16).decode().partition(": ")
+        if name == "kmip-data" and not (folder / MARKER).is_symlink():
+            return content.splitlines()
+    return []
+
+
+def outputs_of(folder: Path) -> list[str]:
+    """Return the outputs of commands in a folder of ours that nobody has changed since."""
+    names = []
+    for line in read_marker(folder)[1:]:
+        digest, _, name = line.partition("  ")
+        path = folder / name
+        is_file = name in OUTPUTS and path.is_file() and not path.is_symlink()
+        if is_file and sha256_file(path)[0] == digest:
+            names.append(name)
+    return names
