@@ -688,6 +688,21 @@ def test_labels_say_what_the_task_is(tmp_path):
     check_each(check, LABELS)
 
 
+def test_numbers_next_to_a_missing_one_are_a_target_and_no_names(tmp_path):
+    """Though nearly all differ, as names do."""
+    cells = [*(f"{row / 7:.3f}" for row in range(30)), "NA"]
+    nodes = [f"{row},{cell}" for row, cell in enumerate(cells)]
+    tables = {
+        "nodes_csv": "\n".join(["node,label", *nodes]),
+        "edges_csv": "source,target\n0,30\n",
+    }
+    schema, (record,) = made(write(tmp_path / "t", **tables))
+    assert schema.labels.num_classes is None
+    y = record.columns["node/y"]
+    assert np.allclose(y[:-1], [float(cell) for cell in cells[:-1]])
+    assert np.isnan(y[-1])
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 

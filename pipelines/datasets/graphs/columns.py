@@ -147,6 +147,12 @@ def _are_names(values: pd.Series, of_integers: bool = False) -> bool:
     if values.dtype.kind in "fb" or (values.dtype.kind in "iu" and not of_integers):
         return False
     filled = values.dropna()
+    if values.dtype.kind not in "iu":
+        # Numbers next to missing ones are texts, too.
+        words = filled.map(str).str.strip()
+        numbers = pd.to_numeric(words[~words.isin(MISSING)], errors="coerce")
+        if numbers.notna().all() and not (of_integers and (numbers % 1 == 0).all()):
+            return False
     return len(values) > 1 and filled.nunique() > _NAMES * len(filled)
 
 
