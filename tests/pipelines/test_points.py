@@ -458,6 +458,10 @@ def test_a_scan_of_kitti_with_labels_of_semantic_kitti(tmp_path):
     message = refused(*line, code=4)
     assert "000000.bin holds bytes" in message
     assert "--set bin=x,y,z,intensity, if" in message
+    scan = tmp_path / "00" / "velodyne" / "000000.bin"
+    assert "kmip-data build points" in refused(
+        "build", "graphs", "--name=g", f"--archive={scan}", f"--home={tmp_path / 'home'}", code=4
+    )
     done = kmip(*line, "--set=bin=x,y,z,intensity", "--set=feature=intensity", "--json")
     assert done.code == 0, done.err
     data = kmip_data.open(done.json["path"], split=None)[0]

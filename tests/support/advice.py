@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from support.cli import Outcome, kmip
 
@@ -55,7 +55,6 @@ class Advice:
     tried: int = 0
     built: int = 0
     by_hand: int = 0
-    lost: list[str] = field(default_factory=list)
 
     def follow(self, line: Sequence[object], rows: int) -> Outcome:
         """Follow each remedy of a refused command, whose files have ``rows``; return the refusal.

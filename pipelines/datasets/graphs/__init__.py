@@ -471,10 +471,16 @@ def read_graphs(
     for form in FORMATS:
         if form.recognises(heads, params):
             return facts, form.read(folder, members, facts)
+    hint = OTHER_FORMATS
+    if any(name.lower().endswith(".bin") for name in members):
+        hint = (
+            "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt');"
+            " a laser scan: kmip-data build points"
+        )
     shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
     raise DamagedInput(
         "The files are not graphs in a known format.",
         expected="; or ".join(form.WANTS for form in FORMATS),
         found="; ".join(shown[:4]),
-        next=OTHER_FORMATS,
+        next=hint,
     )
