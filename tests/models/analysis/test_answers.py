@@ -118,8 +118,11 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
         assert hops == tuple(range(1, 17))
         assert sum(influence) > 0, "derivatives reach other nodes"
     assert [layer["heads"] for layer in explore["keys"]["layers"]] == [HEADS, HEADS]
-    assert np.sum(explore["confusion"]) == header["x"]["count"]
-    assert "right or wrong" in [layer["name"] for layer in header["layers"]]
+    for each in explore["runs"]:
+        assert np.sum(each["confusion"]) == header["x"]["count"]
+    names = [layer["name"] for layer in header["layers"]]
+    assert {"both runs", "right or wrong"} <= {*names}
+    assert sum(name.startswith("predicted class") for name in names) == 2
 
 
 def test_accuracy_by_class_is_a_count_of_predictions(run, tmp_path):
