@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import re
+import tomllib
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -100,6 +101,9 @@ def test_figures_are_drawn_by_their_code(monkeypatch, tmp_path):
     assert costs["write"][0] == (0.124, 0.22)
     assert (folder / "growth.svg").read_text().count("<circle") == 2 * 4 * len(figures.COUNTRY)
     assert (folder / "papers.svg").read_text().count("<circle") == 2 * 4 * len(figures.PAPERS)
+    runs = tomllib.loads((ROOT / "docs" / "site" / "lrim.toml").read_text("utf-8"))
+    dots = 2 * sum(len(run["error"]) for run in runs.values())
+    assert (folder / "lrim.svg").read_text().count("<circle") == dots
 
 
 def test_bars_are_rows_of_the_page(monkeypatch):
