@@ -131,12 +131,12 @@ def remove(items: Sequence[Belonging]) -> None:
             files_of = {"raw files": files_of_raw, "run": files_of_run}
             names = files_of.get(item.kind, files_of_build)(item.path)
             paths = [PurePosixPath(below, name) for name in names]
-            for folder in {PurePosixPath(below), *(path.parent for path in paths)}:
+            # Folders in it go where they are empty, with half-written files in them.
+            inside = item.path.rglob("*/")
+            folders = [below, *(path.relative_to(item.top).as_posix() for path in inside)]
+            for folder in folders:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     files.remove_partials(item.top / folder, root=item.top)
-            # Folders in it go where they are empty.
-            inside = item.path.rglob("*/")
-            folders = [path.relative_to(item.top).as_posix() for path in inside]
             files.remove_files(item.top, map(str, paths), folders=folders, strict=True)
             # The marker goes last, so that a removal that was stopped can be resumed.
             files.remove_files(item.top, [f"{below}/{MARKER}"], strict=True)

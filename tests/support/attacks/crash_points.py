@@ -75,18 +75,50 @@ def arm() -> None:
         setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
 
 
-def in_a_fork(fault: Fault, act: Callable[[], int]) -> int | None:
-    """Return the exit code of ``act`` in a fork of this process; ``None`` where it was killed."""
+def in_a_fork(fault: Fault, act: Callable[[], int], *, power: bool = False) -> int | None:
+    """Return the exit code of ``act`` in a fork of this process; ``None`` where it was killed.
+
+    With ``power`` all that was written and not yet synced is lost, as without power.
+    """
     pid = os.fork()
     if not pid:
         code = 99
         try:
+            if power:
+                _lose_unsynced(Path(fault.folder))
             setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
             code = act()
         finally:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     return None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+
+
+def _lose_unsynced(folder: Path) -> None:
+    """Let files shrink to what was synced of them, whatever their name by then, before this process dies."""
+    write, fsync, die = os.write, os.fsync, _die
+    synced: dict[tuple[int, int], int] = {}
+
+    def write_unsynced(descriptor: int, data: Any) -> int:
+        status = os.fstat(descriptor)
+        synced.setdefault((status.st_dev, status.st_ino), status.st_size)
+        return write(descriptor, data)
+
+    def sync(descriptor: int) -> None:
+        fsync(descriptor)
+        status = os.fstat(descriptor)
+        synced.pop((status.st_dev, status.st_ino), None)
+
+    def lose(fault: Fault) -> None:
+        for path in folder.rglob("*"):
+            status = path.lstat()
+            size = synced.get((status.st_dev, status.st_ino))
+            if size is not None:
+                os.truncate(path, size)
+        die(fault)
+
+    vars(os).update(write=write_unsynced, fsync=sync)
+    globals()["_die"] = lose
 
 
 def _dying(fault: Fault, function: Any) -> Any:
