@@ -37,6 +37,7 @@ _LOOKED_AT = 100  #: first lines, which decide the separator
 _BLOCK = 2**20  #: bytes of text
 _BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
 _SKIPPED = re.compile(r"^[ \t]*(?:[#%].*)?(?:\n|\Z)", re.MULTILINE)  #: comments and blank lines
+_BEGIN = "#% \t\n"  #: first characters of the lines above
 _BLANKS = re.compile(r"[ \t]+")
 _ENDS_OF_LINES = re.compile(r"^ | $", re.MULTILINE)
 #: A line of networkx.write_edgelist: two ids and a dictionary.
@@ -94,11 +95,13 @@ class Table:
             raise self.fault(empty.argmax(), f"{name!r} is empty", hint)
         if self.text and (self.odd or values.dtype != np.int64):
             values = self._as_written(name)
+        if values.dtype.kind in "iufb":
+            return values.to_numpy()
         words = values.isin(_NO_IDS)
         if words.any() and values[~words].astype(str).str.fullmatch("-?[0-9]+").all():
             row = words.argmax()
             raise self.fault(row, f"{name!r} is {values[row]!r} among integers", hint)
-        return values.to_numpy(None if values.dtype.kind in "iufb" else object)
+        return values.to_numpy(object)
 
     def check_numbers(self) -> None:
         """Refuse a cell that is no finite float32."""
@@ -112,7 +115,9 @@ class Table:
     def _as_written(self, name: str) -> pd.Series:
         position = self.names.index(name)
         options = {**self.options, "dtype": str, "usecols": [position], "na_values": []}
-        texts: pd.Series[Any] = pd.read_csv(io.StringIO(self.text), **options)[position].str.strip()
+        texts: pd.Series[Any] = pd.read_csv(io.BytesIO(self.text.encode()), **options)[
+            position
+        ].str.strip()
         try:
             whole: pd.Series[Any] = texts.astype("int64")
         except (ValueError, TypeError, OverflowError):
@@ -166,7 +171,7 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
     # 1. Rows without comments and blank lines, and their separator.
     odd = survey(path, facts)
     text, skipped, comment = _without_comments(decoded(path))
-    lines = list(itertools.islice(io.StringIO(text), _LOOKED_AT))
+    lines = list(itertools.islice(_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
     if level == "edge" and all(_WITH_DICTIONARY.fullmatch(line.rstrip("\n")) for line in lines):
@@ -176,9 +181,13 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
         text = _ENDS_OF_LINES.sub("", _BLANKS.sub(" ", text))
 
     # 2. The first line, and the others. pandas would fill up short rows in silence.
-    stream = io.StringIO(text)
-    first = [cell.strip() for cell in next(_cells(stream, separator))]
-    rest = text[stream.tell() :]
+    first_row = ""
+    for line in _lines(text):
+        first_row += line
+        if first_row.count('"') % 2 == 0:
+            break
+    first = [cell.strip() for cell in next(_cells([first_row], separator))]
+    rest = text[len(first_row) :]
     layout: dict[str, Any] = {
         "sep": separator,
         "header": None,
@@ -231,7 +240,8 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
 
 def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
     """Return the columns of rows, which are called 0, 1 and so on."""
-    return pd.read_csv(io.StringIO(text), **layout) if text else pd.DataFrame()
+    # Of bytes: a stream of text takes four times the memory.
+    return pd.read_csv(io.BytesIO(text.encode()), **layout) if text else pd.DataFrame()
 
 
 def _are_names_of_rows(body: pd.DataFrame) -> bool:
@@ -274,6 +284,8 @@ def _without_comments(text: str) -> tuple[str, list[int], str]:
     """Return the text without comments and blank lines, their numbers, and the comment above the first row."""
     kept: list[str] = []
     skipped: list[int] = []
+    if text[:1] not in _BEGIN and not any(f"\n{mark}" in text for mark in _BEGIN):
+        return text, skipped, ""
     comment = ""
     start = 0
     line = 1
@@ -296,6 +308,15 @@ def _without_comments(text: str) -> tuple[str, list[int], str]:
         start = match.end()
     kept.append(text[start:])
     return "".join(kept), skipped, comment.lstrip("#% ")
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text, each with its LF."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
 
 
 def separator_of(lines: Sequence[str]) -> str:
@@ -328,7 +349,7 @@ def _cells(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iter
 def _lengths(text: str, separator: str) -> I64:
     """Return the number of fields of each row."""
     if '"' in text:
-        return np.fromiter(map(len, _cells(io.StringIO(text), separator)), np.int64)
+        return np.fromiter(map(len, _cells(_lines(text), separator)), np.int64)
     data = np.frombuffer(text.encode(), np.uint8)
     marks = np.flatnonzero(data == ord(separator))
     ends = np.flatnonzero(data == ord("\n"))
