@@ -101,7 +101,7 @@ class GraphSplitParams(OwnSplitParams):
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
-    version = 4
+    version = 5
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
