@@ -19,7 +19,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show, wants_json
 from kmip_data.errors import CheckFailed
-from kmip_data.runtime.extras import GPU_EXTRAS, install_command
+from kmip_data.runtime.extras import GPU_EXTRAS, PACKAGES, install_command
 from kmip_data.wording import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _program() -> Iterator[tuple[str, str, str]]:
         yield "packages", "ok", ", ".join(f"{name} {_version(name)}" for name in names)
     # Extras: one is usable if all of its packages are.
     for extra, sound in extras.items():
-        if extra in {"dev", "all"}:
+        if extra not in PACKAGES:  # of all of them, or of our own development
             continue
         if sound:
             yield f"[{extra}]", "ok", ""

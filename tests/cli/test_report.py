@@ -40,7 +40,9 @@ def test_a_row_as_people_read_it(runs):
         "paris: accuracy [%] on test; build 0123456789ab, split random-seed0 ("
     )
     # What all rows share is said once, and the best row comes first.
-    assert lines[1].startswith("All rows: time 2 h 0 min; device NVIDIA A100; memory 2.00 GB;")
+    assert lines[1].startswith(
+        "All rows: leaderboard 55.10 Exphormer; time 2 h 0 min; device NVIDIA A100; memory 2.00 GB;"
+    )
     assert lines[2].split()[:3] == ["model", "test", "n"]
     assert re.search(
         r"^gps-kmip +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +3 h 5 min, one", lines[3]

@@ -9,7 +9,6 @@ numbers of train, val and test, counted over the rows used. Facts and deviations
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import I64
+from kmip_data.files.changes import remove_tree
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
@@ -73,7 +73,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         rows = write_texts(workdir / "smiles", used_rows(table))
         if rows < listed:
             # Fewer rows than are listed: the table may have the used rows alone.
-            shutil.rmtree(workdir / "smiles")
+            remove_tree(workdir / "smiles")
             rows = write_texts(workdir / "smiles", used_rows(table, every=1))
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)

@@ -109,6 +109,7 @@ class OwnSuperpixelParams(OwnParams):
     white: float | None = Field(
         default=None,
         gt=0,
+        le=2**32,
         description="value of white in pictures of more than 8 bits (default: 1 in floats, 65535 in 16 bits)",
     )
     exif: graph.Exif | None = Field(

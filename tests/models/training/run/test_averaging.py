@@ -14,8 +14,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 from kmip_data.builds.home import Home
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.averaging import Average
-from kmip_data.models.training.run.checkpoint import BEST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.folder import BEST, WEIGHTS
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import train
 

@@ -35,9 +35,15 @@ from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run import announcement as announcement_file
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
-from kmip_data.models.training.run.checkpoint import BEST, DIGESTS, LAST, PREVIOUS, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import find_run
+from kmip_data.models.training.run.folder import (
+    BEST,
+    DIGESTS,
+    LAST,
+    PREVIOUS,
+    WEIGHTS,
+    find_run,
+)
 from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
