@@ -254,7 +254,7 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
         ("build", "s3dis", "--jobs", "few"): "'few' is not a valid integer.",
         ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
-            "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
+            "a folder of .asc, .bin, .csv, .las, .laz, .npy, .pcd, .ply, .pts, .tsv, .txt, .xyz files",
         ("verify", "s3dis"): f"next: use {made.path.name} instead, or",
         ("verify", "s3dis", "--sample"): "next: kmip-data build s3dis --sample\n",
     }  # fmt: skip
