@@ -386,7 +386,9 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
         assert "other columns than one" in refused(*run, *plugin, "--set=model.positional=whole2")
         out = done(*run, *plugin).out
         assert "the best by mean recall on val" in out
-        assert out.rstrip().endswith(f"own --plugin {folder / 'own.py'}"), "as the next command"
+        assert f"own --plugin {folder / 'own.py'}" in out.rstrip().splitlines()[-1], (
+            "the next command"
+        )
         assert "mean recall" in done("report", *plugin).out
     (result,) = (folder / "home/runs").glob("*/*/own/result.json")
     values = json.loads(result.read_text())
