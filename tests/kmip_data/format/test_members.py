@@ -88,7 +88,7 @@ def _link(folder: Path) -> None:
     ("change", "file", "what"),
     [
         (_other_byte, "00000-00002", "has other bytes"),
-        (_link, "00000-00002", "is missing"),
+        (_link, "00000-00002", "is a symbolic link, or lies behind one"),
         (_whole, "00000", "has another list of files"),
         (lambda folder: (folder / FIRST).unlink(), "00000-00000", "is missing"),
         (lambda folder: max((folder / "shards").iterdir()).unlink(), "", "is missing"),

@@ -296,7 +296,7 @@ def test_names_and_addresses_that_cannot_be_are_refused(build, home, tmp_path) -
     for address in ("nope://x/y", "", "reference://x"):
         with pytest.raises(UsageError, match=address or "empty") as error:
             push_build(build, address)
-        assert "[hub]" in str(error.value)
+        assert "pip install fsspec huggingface_hub" in str(error.value)
     for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
         with pytest.raises(UsageError, match=re.escape(repr(name))):
             push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
