@@ -218,6 +218,7 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
     list(pickle.loads(data))
     assert len(counted) == 3
     os.utime(folder / "shards/00001.h5", ns=(1, 1))
+    time.sleep(checks._TICK / 1e9)
     list(ShardedDataset(folder, "train"))
     assert counted[3:] == [folder / "shards/00001.h5"]
 
