@@ -402,6 +402,24 @@ def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
     assert len(kept.schema.column("node/x").fields) == 3 + 100 + 1 + 2
 
 
+def test_a_word_that_is_missing_in_one_column_leaves_the_others(tmp_path):
+    """NA among the numbers of age stays missing where ``missing`` names the word of another column."""
+    frame = pd.DataFrame(
+        {"id": range(8), "age": ["1", "NA", *"345678"], "score": [*"1234567", "n.d."]}
+    )
+    folder = write(tmp_path / "m", edges_csv="u,v\n0,1\n", nodes_csv=frame.to_csv(index=False))
+    with pytest.raises(DamagedInput, match="among numbers") as caught:
+        made(folder)
+    for parameters in (answers(caught.value), {"missing": ("n.d.",)}):
+        got = made(folder, **parameters)
+        fields = got.schema.column("node/x").fields
+        assert fields == ("age", "age missing", "score", "score missing")
+        x = got.first.columns["node/x"]
+        assert x[:, 0].tolist() == [1, 0, 3, 4, 5, 6, 7, 8]
+        assert x[:, 1].tolist() == [0, 1, 0, 0, 0, 0, 0, 0]
+        assert x[7, 2:].tolist() == [0, 1]
+
+
 #: Labels of a table, task -> values stored, and classes.
 TARGETS = [
     (["0", "1", "NA", "1"], None, [0, 1, -1, 1], 2),

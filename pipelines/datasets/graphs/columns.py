@@ -97,7 +97,9 @@ def columns_of(
         elif params.feature and name not in params.feature:
             facts.ignored[name] = "not among --set feature="
         elif level == "graph":
-            facts.ignored[name] = f"graphs have no features; --set label={name} makes it the target"
+            facts.ignored[name] = (
+                f"graphs have no features; --set label={shlex.quote(name)} makes it the target"
+            )
         else:
             features += features_of(table, name, facts)
     if features:
@@ -121,7 +123,7 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts)
     for name in list(usual):
         if level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
             facts.ignored[name] = (
-                f"names, one for nearly every node; a target by --set label={name}"
+                f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
             names.remove(name)
             usual.remove(name)
@@ -133,7 +135,9 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts)
         usual.remove(y)
     elif y and x and table.frame[y].dtype.kind == "f" and table.frame[x].dtype.kind == "f":
         question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
-        facts.questions[f"{question}: --set label={y} or --set label=none"] = "--set label=none"
+        facts.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
+            "--set label=none"
+        )
         return []
     if len(usual) > 1:
         question = f"{table.name}: the target may be one of {', '.join(usual)}"
@@ -167,11 +171,13 @@ def values_of(table: Table, name: str, facts: ColumnFacts, *, missing: bool) -> 
     texts[is_empty] = ""
     words = set(pd.unique(texts)) - {""}
     chosen = set(facts.params.missing)
-    known_missing = chosen or MISSING
-    without = np.where(np.isin(texts.astype(object), list(known_missing)), "", texts)
+    # Among numbers such a word is never a value; among texts a user may say which are.
+    of_numbers = MISSING | chosen
+    of_texts = chosen or MISSING
+    without = np.where(np.isin(texts, list(of_numbers)), "", texts)
 
     # Numbers, truth values and numbers with a decimal comma, next to missing ones.
-    rest = words - set(known_missing)
+    rest = words - of_numbers
     numbers = None
     if not rest:
         numbers = np.full(len(texts), np.nan) if words and missing else None
@@ -194,7 +200,9 @@ def values_of(table: Table, name: str, facts: ColumnFacts, *, missing: bool) -> 
             ] = f"--set missing={word}"
     if numbers is not None:
         return Values(numbers, nothing)
-    return Values(None, without if missing or chosen else texts)
+    if missing or chosen:
+        texts[np.isin(texts, list(of_texts))] = ""
+    return Values(None, texts)
 
 
 def target_of(table: Table, name: str, facts: ColumnFacts) -> Array:

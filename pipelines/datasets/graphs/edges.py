@@ -20,6 +20,7 @@ from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_ind
 from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, texts_of
 from kmip_data.pipelines.datasets.graphs.text_tables import (
+    NO_IDS,
     UNNAMED,
     Table,
     check_columns,
@@ -317,7 +318,7 @@ def _holds(nodes: Table, name: str, ids: Array) -> bool:
     values = nodes.frame[name]
     if values.dtype.kind == "f" or values.isna().any() or not values.is_unique:
         return False
-    if len(ids) > len(values):
+    if len(ids) > len(values) or values.isin(NO_IDS).any():
         return False
     known = nodes.ids(name)
     if known.dtype != ids.dtype:

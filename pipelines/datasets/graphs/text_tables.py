@@ -45,7 +45,7 @@ _WITH_DICTIONARY = re.compile(r"[ \t]*([^\s,;]+)[\s,;]+([^\s,;]+)[\s,;]+(\{.*\})
 #: Beginnings of integers that would change when parsed: 001, +1, -0.
 _ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
 #: Ids that were missing for whoever wrote the table.
-_NO_IDS = ("nan", "NaN", "NA", "null", "None")
+NO_IDS = ("nan", "NaN", "NA", "null", "None")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Table:
             values = self._as_written(name)
         if values.dtype.kind in "iufb":
             return values.to_numpy()
-        words = values.isin(_NO_IDS)
+        words = values.isin(NO_IDS)
         if words.any() and values[~words].astype(str).str.fullmatch("-?[0-9]+").all():
             row = words.argmax()
             raise self.fault(row, f"{name!r} is {values[row]!r} among integers", hint)
