@@ -195,7 +195,7 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
         "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
     )
     assert run("-c", where).count(str(installed)) == 2
-    assert '"shapenet-part"' in run("-m", "kmip_data", "list", "--json")
+    assert '"shapenet-part"' in run("-m", "kmip_data", "list", "--all", "--json")
     line = "-m kmip_data build malnet-tiny --sample --limit 2 -q --json"  # compiles nothing
     assert str(tmp_path / "home") in run(*line.split())
     entries = next(installed.glob("*.dist-info/entry_points.txt")).read_text()

@@ -234,7 +234,7 @@ def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
     assert plugin["source"] == "lib-of-paths"
     with fresh():  # runs of a sweep are processes, which get the plugin from it
         assert [each["state"] for each in done("sweep", *run).json["runs"]] == ["done"]
-    listed = done("list", "--json").json["datasets"]
+    listed = done("list", "--all", "--json").json["datasets"]
     assert {"name": "paths", "title": "of the plugin lib-of-paths"} in listed
 
 

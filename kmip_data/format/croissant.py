@@ -115,7 +115,8 @@ def _activities(card: Card, rai: Responsible) -> list[dict[str, str]]:
 
 def _files(card: Card) -> list[dict[str, str]]:
     files = []
-    for file, sha256 in card.digests.items():
+    # By name: the order of a card's splits is lost in its file.
+    for file, sha256 in sorted(card.digests.items()):
         entry = {
             "@type": "cr:FileObject",
             "encodingFormat": "application/x-hdf5",

@@ -81,7 +81,8 @@ def weighted_binary_cross_entropy(
     weight = (total - count).float() / total.clamp_min(1)
     likelihoods = log_softmax(logits.float(), dim=-1)
     losses = nll_loss(likelihoods, target, weight=weight, reduction="sum", ignore_index=NO_CLASS)
-    return losses / total.clamp_min(1)
+    # Of these rows: ``count`` may have those of other processes, too.
+    return losses / (target != NO_CLASS).sum().clamp_min(1)
 
 
 def _class_counts(logits: Tensor, target: Tensor) -> Tensor:

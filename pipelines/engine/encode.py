@@ -322,6 +322,8 @@ def repair_build(
     if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
         files.refuse_taken(path, files.build_content(card.key))
     with writing(path), build_lock(path, quiet=chosen.quiet):
+        # Meanwhile another build may lie here.
+        Build(path, card).reread_card()
         files.clear_way(path, broken)
         files.mark(path, files.build_content(card.key))
         write_card(path, card)

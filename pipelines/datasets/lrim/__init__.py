@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import ceil
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class LRIMPipeline(GraphsPipeline):
         path = raw.path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))
         graphs = map(_columns, raw.each("graph", stream_graphs(path)))
-        sizes = (int(0.8 * total), int(0.1 * total), total)
+        sizes = (ceil(0.8 * total), int(0.1 * total), total)
         for part, size in zip(PARTS, sizes, strict=True):
             yield part, islice(graphs, size)
 

@@ -296,6 +296,7 @@ METRIC_NAMES = {
     "MAE": "mae",
     "R²": "r2",
     "mean reciprocal rank": "mrr",
+    "log10 MSE": "log10_mse",
 }
 KINDS = {
     "classification": "multiclass classification",

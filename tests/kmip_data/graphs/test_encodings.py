@@ -171,6 +171,8 @@ def test_many_copies_without_memory_for_the_dense_solver_name_the_graph(monkeypa
     both = [of_networkx(nx.path_graph(3)), of_networkx(star_of_stars(60, 9))]
     graphs = replace(_joined(both), keys=["path", "stars"])
     monkeypatch.setattr(lappe, "DENSE_BYTES", 2**40)
+    # Which pairs Lanczos misses depends on the order in which threads add.
+    monkeypatch.setattr(lappe, "_sparse", lambda *_: None)
     with pytest.raises(OutOfResources, match=r"Graph stars: .*component of 601 nodes") as error:
         Laplacian(10).compute(graphs, lambda: None)
     assert "rwse20" in error.value.parts["next"]

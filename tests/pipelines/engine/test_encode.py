@@ -22,6 +22,7 @@ from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
 from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.run import open_executor
+from kmip_data.pipelines.engine.unfinished import UNITS
 from kmip_data.reading.dataset import ShardedDataset
 
 pytestmark = pytest.mark.real_workers
@@ -92,7 +93,8 @@ def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch
 
     def interrupt(steps: Any, step: str, result: Any) -> None:
         finish(steps, step, result)
-        done.append(1)
+        if step != UNITS:
+            done.append(1)
         if len(done) == 4:
             raise KeyboardInterrupt
 

@@ -182,10 +182,10 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
     evaluate = loop.Loop.evaluate
 
-    def stopped(self):
-        if self.epoch == 3:
+    def stopped(self, epoch):
+        if epoch == 3:
             raise KeyboardInterrupt
-        return evaluate(self)
+        return evaluate(self, epoch)
 
     with monkeypatch.context() as patched:
         patched.setattr(loop.Loop, "evaluate", stopped)
