@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
@@ -138,6 +138,12 @@ class Unit:
     index: int
     name: str
     items: Facts  #: JSON-serialisable selection of records
+
+    @property
+    def graphs(self) -> int:
+        """Number of graphs for the progress bar: the length of the longest list in ``items``, or 1."""
+        lists = [value for value in self.items.values() if isinstance(value, Sized)]
+        return max((len(value) for value in lists if not isinstance(value, str)), default=1)
 
 
 @dataclass(frozen=True)

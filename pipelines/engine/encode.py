@@ -77,6 +77,11 @@ class EncodeTask:
         """Name of its result among the steps."""
         return f"{self.encoding.name}-{Path(self.shard.file).stem}"
 
+    @property
+    def graphs(self) -> int:
+        """Number of graphs."""
+        return self.shard.graphs
+
 
 def encode_build(
     build: Build,

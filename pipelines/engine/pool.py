@@ -9,7 +9,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,6 +27,11 @@ from kmip_data.pipelines.base import AnyPipeline, Params, Prepared, RawFolder, U
 from kmip_data.pipelines.engine.unfinished import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import bound_memory
+
+#: A task: one unit, picklable, with a ``name`` for messages, the ``file`` that it writes, a ``step``,
+#: the ``stop`` file and the number of ``graphs`` that are expected.
+T = TypeVar("T", bound=Any)
+R = TypeVar("R")
 
 
 class StopRequestedError(Exception):
@@ -61,6 +66,11 @@ class BuildTask:
     def step(self) -> str:
         """Name of its result among the steps of the build."""
         return f"{self.unit.index:05d}"
+
+    @property
+    def graphs(self) -> int:
+        """Number of graphs that are expected."""
+        return self.unit.graphs
 
 
 def prepare(
@@ -130,7 +140,7 @@ def _watched(
     """Yield the records of a unit, whose keys are collected, unless the build is stopped."""
     if task.stop.exists():  # sent before the build was stopped
         raise StopRequestedError
-    looked = time.monotonic()
+    looked = counted = time.monotonic()
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         # Interrupts reach a worker through the stop file, checked now and then.
         now = time.monotonic()
@@ -138,12 +148,36 @@ def _watched(
             looked = now
             if task.stop.exists():
                 raise StopRequestedError
+        if now > counted + COUNT_SECONDS:
+            counted = now
+            write_count(task, len(keys) + len(skipped))
         if isinstance(record, Skipped):
             skipped.append([record.key, record.reason])
             continue
         yield record
         statistics.add(record)
         keys.append(record.key)
+
+
+def _counter(task: T) -> Path:
+    """File whose size is the number of graphs done: workers of any executor share its folder."""
+    path: Path = task.stop.with_name(f"{task.step}.count")
+    return path
+
+
+def write_count(task: BuildTask, count: int) -> None:
+    """Publish how many graphs of a task are done, in a sparse file: a full disk has room for it."""
+    with contextlib.suppress(OSError):
+        file = os.open(_counter(task), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.truncate(file, count)
+        os.close(file)
+
+
+def read_count(task: T) -> int:
+    """Return how many graphs of a running task are done, at most those expected."""
+    with contextlib.suppress(OSError):
+        return min(int(task.graphs), _counter(task).stat().st_size)
+    return 0
 
 
 @contextlib.contextmanager
@@ -202,16 +236,13 @@ def explained(
 
 
 LOOK_SECONDS = 0.05  #: seconds between checks of the stop file
+COUNT_SECONDS = 0.5  #: seconds between two counts of the graphs done
 
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
 }  # fmt: skip
-
-#: A task: one unit, picklable, with a ``name`` for messages, the ``file`` that it writes and a ``step``.
-T = TypeVar("T", bound=Any)
-R = TypeVar("R")
 
 
 class Executor(AbstractContextManager["Executor", None]):
@@ -385,8 +416,11 @@ def run_all(
     jobs: int,
     done: Callable[[T, R], None],
     message: Callable[[str], None],
+    waiting_for: Callable[[Collection[T]], None],
 ) -> None:
     """Run ``function`` on every task; ``done(task, result)`` is called as each finishes.
+
+    ``waiting_for(tasks)`` is called with the running ones now and then.
 
     The first exception of a task is raised. The tasks of a worker that died run once more, each
     alone; one that takes its worker down again is an error, too.
@@ -407,7 +441,10 @@ def run_all(
                 task = queue[0]
                 running[executor.submit(function, task)] = task
                 queue.popleft()
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            finished: set[Future[R]] = set()
+            while not finished:
+                waiting_for(running.values())
+                finished, _ = wait(running, COUNT_SECONDS, return_when=FIRST_COMPLETED)
             # Count successes even if another task failed at the same time.
             for future in sorted(finished, key=_has_failed):
                 task = running[future]

@@ -29,6 +29,7 @@ from kmip_data.pipelines.engine.pool import (
     build_unit,
     count_jobs,
     prepare,
+    read_count,
     run_all,
 )
 from kmip_data.pipelines.engine.unfinished import (
@@ -272,14 +273,21 @@ def run_units(
     """
     results = _finished_units(steps, folder, tasks)
     total = len(tasks)
-    with Progress(name, total, unit="shards", initial=len(results), quiet=quiet) as progress:
+    graphs = sum(task.graphs for task in tasks)
+    finished = sum(task.graphs for task in tasks if task.file in results)
+    with Progress(name, graphs, unit="graphs", initial=finished, quiet=quiet) as progress:
         if results:
             progress.message(f"resumed: {len(results)} of {total} shards were finished before")
 
         def done(task: T, result: UnitResult) -> None:
             steps.finish(task.step, asdict(result))
             results[task.file] = result
-            progress.update(1)
+            nonlocal finished
+            finished += task.graphs
+
+        def show(running: Iterable[T]) -> None:
+            """Count the graphs of finished units, and the ones of ``running`` units so far."""
+            progress.update(finished + sum(map(read_count, running)) - progress.done)
 
         try:
             run_all(
@@ -289,10 +297,13 @@ def run_units(
                 jobs=jobs,
                 done=done,
                 message=progress.message,
+                waiting_for=show,
             )
+            show(())
         except BaseException as error:
-            finished = f"{len(results)} of {total} shards"
-            state = f"{finished} are finished and stay; the same command resumes"
+            state = (
+                f"{len(results)} of {total} shards are finished and stay; the same command resumes"
+            )
             if isinstance(error, KmipDataError):
                 error.parts["on disk"] = state
             elif isinstance(error, KeyboardInterrupt | SystemExit):

@@ -20,6 +20,7 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
+from kmip_data.runtime.progress import Progress
 
 pytestmark = pytest.mark.real_workers
 
@@ -135,6 +136,26 @@ def test_a_failing_record_is_named_and_the_rest_stays(
     assert not list(folder.rglob("*.partial"))
     # The same raw files without the fault: another content, so another key; the old folder goes on.
     assert (folder / "shards/00000.h5").is_file()
+
+
+def test_the_bar_counts_graphs_of_shards_that_are_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+    update = Progress.update
+
+    def record(progress: Progress, amount: int) -> None:
+        update(progress, amount)
+        if progress.unit == "graphs":
+            shown.append(progress.done)
+
+    monkeypatch.setattr(Progress, "update", record)
+    write_raw(tmp_path / "raw", 5, orders={1: "sleep=1", 2: "sleep=3"})
+    build_toy(tmp_path, jobs=1, workers=True, quiet=True)
+    assert shown[0] == 0
+    assert shown[-1] == 5
+    assert 1 in shown, "one of three graphs of the first shard"
+    assert shown == sorted(shown)
 
 
 def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:

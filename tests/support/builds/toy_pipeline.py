@@ -97,14 +97,14 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         total = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
         starts = range(0, total, params.per_unit)
         return [
-            Unit(i, f"graphs {a}", {"start": a, "stop": min(a + params.per_unit, total)})
+            Unit(i, f"graphs {a}", {"rows": list(range(a, min(a + params.per_unit, total)))})
             for i, a in enumerate(starts)
         ]
 
     def records(self, prepared: Prepared, unit: Unit, params: ToyParams) -> Iterator[GraphRecord]:
         with Path(prepared.plan["log"]).open("a") as file:
             file.write(f"{unit.index}\n")
-        for i in range(unit.items["start"], unit.items["stop"]):
+        for i in unit.items["rows"]:
             key, nodes, *orders = (prepared.path / f"{i:05d}").read_text().split()
             for order in orders:
                 _obey(order)
@@ -135,7 +135,7 @@ class OneUnitPipeline(ToyPipeline):
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
         count = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
-        return [Unit(0, f"graphs 0 to {count}", {"start": 0, "stop": count})]
+        return [Unit(0, f"graphs 0 to {count}", {"rows": list(range(count))})]
 
 
 class InProcessPipeline(ToyPipeline):
