@@ -24,6 +24,7 @@ from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
+    from kmip_data.reading.dataset import ShardedDataset
 
 USUAL_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
@@ -100,12 +101,12 @@ def draw(
     ``home``, are drawn below their nodes. Raises ``UsageError`` where an argument has no meaning
     for this build, or names no records.
     """
+    from kmip_data.drawing.arrays import Records
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import draw_png
     from kmip_data.drawing.records import drawing_of, labels_of, up_axis
-    from kmip_data.drawing.surroundings import drawable
+    from kmip_data.drawing.surroundings import drawable, is_large
     from kmip_data.graphs.city_columns import is_city
-    from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.runtime.memory import require_memory
 
     card = build.card
@@ -123,7 +124,11 @@ def draw(
         draw_map(city, layers, path)
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
-    dataset = drawable(ShardedDataset(build, part), part)
+    dataset: Records | ShardedDataset = Records(build)
+    if part is not None or is_large(dataset):
+        from kmip_data.reading.dataset import ShardedDataset  # which takes seconds: PyTorch
+
+        dataset = drawable(ShardedDataset(build, part), part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")

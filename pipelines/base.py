@@ -301,6 +301,10 @@ class Pipeline(ABC, Generic[P, S]):
         """Return the class names by label: the manifest's, unless a parameter changes their order."""
         return self.manifest.class_names
 
+    def names_of_classes(self, params: P, records: Records) -> Sequence[str]:
+        """Return the class names of a finished build: :meth:`class_names`, unless its values name them."""
+        return self.class_names(params)
+
     def default_splits(self) -> list[S]:
         """Splits that every build has; the first is the build's default."""
         chosen = self.manifest.layout.default_splits or ({},)

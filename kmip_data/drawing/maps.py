@@ -58,25 +58,16 @@ class CityMap:
     hops: int | None  #: radius of the eccentricity in hops; None: unknown
     classes: I64  #: (N,) labels
     num_classes: int  #: number of classes
+    class_names: Sequence[str]  #: range of eccentricity of each
     eccentricity: F32  #: (N,)
     unit: str  #: unit of the eccentricity, ``m`` or ``s``
     splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`PART_NAMES`
     columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns except sinusoids
 
-    def class_ranges(self) -> list[str]:
-        """Return the range of eccentricity of each class, such as ``310–904 m``."""
-        ranges = []
-        for number in range(self.num_classes):
-            members = self.eccentricity[self.classes == number]
-            if len(members):
-                ranges.append(f"{members.min():,.0f}–{members.max():,.0f} {self.unit}")
-            else:
-                ranges.append("none")
-        return ranges
-
     def class_labels(self) -> tuple[str, ...]:
-        """Return number and range of each class, such as ``0: 310–904 m``."""
-        return tuple(f"{number}: {extent}" for number, extent in enumerate(self.class_ranges()))
+        """Return number and name of each class, such as ``0: 310–904 m``."""
+        named = dict(enumerate(self.class_names))
+        return tuple(f"{number}: {named.get(number, '')}" for number in range(self.num_classes))
 
 
 def read_city_map(build: Build) -> CityMap:
@@ -127,6 +118,7 @@ def read_city_map(build: Build) -> CityMap:
         hops=hops if isinstance(hops, int) else None,
         classes=nodes("node/y").astype(np.int64),
         num_classes=int(schema.column("node/y").num_classes or 0),
+        class_names=card.class_names,
         eccentricity=nodes("node/eccentricity"),
         unit=schema.column("node/eccentricity").unit,
         splits={name: _codes(store, entry) for name, entry in card.splits.items()},

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.drawing.arrays import Records
 from kmip_data.drawing.molecules import bonds_of
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
 if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
@@ -64,17 +67,22 @@ class Drawing:
         return self.edge_index[:, np.sort(chosen)]
 
 
-def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
+def drawing_of(dataset: ShardedDataset | Records, position: int) -> Drawing:
     """Return a record as arrays.
 
     Missing positions come from RDKit's drawing, or from springs.
     """
-    data = dataset[position]
+    data: Data | dict[str, Array] = dataset[position]
     schema = dataset.schema
-    values = {}
-    for name, value in data.to_dict().items():
-        if hasattr(value, "numpy"):
-            values[name] = value.numpy()
+    values: dict[str, Array] = {}
+    if isinstance(data, dict):
+        values = data
+        nodes = int(dataset.nodes[position])
+    else:
+        nodes = int(data.num_nodes)
+        for name, value in data.to_dict().items():
+            if hasattr(value, "numpy"):
+                values[name] = value.numpy()
     edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
 
     y = None
@@ -97,7 +105,7 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
         schema,
         values,
         edge_index,
-        int(data.num_nodes),
+        nodes,
     )
     bonds = None
     if source == BY_RDKIT:
@@ -204,14 +212,18 @@ class Labels:
     values: F32 | None = None  #: (G, T) targets of each graph
 
 
-def labels_of(dataset: ShardedDataset) -> Labels | None:
+def labels_of(dataset: ShardedDataset | Records) -> Labels | None:
     """Return the labels of the graphs of a dataset; None if its labels are of nodes or edges, or not counted."""
     column = dataset.schema.labels
     if column is None or column.level != "graph":
         return None
     names = column.fields
     if not column.num_classes:
-        values = getattr(dataset, column.attribute).numpy().reshape(len(dataset), -1)
+        if isinstance(dataset, Records):
+            values = dataset.of_graphs(column)
+        else:
+            values = getattr(dataset, column.attribute).numpy()
+        values = values.reshape(len(dataset), -1)
         if not names and values.shape[1] > 1:
             names = tuple(map(str, range(values.shape[1])))
         return Labels(names, column.unit, values=values.astype(np.float32))

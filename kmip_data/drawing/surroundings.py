@@ -14,6 +14,7 @@ from kmip_data.graphs.sampling import Neighborhoods
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from kmip_data.drawing.arrays import Records
     from kmip_data.reading.dataset import ShardedDataset
 
 FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
@@ -21,13 +22,17 @@ FANOUTS = (12, 4)  #: most incoming edges drawn per node, by hop
 
 def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
     """Return the dataset, or the :class:`Surroundings` of a single large graph without positions."""
+    if not is_large(dataset):
+        return dataset
+    return cast("ShardedDataset", Surroundings(dataset, part))
+
+
+def is_large(dataset: ShardedDataset | Records) -> bool:
+    """True for a single large graph without positions."""
     schema = dataset.schema
     attributes = {column.attribute for column in schema.columns}
     attributes |= {view.attribute for view in schema.views}
-    is_small = len(dataset) != 1 or dataset.nodes[0] <= MAX_NODES
-    if is_small or "pos" in attributes:
-        return dataset
-    return cast("ShardedDataset", Surroundings(dataset, part))
+    return len(dataset) == 1 and int(dataset.nodes[0]) > MAX_NODES and "pos" not in attributes
 
 
 class Surroundings:

@@ -17,13 +17,11 @@ from torch import Tensor
 
 from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
-from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence
 from kmip_data.drawing.records import label_text
 from kmip_data.drawing.style import CYCLE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
-from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.analysis.study import Recorder, recording
 from kmip_data.models.attention.kmip import attend_to_best
 from kmip_data.models.layers.batch import read_batch
@@ -236,10 +234,7 @@ def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
         classes = len(confusion)
 
     build = opened.data.build
-    names = list(build.card.class_names)
-    if is_city(build.card):
-        names = read_city_map(build).class_ranges()
-    names = names or [str(number) for number in range(classes)]
+    names = list(build.card.class_names) or [str(number) for number in range(classes)]
     return {"names": names, "rows": rows, "right": right}
 
 

@@ -289,7 +289,7 @@ def finish_build(
         citation=manifest.citation.strip(),
         receipts=list(raw.receipts),
         content_digest=raw.content_digest,
-        class_names=list(pipeline.class_names(params)),
+        class_names=list(pipeline.names_of_classes(params, records)),
         versions=versions_of_bytes(),
         notes=[
             *manifest.notes,

@@ -363,6 +363,20 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         """Return counts, vocabulary and constants that standardise the features; warnings as notes."""
         return About({"city": prepared.plan}, prepared.plan["warnings"])
 
+    def names_of_classes(self, params: P, records: Records) -> list[str]:
+        """Return the range of eccentricity of each class, such as ``310–904 m``."""
+        assert records.node_labels is not None, "a city has classes"
+        labels, column = records.node_labels
+        eccentricity = records.column("node/eccentricity")
+        unit = "m" if params.weight == "length" else "s"
+        names = []
+        for number in range(column.num_classes or 0):
+            members = eccentricity[labels == number]
+            names.append(
+                f"{members.min():,.0f}–{members.max():,.0f} {unit}" if len(members) else "none"
+            )
+        return names
+
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
         """Split intersections at random, as published, or by blocks of the map."""
         return city_split(records, params)

@@ -47,9 +47,10 @@ def test_the_map_is_the_build(build, city):
     codes = city.splits[build.card.default_split]
     assert all((codes == number).tolist() == mask.tolist() for number, mask in enumerate(masks))
     members = [city.eccentricity[city.classes == number] for number in range(10)]
-    assert city.class_ranges() == [
+    assert build.card.class_names == [
         f"{lengths.min():,.0f}–{lengths.max():,.0f} m" for lengths in members
     ]
+    assert city.class_labels()[3] == f"3: {build.card.class_names[3]}"
 
 
 @pytest.mark.parametrize("center", [(24.9, 60.2), (179.99, -17.0)])

@@ -16,6 +16,7 @@ from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import pictures
+from kmip_data.drawing.arrays import Records
 from kmip_data.drawing.layouts import layout
 from kmip_data.drawing.molecules import atoms_of, bonds_of, draw_molecule
 from kmip_data.drawing.pictures import draw_png
@@ -24,6 +25,7 @@ from kmip_data.drawing.style import look, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 
 
@@ -51,6 +53,28 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
         incoming, outgoing = picture.degrees()
         assert set(incoming) == {4}
         assert outgoing.sum() == picture.edge_index.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("s3dis", 2), ("zinc", 9), ("cora", None), ("ogbg-molpcba", 9)]
+)
+def test_records_read_without_pytorch_are_the_items(tmp_path, name, limit):
+    """Equal to the items of the dataset: a table of neighbours, edges, views, one graph, NaN."""
+    build = build_dataset(name, sample=True, home=tmp_path, parameters={"limit": limit}, quiet=True)
+    records = Records(build)
+    dataset = ShardedDataset(build)
+    assert (len(records), records.keys) == (len(dataset), dataset.keys)
+    for position in {0, len(records) - 1}:
+        item = dataset[position].to_dict()
+        names = {name for name in item if not name.endswith("_mask")} - {"num_nodes"}
+        assert records[position].keys() == names
+        for attribute, values in records[position].items():
+            expected = item[attribute].numpy()
+            assert values.dtype == expected.dtype
+            np.testing.assert_array_equal(values, expected)
+    column = records.schema.labels
+    if column.level == "graph":
+        np.testing.assert_array_equal(records.of_graphs(column), dataset.y.numpy())
 
 
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):

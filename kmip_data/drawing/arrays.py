@@ -1,0 +1,74 @@
+"""Records of a build as numpy arrays, read from its shards without PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kmip_data.arrays import I64, Array
+from kmip_data.builds.home import Build
+from kmip_data.format.card import Card
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
+from kmip_data.reading.store import open_store
+
+LEVELS = ("graph", "node", "edge")  #: rows of ``start`` and ``count`` of a store
+
+
+class Records:
+    """The records of a build in source order, with the attributes of its dataset's items.
+
+    It has what drawing needs of :class:`~kmip_data.reading.dataset.ShardedDataset`; its items are
+    dictionaries of arrays in the presented dtypes.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self._store = open_store(build)
+        self.card: Card = build.card
+        self.schema = self._store.schema
+        self.class_names = list(build.card.class_names)
+        self.keys = self._store.keys()
+        self.records: I64 = np.arange(len(self._store))
+        self.nodes: I64 = self._store.count[1]
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __getitem__(self, position: int) -> dict[str, Array]:
+        """Return a record; ``DamagedInput`` where its values break a promise of the schema."""
+        store = self._store
+        shard = store.shards[store.shard[position]]
+        first = dict(zip(LEVELS, store.start[:, position].tolist(), strict=True))
+        count = dict(zip(LEVELS, store.count[:, position].tolist(), strict=True))
+        values: dict[str, Array] = {}
+
+        # 1. Columns, then the views that are slices of them.
+        stored = {}
+        for column in self.schema.columns:
+            start = first[column.level]
+            rows = shard.read(column.key, start, start + count[column.level])
+            if fault := column.fault(rows):
+                raise store.damaged_record(position, f"{column.attribute} {fault}")
+            stored[column.key] = values[column.attribute] = rows.astype(column.presented)
+        for view in self.schema.views:
+            values[view.attribute] = stored[view.source][:, view.start : view.stop]
+
+        # 2. Edges: rows of sources and targets, or a table of the sources of each node.
+        nodes = count["node"]
+        if self.schema.edges == "index":
+            start = first["edge"]
+            edges = shard.read(EDGE_INDEX, start, start + count["edge"]).astype(np.int64)
+        elif self.schema.edges == "neighbor":
+            table = shard.read(NEIGHBOR, first["node"], first["node"] + nodes).astype(np.int64)
+            targets = np.repeat(np.arange(nodes), table.shape[1])
+            edges = np.stack([table.reshape(-1), targets])
+        else:
+            return values
+        if edges.max(initial=-1) >= nodes:
+            raise store.damaged_record(
+                position, f"an edge leads out of its graph of {nodes:,} nodes"
+            )
+        return {**values, "edge_index": edges}
+
+    def of_graphs(self, column: Column) -> Array:
+        """Return a column of the level of graphs, one row each."""
+        rows = [shard.read(column.key, 0, shard.graphs) for shard in self._store.shards]
+        return np.concatenate(rows).astype(column.presented)
