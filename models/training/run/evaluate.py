@@ -230,9 +230,14 @@ def open_run(
 def _check_fit(data: RunData, result: RunResult, *, same_data: bool) -> None:
     card = data.build.card
     difference = ""
-    for expected, name in zip(result.columns, data.inputs.names, strict=False):
-        if name != expected and not difference:
-            difference = f"the column {name!r}, not {expected!r}"
+    # Names count in their order: a network has outputs, not names.
+    for what, trained, found in (
+        ("class", result.class_names, card.class_names),
+        ("column", result.columns, data.inputs.names),
+    ):
+        for expected, name in zip(trained, found, strict=False):
+            if name != expected and not difference:
+                difference = f"the {what} {name!r}, not {expected!r}"
     features = data.in_channels
     classes = data.task.outputs
     if features != result.num_features or classes != result.num_classes:

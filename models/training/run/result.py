@@ -93,6 +93,9 @@ class RunResult(Strict):
         default="", description="digest of the categories of one-hot columns, where there are any"
     )
     num_classes: int = Field(description="outputs of the network: classes, labels or targets")
+    class_names: tuple[str, ...] = Field(
+        default=(), description="names of the classes or labels, where they have any"
+    )
     num_parameters: int
     seed: int
     device: str

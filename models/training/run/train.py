@@ -509,6 +509,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         columns=data.inputs.names,
         vocabulary=data.inputs.vocabulary,
         num_classes=data.task.outputs,
+        class_names=tuple(card.class_names),
         num_parameters=count_parameters(loop.module.model),
         seed=config.training.seed,
         device=run.device.name,

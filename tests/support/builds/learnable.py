@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,6 +63,7 @@ def learnable_build(
     complete: bool | None = None,
     one_class: bool = False,
     classes: int = CLASSES,
+    class_names: Sequence[str] = (),
     seed: int = 0,
     varied: int = 2,
 ) -> Build:
@@ -99,9 +101,8 @@ def learnable_build(
     if parts is None:
         order = list(range(graphs))
         parts = {"train": order[:-4], "val": order[-4:-2], "test": order[-2:]}
-    return write_build(
-        folder, records, schema, dataset="clouds", parts=parts, sample=sample, complete=complete
-    )
+    about: dict[str, Any] = {"sample": sample, "complete": complete, "class_names": class_names}
+    return write_build(folder, records, schema, dataset="clouds", parts=parts, **about)
 
 
 CITY_CLASSES = 4

@@ -184,6 +184,19 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
         predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
 
 
+def test_classes_of_other_names_are_refused(tmp_path) -> None:
+    """Four classes fit four outputs, whatever they mean."""
+    home = Home(tmp_path)
+    builds = {
+        names: learnable_build(tmp_path / names, class_names=names) for names in ("abcd", "bcde")
+    }
+    train(tiny_config(builds["abcd"], training={"epochs": 1}), home=home, quiet=True, name="mine")
+    assert evaluate("mine", target=str(builds["abcd"].path), home=home).metrics
+    for apply in (evaluate, predict):
+        with pytest.raises(UsageError, match="class 'b', not 'a'"):
+            apply("mine", target=str(builds["bcde"].path), home=home)
+
+
 class Boom:
     """Shows that a pickle was executed."""
 
