@@ -19,6 +19,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, check_output, default_output, show
 from kmip_data.errors import UsageError
+from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.runtime.progress import say
 from kmip_data.wording import as_values
 
@@ -77,7 +78,7 @@ def command(
         check_kind(output)
         check_output(output, force=force)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
-    picture = output or default_output(build.path / "preview.png", force=force)
+    picture = output or default_output(build.path / PICTURE_NAME, force=force)
     say(f"Drawing {build.path.name}")
     with using_style(style):
         facts = draw(build, picture, home, records=records, part=part)

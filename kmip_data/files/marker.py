@@ -8,10 +8,11 @@ from pathlib import Path
 from kmip_data.files.reading import read_small, sha256_file
 
 MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
+PICTURE_NAME = "preview.png"  #: picture that the page of a build begins with
 #: Files that commands write into a folder of ours unless another path is given.
 OUTPUTS = frozenset(
     {
-        "preview.png",
+        PICTURE_NAME,
         "explore.html",
         "predictions.npz",
         "approximation.csv",

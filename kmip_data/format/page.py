@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.files.templates import template
 from kmip_data.format.card import Card
 from kmip_data.format.splits import in_order
@@ -25,10 +26,14 @@ _WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a 
 _MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-def render_card(card: Card) -> str:
-    """Return the card as Markdown; equal cards give equal pages."""
+def render_card(card: Card, *, picture: bool = True) -> str:
+    """Return the card as Markdown; equal cards give equal pages.
+
+    It begins with the picture next to it, which ``build`` and ``preview`` draw.
+    """
     filters = (_bars, _code, _number, _settings, _text, block)
-    return template("kmip_data.format", "build.md", *filters).render(**_facts(card))
+    page = template("kmip_data.format", "build.md", *filters)
+    return page.render(**_facts(card), picture=PICTURE_NAME if picture else None)
 
 
 def _facts(card: Card) -> dict[str, object]:

@@ -210,7 +210,7 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
     names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
     view: dict[str, Path | bytes] = {names[part]: path for part, path in files.items()}
     view[CROISSANT_NAME] = readable_json(_with_records(build, files, names)).encode()
-    view[PAGE_NAME] = dataset_page(build.card, names)
+    view[PAGE_NAME] = dataset_page(build, names)
     return view
 
 

@@ -19,6 +19,7 @@ from kmip_data.builds.columns import named_encoding, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import build_lock, remove_partials, written_name
+from kmip_data.files.marker import PICTURE_NAME, outputs_of
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
@@ -86,7 +87,9 @@ def push_build(
 
     content: dict[str, Path | bytes] = {file: path / file for file in known}
     content.update(card_files(card))
-    content[PAGE_NAME] = dataset_page(card)
+    content[PAGE_NAME] = dataset_page(build)
+    if PICTURE_NAME in outputs_of(path):
+        content[PICTURE_NAME] = path / PICTURE_NAME
     _checked_address(address, "build", path)
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
         if view is not None:
@@ -337,11 +340,12 @@ def license_fields(terms: Mapping[str, object]) -> dict[str, str]:
     return fields
 
 
-def dataset_page(card: Card, parquet: Mapping[str, str] | None = None) -> bytes:
+def dataset_page(build: Build, parquet: Mapping[str, str] | None = None) -> bytes:
     """Return the page of a build with its header; ``parquet`` has the file of each part in Parquet.
 
     The viewer of the hub refuses HDF5 with datasets of several lengths, so it is off.
     """
+    card = build.card
     tags = ["graph", "hdf5", "kmip-data"]
     if card.sample:
         tags.append("sample")
@@ -355,4 +359,5 @@ def dataset_page(card: Card, parquet: Mapping[str, str] | None = None) -> bytes:
     if parquet:
         files = [{"split": part, "path": file} for part, file in parquet.items()]
         fields["configs"] = [{"config_name": "default", "data_files": files}]
-    return f"{header(fields)}\n{render_card(card)}".encode()
+    has_picture = PICTURE_NAME in outputs_of(build.path)
+    return f"{header(fields)}\n{render_card(card, picture=has_picture)}".encode()

@@ -39,6 +39,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.engine.unfinished import Steps, UnitResult
 from kmip_data.pipelines.shared.records import apply_split
+from kmip_data.wording import counted
 
 
 def versions_of_bytes() -> dict[str, str]:
@@ -322,7 +323,7 @@ def _notes(
     notes = []
     if sample:
         notes.append(
-            f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."
+            f"SAMPLE: {counted(graphs, 'graph')} generated in the upstream layout; not the real data."
         )
     elif differing:
         notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")

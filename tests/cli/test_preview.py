@@ -8,6 +8,8 @@ from pathlib import Path
 from support.cases import check_each
 from support.cli import done, refused
 
+from kmip_data.pipelines.build import build_dataset
+
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
@@ -83,3 +85,31 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
     message = refused(*words)
     assert f"the folder {build} is not writable" in message
     assert "next: another --output" in message
+
+
+def test_build_draws_the_picture_that_its_page_begins_with(tmp_path):
+    home = tmp_path / "home"
+    built = done("build", "zinc", "--sample", "--limit", 9, "--home", home)
+    assert "Drawing the picture" in built.err
+    (folder,) = (home / "built").iterdir()
+    page = (folder / "README.md").read_text()
+    assert page.splitlines()[2] == "![Picture, drawn by kmip-data preview](preview.png)"
+    assert (folder / "preview.png").read_bytes().startswith(b"\x89PNG")
+    assert "is sound" in done("verify", folder).out
+    assert "Drawing" not in done("build", "zinc", "--sample", "--limit", 9, "--home", home).err
+
+    shared = tmp_path / "shared"
+    done("push", folder, shared)
+    assert (shared / "preview.png").read_bytes() == (folder / "preview.png").read_bytes()
+    assert "(preview.png)" in (shared / "README.md").read_text()
+
+
+def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path):
+    home = tmp_path / "home"
+    built = build_dataset("zinc", sample=True, home=home, parameters={"limit": 9}, quiet=True)
+    (built.path / "preview.png").write_text("mine")
+    done("build", "zinc", "--sample", "--limit", 9, "--home", home)
+    assert (built.path / "preview.png").read_text() == "mine"
+    done("push", built.path, tmp_path / "shared")
+    assert not (tmp_path / "shared/preview.png").exists()
+    assert "(preview.png)" not in (tmp_path / "shared/README.md").read_text()

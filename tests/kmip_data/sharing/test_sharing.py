@@ -424,11 +424,11 @@ def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
     assert contents(pull(address, home, quiet=True).path) == contents(build.path)
 
 
-def test_the_page_has_the_header_of_a_hub(build) -> None:
+def test_the_page_has_the_header_of_a_hub(build, tmp_path) -> None:
     yaml = pytest.importorskip("yaml")
     terms = {"name": 'Terms: "x"', "url": "https://e.org/#a"}
     card = build.card.model_copy(update={"license": terms, "title": "A: #1 'x'"})
-    _, head, page = dataset_page(card).decode().split("---\n", 2)
+    _, head, page = dataset_page(Build(tmp_path, card)).decode().split("---\n", 2)
     license_ = {"license": "other", "license_name": terms["name"], "license_link": terms["url"]}
     about = {
         "task_categories": ["graph-ml"],
