@@ -30,16 +30,17 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 @pytest.fixture(scope="session", autouse=True)
 def _light() -> Iterator[dict[str, Any]]:
-    """Let tests share few cores: one thread of PyTorch, builds in this process, runs without their extras.
+    """Let tests share few cores: one thread of PyTorch, builds in this process and without pictures.
 
     A worker of a build takes 1 to 4 s to start; bytes and errors are the same
-    (``pipelines/engine/test_pool.py``). The measure of memory is a part of a run of two epochs.
-    Give what was replaced, by its name.
+    (``pipelines/engine/test_pool.py``); a picture takes 2 s. The measure of memory is
+    a part of a run of two epochs. Give what was replaced, by its name.
     """
     light: dict[str, Any] = {}
     if "kmip_data" in sys.modules:
         from kmip_data.pipelines.engine import run
 
+        light["kmip_data.cli.build.MOST_NODES"] = light["kmip_data.cli.build.MOST_OF_CITY"] = 0
         open_executor = run.open_executor
         for module in ("run", "encode"):
             light[f"kmip_data.pipelines.engine.{module}.open_executor"] = (

@@ -75,6 +75,28 @@ def test_llms_txt_links_to_every_page(site):
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= links
 
 
+@pytest.mark.slow
+def test_the_search_finds_pages_of_a_folder(site):
+    """Without a server and without another host, which the browser of tests cannot reach."""
+    found = browser.act(
+        site / "quickstart.html",
+        """
+        const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+        const field = document.querySelector("[data-md-component=search-query]");
+        field.focus();
+        field.value = "eccentricity";
+        for (let tries = 0; tries < 100 && !document.querySelector(".md-search-result__item"); tries++) {
+          field.dispatchEvent(new Event("keyup"));
+          await wait(100);
+        }
+        document.body.dataset.state = "ready";
+        return [...document.querySelectorAll(".md-search-result__item")].map((item) => item.textContent);
+        """,
+        site,
+    )
+    assert any("Eccentricity and labels" in item for item in found), found
+
+
 def test_pictures_are_few_and_each_is_shown():
     pictures = {path.name: path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()}
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import FileIO
@@ -24,8 +25,10 @@ from kmip_data.files.changes import (
     continued_file,
     refuse_link,
     write_all,
+    write_output,
 )
 from kmip_data.files.faults import located, occupied_error, require_room, writing
+from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -128,13 +131,16 @@ def _pull_build(
     for file in card.files:
         protect(folder / file)
     finished = _write_texts(folder, present or card)
+    picture = [PICTURE_NAME] if PICTURE_NAME in entries else []
+    if picture and not os.path.lexists(folder / PICTURE_NAME):
+        write_output(folder / PICTURE_NAME, received.read(PICTURE_NAME))
     for name in wanted:
         read_columns(Build(folder, card), name)
     return Pulled(
         path=folder,
         share=received.share,
         card=card,
-        files=[*(entry.file for entry in files), *card_files(card)],
+        files=[*(entry.file for entry in files), *picture, *card_files(card)],
         was_complete=not received_files and not finished,
     )
 

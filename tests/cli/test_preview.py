@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from support.cases import check_each
+from support.cases import check_each, contents
 from support.cli import done, refused
 
 from kmip_data.pipelines.build import build_dataset
@@ -87,7 +87,8 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
     assert "next: another --output" in message
 
 
-def test_build_draws_the_picture_that_its_page_begins_with(tmp_path):
+def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch):
+    monkeypatch.setattr("kmip_data.cli.build.MOST_NODES", 5_000)  # tests draw none
     home = tmp_path / "home"
     built = done("build", "zinc", "--sample", "--limit", 9, "--home", home)
     assert "Drawing the picture" in built.err
@@ -102,9 +103,13 @@ def test_build_draws_the_picture_that_its_page_begins_with(tmp_path):
     done("push", folder, shared)
     assert (shared / "preview.png").read_bytes() == (folder / "preview.png").read_bytes()
     assert "(preview.png)" in (shared / "README.md").read_text()
+    pulled = tmp_path / "pulled"
+    done("pull", shared, "--output", pulled)
+    assert contents(pulled) == contents(folder)
 
 
-def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path):
+def test_a_file_of_the_users_in_place_of_the_picture_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr("kmip_data.cli.build.MOST_NODES", 5_000)
     home = tmp_path / "home"
     built = build_dataset("zinc", sample=True, home=home, parameters={"limit": 9}, quiet=True)
     (built.path / "preview.png").write_text("mine")

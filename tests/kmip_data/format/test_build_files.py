@@ -50,6 +50,9 @@ def test_the_page_says_what_a_user_needs(build: Build) -> None:
 HOSTILE = "</script><script>alert(1)</script> <img src=x> [a](javascript:alert(1)) `b` *c* |d| \x1b[2J\u202e\n# e"
 
 
+PICTURE = "![Picture, drawn by kmip-data preview](preview.png)"
+
+
 def test_nothing_of_a_card_is_obeyed(build: Build) -> None:
     """Names come from archives and from strangers: the page shows them, and does nothing else."""
     values = build.card.model_dump()
@@ -74,7 +77,7 @@ def test_nothing_of_a_card_is_obeyed(build: Build) -> None:
     for key, value in hostile.items():
         page = render_card(Card.model_validate({**values, key: value}))
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page), key
-        shown = markdown(page)
+        shown = markdown(page.replace(PICTURE, "", 1))
         assert not re.search("<script|<img|<em>|href=.javascript", shown), key
         assert shown.count("<h1>") == 1, key
         assert "&lt;script&gt;alert(1)" in shown, key
