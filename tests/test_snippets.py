@@ -1,0 +1,110 @@
+"""Every Python snippet of the docs runs as it stands, in a home where downloads are samples."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli import done
+from support.shared import ROOT, shared_data
+from test_docs import PAGES, python_blocks
+
+from kmip_data.pipelines import build as building
+
+WITH_SNIPPETS = {
+    page.relative_to(ROOT).as_posix(): blocks
+    for page in PAGES
+    if (blocks := python_blocks(page.read_text("utf-8")))
+}
+NEEDS = {"docs/clusters.md": "dask_jobqueue"}  #: packages that no extra installs
+#: Words of a snippet and what runs instead: the same for less time.
+SHORTER = {
+    "docs/training.md": {
+        '"training.epochs=20"': '"training.epochs=1", "model.layers=1"',
+        "seeds=[0, 1, 2]": "seeds=[0, 1]",
+    },
+    "docs/building.md": {"jobs=8": "jobs=1"},
+}
+SLOW = {  # they train, or search among 300,000 rows
+    "README.md", "docs/analysis.md", "docs/own-data.md", "docs/reproduce.md", "docs/search.md",
+    "docs/training.md",
+}  # fmt: skip
+
+
+def _run(folder: Path) -> None:
+    """A run of the name that docs/analysis.md has."""
+    tiny = ("--epochs", "1", "--device", "cpu", "--set", "model.layers=3", "--limit", "24")
+    done("train", "--dataset", "s3dis", "--name", "mine", *tiny, "-q")
+
+
+def _inside_a_build(folder: Path) -> None:
+    done("build", "s3dis", "-q", "--output", folder / "s3dis")
+    os.chdir(folder / "s3dis")
+
+
+def _scans(folder: Path) -> None:
+    (folder / "scans").mkdir()
+    for number in range(4):
+        rows = [f"{i},{number},{i % 7},{i % 255},{i % 3}" for i in range(60)]
+        text = "\n".join(["x,y,z,red,class", *rows])
+        (folder / "scans" / f"{number}.csv").write_text(text)
+
+
+def _map(folder: Path) -> None:
+    shutil.copyfile(shared_data("osm") / "paris_3e_11e.osm.pbf", folder / "paris.osm.pbf")
+
+
+#: What a page tells its reader to do before its snippets.
+BEFORE: dict[str, Callable[[Path], Any]] = {
+    "docs/analysis.md": _run,
+    "docs/encodings.md": lambda folder: [
+        done("build", "peptides-func", "-q"),
+        done("encode", "peptides-func", "rwse20", "lappe10", "-q"),
+    ],
+    "docs/reading.md": lambda folder: [
+        done("build", "s3dis", "-q"),
+        done("build", "s3dis", "--k", "16", "-q"),
+        done("build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"),
+    ],
+    "docs/own-data.md": _scans,
+    "docs/cities.md": _map,
+    "docs/format.md": _inside_a_build,
+    "docs/reproduce.md": lambda folder: done("build", "helsinki", "-q"),  # before another process
+}
+
+
+def _chosen(page: str) -> Any:
+    return pytest.param(page, marks=pytest.mark.slow if page in SLOW else [])
+
+
+@pytest.mark.parametrize("page", [_chosen(page) for page in sorted(WITH_SNIPPETS)])
+def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page in NEEDS:
+        pytest.importorskip(NEEDS[page])
+    obtain = building.obtain_raw
+
+    def obtain_sample(*arguments: Any, sample: bool) -> Any:
+        """What a download brings is the sample, in the layout of the published files."""
+        chosen = sample or not arguments[3].archives
+        return replace(obtain(*arguments, sample=chosen), sample=sample)
+
+    monkeypatch.setattr(building, "obtain_raw", obtain_sample)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    BEFORE.get(page, lambda folder: None)(tmp_path)
+    names: dict[str, Any] = {"__name__": "snippet"}
+    for block in WITH_SNIPPETS[page]:
+        code = block
+        for words, shorter in SHORTER.get(page, {}).items():
+            code = code.replace(words, shorter)
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            exec(compile(code, page, "exec"), names)
