@@ -6,6 +6,7 @@ by Python's ``float`` and a float32 tensor.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
@@ -20,6 +21,30 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
 
 MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
+
+
+def decoded(data: bytes, name: str, encoding: str = "") -> str:
+    """Return a text in UTF-8, or UTF-16 with a mark, else in ``encoding``, with LF at the end of lines.
+
+    Raises ``DamagedInput`` that asks for the encoding: a wrong one makes two names the same.
+    """
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    usual = "utf-16" if is_wide else "utf-8-sig"
+    try:
+        try:
+            text = data.decode(usual)
+        except UnicodeDecodeError:
+            text = data.decode(encoding or usual)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DamagedInput(
+            f"{name}, line {line}: the text is not in {encoding or usual.removesuffix('-sig')}.",
+            found=repr(data[max(error.start - 20, 0) : error.start + 20])[1:],
+            next="--set encoding=latin-1, or the encoding of the file"
+            if encoding
+            else "--set encoding=cp1252, if it was written in Western Europe",
+        ) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_lines(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
@@ -38,6 +38,24 @@ class OwnParams(Params):
         default="stop",
         description="a file that cannot be used: stop, or skip it and list it on the card",
     )
+
+
+class OwnTextParams(OwnParams):
+    """Parameters of datasets of which a file may be text."""
+
+    encoding: str = Field(
+        default="",
+        description="encoding of texts that are neither UTF-8 nor UTF-16, such as cp1252",
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            "".encode(value or "utf-8")
+        except LookupError as error:
+            raise ValueError(f"{error}; one is cp1252") from error
+        return value
 
 
 class OwnSplitParams(SplitParams):

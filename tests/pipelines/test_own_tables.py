@@ -73,6 +73,28 @@ def test_quoted_cells_keep_separators_line_ends_and_number_signs(tmp_path):
     assert any(line.startswith("note: names or free text") for line in got.files["ignored"])
 
 
+def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
+    """GML and Pajek had the same mark for each letter that UTF-8 does not know: two classes were one."""
+    gml = 'graph [ node [ id 0 kind "{}" ] node [ id 1 kind "{}" ] edge [ source 0 target 1 ] ]'
+    pajek = '*Vertices 2\n1 "{}"\n2 "{}"\n*Arcs\n1 2\n'
+    folders = numbered(tmp_path)
+
+    def check(case):
+        name, text = case
+        data = text.format("Bjør", "Bjår").encode("latin-1")
+        folder = write(next(folders), **{name: data})
+        with pytest.raises(DamagedInput, match=r"line [12]: the text is not in utf-8") as error:
+            made(folder)
+        assert error.value.parts["next"].startswith("--set encoding=cp1252")
+        label = ("kind",) if name == "a_gml" else ()
+        first = made(folder, encoding="cp1252", label=label).first
+        assert first.num_nodes == 2
+        if label:
+            assert first.columns["node/y"].tolist() == [1, 0]
+
+    check_each(check, {"a_gml": gml, "a_net": pajek, "list_txt": "source,target\n{},{}\n"}.items())
+
+
 #: Text of one table -> edges by position in the sorted ids.
 EDGE_LISTS = {
     "alice bob\nbob carol\ncarol dave\n": PATH,
@@ -208,6 +230,40 @@ def test_the_names_of_the_ends_are_known(tmp_path):
             assert got.schema.column("edge/edge_attr").fields == ("w", "x")
 
     check_each(check, roles.ENDS)
+
+
+def test_lines_of_comment_are_listed(tmp_path):
+    """A tag such as #a begins as a comment does."""
+    got = made(write(tmp_path / "a", a_csv="source,target\n#a,#b\nx,y\n\n# end\n"))
+    assert got.files["ignored"] == ["comments in a.csv: 2 lines, such as '#a,#b'"]
+    assert got.edges() == {(0, 1)}
+
+
+def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(values):
+        rows = "".join(f'{i};"{value}"\n' for i, value in enumerate(values)).replace(";", ",")
+        files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,people\n" + rows}
+        folder = write(next(folders), **files)
+        with pytest.raises(
+            DamagedInput, match=r"line 2: 'people' is '1.*read in two ways"
+        ) as caught:
+            made(folder)
+        assert "node/x" not in made(folder, **answers(caught.value)).first.columns
+
+    check_each(check, [["1,234", "910", "1,234"], ["1 234", "5", "7"], ["1,5", "2", "3"]])
+    # Dates, addresses and versions are texts.
+    rows = "0,1.2.3\n1,1.2.3\n2,1.2\n"
+    files = {"edges_csv": "u,v\n0,1\n1,2\n2,0\n", "nodes_csv": "id,version\n" + rows}
+    got = made(write(next(folders), **files))
+    assert got.schema.column("node/x").fields == ("version=1.2", "version=1.2.3")
+
+
+def test_a_line_of_one_cell_is_no_edge(tmp_path):
+    with pytest.raises(DamagedInput, match="has one column, and an edge has two ends") as caught:
+        made(write(tmp_path / "a", a_txt="0::1\n1::2\n"))
+    assert caught.value.parts["next"].startswith("separate the cells")
 
 
 FILES = [
@@ -529,6 +585,53 @@ def test_defaults_and_blanks_of_xml_are_read(tmp_path):
         assert got.first.columns["node/x"].tolist() == [[1], [0]]
 
 
+def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
+    """networkx refuses such files of GraphML and GEXF, and takes ``mutual`` for one direction."""
+    graphml = (
+        '<graphml><graph edgedefault="{}"><node id="a"/><node id="b"/><node id="c"/>'
+        '<edge id="0" source="a" target="b" directed="{}"/><edge id="1" source="b" target="c"/>'
+        '<edge id="2" source="c" target="c" directed="false"/></graph></graphml>'
+    )
+    gexf = (
+        '<gexf xmlns="http://gexf.net/1.2draft" version="1.2"><graph mode="dynamic" defaultedgetype="{}">'
+        '<nodes><node id="a"><spells><spell start="1" end="2"/></spells></node><node id="b"/>'
+        '<node id="c"/></nodes><edges><edge id="0" source="a" target="b" type="{}"/>'
+        '<edge id="1" source="b" target="c"/><edge id="2" source="c" target="c" type="mutual"/>'
+        "</edges></graph></gexf>"
+    )
+    cases = [
+        (graphml, ("directed", "false"), [(0, 1), (1, 0), (1, 2), (2, 2)]),
+        (graphml, ("undirected", "true"), [(0, 1), (1, 2), (2, 1), (2, 2)]),
+        (graphml, ("undirected", "false"), [(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)]),
+        (gexf, ("directed", "mutual"), [(0, 1), (1, 0), (1, 2), (2, 2)]),
+        (gexf, ("undirected", "directed"), [(0, 1), (1, 2), (2, 1), (2, 2)]),
+    ]
+    folders = numbered(tmp_path)
+
+    def check(case):
+        text, words, expected = case
+        name = "a_gexf" if "gexf" in text else "a_graphml"
+        first = made(write(next(folders), **{name: text.format(*words)})).first
+        assert sorted(zip(*first.edge_index.tolist(), strict=True)) == expected
+
+    check_each(check, cases)
+    nested = graphml.format("directed", "true").replace(
+        '<node id="c"/>', '<node id="c"><graph edgedefault="directed"><node id="d"/></graph></node>'
+    )
+    with pytest.raises(DamagedInput, match="inside of a node"):
+        made(write(tmp_path / "nested", a_graphml=nested))
+
+
+def test_keys_that_number_the_edges_are_no_features(tmp_path):
+    edges = "".join(f'<edge id="{i}" source="a" target="b" weight="{i}.5"/>' for i in range(3))
+    text = GEXF.replace("{version}", "1.2draft").replace(
+        '<edge id="0" source="a" target="b"/>', edges
+    )
+    got = made(write(tmp_path / "g", a_gexf=text))
+    assert got.first.columns["edge/edge_attr"].tolist() == [[0.5], [1.5], [2.5]]
+    assert "key: ids or names of the rows" in got.files["ignored"]
+
+
 def test_attributes_called_as_ids_are_kept(tmp_path):
     """graph, node, source, target and id of nodes and edges, and the keys of a multigraph."""
     graph = nx.MultiDiGraph()
@@ -602,6 +705,13 @@ def test_pajek_has_arcs_one_way_and_edges_both(tmp_path):
     assert graph.nodes[3]["label"] == "same"
     got = made(write(tmp_path / "p", a_net=PAJEK))
     assert sorted((a + 1, b + 1) for a, b in got.first.edge_index.T.tolist()) == sorted(expected)
+    # Names of relations, and the sides of a graph of two kinds of vertices.
+    text = '*Vertices 3 2\n*Arcs :1 "likes"\n1 3 1\n*Arcs :2\n2 3 1\n*Edges :1 "likes"\n1 2 1\n'
+    got = made(write(tmp_path / "r", a_net=text))
+    fields = got.schema.column("edge/edge_attr").fields
+    assert fields == ("relation=2", "relation=likes", "weight")
+    assert got.first.columns["edge/edge_attr"][:, 1].tolist() == [1, 1, 0, 1]
+    assert got.first.columns["node/x"].tolist() == [[1], [1], [2]]
     # A file with arcs alone is what networkx reads.
     folder = write(tmp_path / "n")
     other = nx.gnp_random_graph(7, 0.4, seed=1, directed=True)

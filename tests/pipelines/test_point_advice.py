@@ -44,6 +44,12 @@ CLOUDS = {
     "words": ("a.txt", "hello\nworld\n", []),
     "cut": ("a.ply", b"ply\n", []),
     "far": ("a.txt", "0 0 0\n" + "".join(f"{at + 5e5} {at + 6e6} 3\n" for at in range(19)), []),
+    "encoding": (
+        "a.txt",
+        ("x y z label\n" + column(["ø", "å"] * 10)).encode("latin-1"),
+        [],
+    ),
+    "Fortran": ("a.txt", LINE.replace("1 ", "1D+00 ", 1), []),
     "other format": ("a.e57", b"ASTM-E57", []),
 }  # fmt: skip
 PLY = "ply\nformat ascii 1.0\nelement vertex 20\n{}end_header\n".format(
@@ -72,7 +78,7 @@ def test_advice_on_clouds_is_followed(tmp_path, monkeypatch):
         except AssertionError as error:
             error.add_note(name)
             raise
-    assert (advice.refusals, advice.by_hand) == (len(CLOUDS), 7)
+    assert (advice.refusals, advice.by_hand) == (len(CLOUDS), 9)
     assert advice.built >= 0.9 * advice.tried, advice
 
 

@@ -631,7 +631,7 @@ def test_compressed_pcd_is_read_field_by_field(tmp_path):
 TEXTS = [
     ("1 2 3\n4 5\n", {}, "line 2 has 2 fields, and others have 3: '4 5'"),
     ("# made today\n\n1 2 3\n\n4 5 6 7\n8 9 1\n", {}, "line 5 has 4 fields"),
-    ("1 2 3\n4 five 6\n", {}, "'y' of point 1 is 'five', not a number"),
+    ("1 2 3\n4 five 6\n", {}, "line 2: 'y' is 'five', not a number"),
     ("1 2 3\n4 nan 6\n", {}, "cloud.txt has 1 points, too few"),
     ("nan 2 3\n4 nan 6\n", {}, "no point has a position"),
     ("1 2 3\n4 1e400 6\n", {"feature": ("y",)}, "has 1 points, too few"),
@@ -647,13 +647,15 @@ TEXTS = [
     ("1 2 3 0\n4 5 6 -2\n", {"label_column": "3"}, "are -2, 0, and classes are 0"),
     ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "are 0, 7, and classes are 0 to 4"),
     ("1 2 3 a\n4 5 6 b\n", {"label_column": "3", "task": "regression"}, "are texts: a, b"),
-    ("1 2 3 a\n4 5 6 b\n", {"feature": ("3",)}, "'3' of point 0 is 'a', not a number"),
+    ("1 2 3 a\n4 5 6 b\n", {"feature": ("3",)}, "line 1: '3' is 'a', not a number"),
+    ("\n# m\n\nx y z a\n\n1 2 3 5\n4 5 6 b\n", {"feature": ("a",)}, "line 7: 'a' is 'b'"),
+    ("nan 2 3 1\n1 2 3 1\n4 5 6 1e99\n", {"feature": ("3",)}, "line 3: the feature 3 is 1e\\+99"),
     ("1 2 3 nan\n4 5 6 nan\n", {"label_column": "3"}, "No point has a label"),
     ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "'red'"),
     (
         "1 2 3 1700000001\n4 5 6 1700000002\n",
         {"feature": ("3",)},
-        "point 0 is 1700000001, and float32",
+        "line 1: the feature 3 is 1700000001, and float32",
     ),
     ("1 2 3 303841.1\n4 5 6 303841.3\n", {"feature": ("3",)}, "float32 rounds to 0.03125"),
     ("1 2 3\n4 5 6\n", {"k": 2}, "k = 2"),
@@ -672,6 +674,20 @@ def test_bad_text_is_an_error(tmp_path):
         assert caught.value.parts["next"]
 
     check_each(check, TEXTS)
+
+
+def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
+    """Two classes became one: both had the same mark for the letter that UTF-8 does not know."""
+    cloud = tmp_path / "cloud.txt"
+    cloud.write_bytes("x y z label\n1 2 3 Bjør\n4 5 6 Bjår\n7 8 9 Bjør\n".encode("latin-1"))
+    with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
+        made(cloud, k=1)
+    assert "--set encoding=cp1252" in caught.value.parts["next"]
+    raw = RawFolder(tmp_path, {"./cloud.txt": ""}, ())
+    params = PIPELINE.Params(k=1, encoding="cp1252")
+    assert PIPELINE.class_names(PIPELINE.resolve(params, raw)) == ("Bjår", "Bjør")
+    with pytest.raises(ValueError, match="unknown encoding: cp0; one is cp1252"):
+        PIPELINE.Params(encoding="cp0")
 
 
 def test_cut_and_hostile_files_are_errors_at_once(tmp_path):

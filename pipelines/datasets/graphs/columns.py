@@ -46,6 +46,8 @@ _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
+#: Numbers as people write them: groups of three digits, or none, and a comma or a point.
+_GROUPED = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)(?:[.,]\d+)?")
 
 Level = Literal["node", "edge", "graph"]
 
@@ -121,7 +123,11 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts)
     usual = roles.named(names, roles.LABELS)
     has_label = "label" in map(roles.normal, usual)
     for name in list(usual):
-        if level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
+        if table.frame[name].isna().all():
+            facts.ignored[name] = "empty"
+            names.remove(name)
+            usual.remove(name)
+        elif level == "node" and _are_names(table.frame[name], roles.normal(name) == "label"):
             facts.ignored[name] = (
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
@@ -191,6 +197,12 @@ def values_of(table: Table, name: str, facts: ColumnFacts, *, missing: bool) -> 
         is_text = np.isnan(converted) & (without != "")
         if not is_text.any():
             numbers = converted
+        elif all(map(_GROUPED.fullmatch, rest)):
+            row = int(is_text.argmax())
+            facts.questions[
+                f"{table.place(row)}: {name!r} is {without[row]!r}, a number that may be read in two ways: "
+                "write it without separators of thousands and with a decimal point, or leave it out"
+            ] = f"--set ignore={shlex.quote(name)}"
         elif is_text.sum() < (without != "").sum() / 2 and not chosen:
             row = int(is_text.argmax())
             word = shlex.quote(without[row])
@@ -274,7 +286,7 @@ def _of_numbers(table: Table, name: str, numbers: F64, facts: ColumnFacts) -> li
     if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
         facts.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
         return []
-    is_id = roles.normal(name) in {*roles.NODE_IDS, "label"} and pd.Series(numbers).is_unique
+    is_id = roles.normal(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
     if not named and is_id:
         facts.ignored[name] = "ids or names of the rows"
         return []

@@ -177,12 +177,6 @@ def _ends_of(edges: Table, facts: ColumnFacts) -> tuple[str, str]:
     # Columns of fractions hold no ids.
     likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
     likely = [name for name in (likely if len(likely) > 1 else names) if name not in given]
-    if len(names) < 2:
-        raise DamagedInput(
-            f"{edges.name} has one column, and an edge has two ends.",
-            found=edges.shown,
-            next="a table with source and target in its first line",
-        )
     guess = (
         pairs[0] if pairs else (given[0] or likely[0], given[1] or likely[-1 if given[0] else 1])
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kmip_data.pipelines.datasets.graphs.edges import assemble
 from kmip_data.pipelines.datasets.graphs.pajek import parse_pajek
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, head_of
 from kmip_data.pipelines.datasets.graphs.text_tables import Table
+from kmip_data.pipelines.formats.text import decoded
 
 WANTS = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
@@ -30,6 +32,8 @@ _MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times 
 _HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
+#: Attribute of an edge in GraphML and GEXF -> True if it goes one way.
+_DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
 #: Key of a JSON object -> networkx function that reads it.
@@ -73,7 +77,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             facts.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
         try:
-            graphs = _graphs(path, form)
+            graphs = _graphs(path, form, facts.params.encoding)
         except (
             ParseError,
             nx.NetworkXError,
@@ -124,21 +128,25 @@ def _add(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -
         rows["edge"].append(edge)
 
 
-def _graphs(path: Path, form: str) -> list[Any]:
+def _graphs(path: Path, form: str, encoding: str) -> list[Any]:
     """Return the graphs of a file."""
     import networkx as nx
 
     if form == "JSON":
         return _json(path)
     if form == "GML":
-        return [_gml(path.read_text("utf-8-sig", "replace"))]
+        return [_gml(decoded(path.read_bytes(), path.name, encoding))]
     if form == "Pajek":
-        return [parse_pajek(path.read_text("utf-8-sig", "replace"), path.name)]
+        return [parse_pajek(decoded(path.read_bytes(), path.name, encoding), path.name)]
     if b"<!DOCTYPE" in head_of(path, _HEAD):
         raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
     if form == "GEXF":
         reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
         root = _normalised(path, reader.NS_GEXF, reader.NS_VIZ)
+        for graph in root.iter(f"{{{reader.NS_GEXF}}}graph"):
+            # The format's default, which networkx does not know.
+            graph.attrib.setdefault("timeformat", "double")
+            _join_both_ways(graph, "defaultedgetype", "type")
         return [reader(BytesIO(tostring(root)))]
     reader = nx.readwrite.GraphMLReader()
     reader.xml = ElementTree(_normalised(path, reader.NS_GRAPHML, ""))
@@ -146,7 +154,39 @@ def _graphs(path: Path, form: str) -> list[Any]:
     graphs = reader.xml.findall(f"{{{reader.NS_GRAPHML}}}graph")
     if not graphs:
         raise ValueError("no element <graph>")
+    for graph in graphs:
+        if graph.find(f"*//{{{reader.NS_GRAPHML}}}graph") is not None:
+            raise DamagedInput(
+                f"{path.name} has a graph inside of a node, which networkx leaves out.",
+                next="move its nodes and edges into the outer graph",
+            )
+        _join_both_ways(graph, "edgedefault", "directed")
     return [reader.make_graph(graph, keys, defaults) for graph in graphs]
+
+
+def _join_both_ways(graph: Element, default: str, own: str) -> None:
+    """Make a graph directed if its edges differ in direction, with two edges for each undirected one.
+
+    networkx refuses such graphs, and takes GEXF's ``mutual`` for one direction. ``default`` and
+    ``own`` are the attributes of the graph and of an edge that tell the direction.
+    """
+    is_directed = graph.get(default) == "directed"
+    edges = []
+    for parent in graph.iter():
+        edges += [(parent, edge) for edge in parent if edge.tag.endswith("}edge")]
+    directions = [_DIRECTED.get(edge.get(own, ""), is_directed) for _, edge in edges]
+    if set(directions) <= {is_directed}:
+        return
+    graph.set(default, "directed")
+    for (parent, edge), one_way in zip(edges, directions, strict=True):
+        edge.attrib.pop(own, None)
+        edge.attrib.pop("id", None)  # two edges would have it
+        if one_way or edge.get("source") == edge.get("target"):
+            continue
+        reverse = deepcopy(edge)
+        reverse.set("source", edge.attrib["target"])
+        reverse.set("target", edge.attrib["source"])
+        parent.append(reverse)
 
 
 def _gml(text: str) -> Any:

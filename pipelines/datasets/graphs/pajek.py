@@ -14,13 +14,15 @@ _EDGES = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
 def parse_pajek(text: str, name: str) -> Any:
     """Return the graph of a text as ``networkx.MultiDiGraph``, its vertices numbered from 1.
 
-    Edges join both ways, arcs one way. Labels and coordinates of vertices, and weights, are
-    attributes. Raises ``DamagedInput``, which names the line.
+    Edges join both ways, arcs one way. Labels and coordinates of vertices, the mode in a graph of
+    two, weights, and relations (``*Arcs :1 "likes"``) are attributes. Raises ``DamagedInput``, which
+    names the line.
     """
     import networkx as nx
 
     graph = nx.MultiDiGraph()
     section = ""
+    relation = ""
     for number, line in enumerate(text.splitlines(), 1):
         cells = [quoted or bare for quoted, bare in _TOKEN.findall(line)]
         if not cells or line.lstrip().startswith("%"):
@@ -28,8 +30,9 @@ def parse_pajek(text: str, name: str) -> Any:
         try:
             if cells[0].startswith("*"):
                 section = _begin(graph, cells)
+                relation = cells[-1].removeprefix(":") if ":" in line else ""
             else:
-                _add(graph, section, cells)
+                _add(graph, section, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
                 f"{name}, line {number}: {error}.", next="correct the line, or remove it"
@@ -42,6 +45,9 @@ def _begin(graph: Any, cells: list[str]) -> str:
     section = cells[0].lower().split(":")[0]
     if section == "*vertices":
         graph.add_nodes_from(range(1, int(cells[1]) + 1))
+        if len(cells) > 2:
+            for vertex in graph:
+                graph.nodes[vertex]["mode"] = 1 + (vertex > int(cells[2]))
     elif section == "*network":
         graph.graph["name"] = " ".join(cells[1:])
     elif section == "*matrix":
@@ -51,12 +57,12 @@ def _begin(graph: Any, cells: list[str]) -> str:
     return section
 
 
-def _add(graph: Any, section: str, cells: list[str]) -> None:
+def _add(graph: Any, section: str, cells: list[str], relation: str) -> None:
     """Add what a line of a section has."""
     if section == "*vertices":
         _add_vertex(graph, cells)
     elif section in _EDGES:
-        _add_edges(graph, section, cells)
+        _add_edges(graph, section, cells, {"relation": relation} if relation else {})
     elif section == "*matrix":
         graph.graph["rows of the matrix"] += 1
         source = graph.graph["rows of the matrix"]
@@ -81,10 +87,9 @@ def _add_vertex(graph: Any, cells: list[str]) -> None:
     graph.add_node(vertex, **data)
 
 
-def _add_edges(graph: Any, section: str, cells: list[str]) -> None:
+def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, object]) -> None:
     """Add the edge of a line, or all those of a line of a list."""
     source = _vertex(graph, cells[0])
-    data: dict[str, object] = {}
     if section.endswith("list"):
         targets = [_vertex(graph, cell) for cell in cells[1:]]
     else:

@@ -18,7 +18,7 @@ from kmip_data.format.schema import Column, ItemForm, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.shared.checks import in_range
-from kmip_data.pipelines.shared.own import OwnParams
+from kmip_data.pipelines.shared.own import OwnTextParams
 from kmip_data.pipelines.shared.records import codes_of_masks
 from kmip_data.wording import human_bytes
 
@@ -29,7 +29,7 @@ OTHER_FORMATS = "another format: read it with networkx, and write it with networ
 _GZIP = b"\x1f\x8b"
 
 
-class GraphParams(OwnParams):
+class GraphParams(OwnTextParams):
     """Parameters that change the records."""
 
     label: tuple[str, ...] = Field(
@@ -43,10 +43,12 @@ class GraphParams(OwnParams):
         default=(),
         description="feature column; repeat for several; none: no features (default: all others)",
     )
-    ignore: tuple[str, ...] = Field(default=(), description="column to leave out; repeat")
+    ignore: tuple[str, ...] = Field(
+        default=(), description="column or attribute to leave out; repeat"
+    )
     header: Literal["yes", "no"] | None = Field(
         default=None,
-        description="whether the first line of a table has names, where that cannot be seen",
+        description="first line of a table: names or data (default: as it looks)",
     )
     categories: int = Field(
         default=64,

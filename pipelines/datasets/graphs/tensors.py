@@ -138,9 +138,15 @@ def _survey(folder: Path, files: Sequence[str], facts: ColumnFacts) -> tuple[dic
             message,
             expected="one row for each node or each edge, or the same shape in every graph",
             found=" ".join(others) or None,
-            next="pad, or leave out before torch.save: del "
-            + ", ".join(f"data.{name}" for name in ragged),
+            next=" ".join(f"--set ignore={name}" for name in ragged) + "; or pad before torch.save",
         )
+    for name in facts.params.ignore:
+        if name not in facts.ignored:
+            raise DamagedInput(
+                f"No graph has an attribute {name!r}.",
+                found=", ".join(first)[:500],
+                next="--set ignore= and one of these",
+            )
     return levels, graphs
 
 
@@ -226,6 +232,9 @@ def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -
     # Until version 2, PyTorch Geometric wrote so.
     nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
     item = {attribute: value for attribute, value in item.items() if value is not None}
+    for attribute in item.keys() & set(facts.params.ignore):
+        facts.ignored[attribute] = "by --set ignore="
+        del item[attribute]
     label = facts.label_of(item, ("y",), where)
     if label:
         item["y"] = item.pop(label)
@@ -307,7 +316,7 @@ def _array(
     if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
         return array
 
-    kind, remedy = _name(value), "leave it out: del data.{name}"
+    kind, remedy = _name(value), "--set ignore={name}; or del data.{name}"
     if isinstance(array, np.ndarray) and array.dtype.kind == "c":
         remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
     elif isinstance(value, Unread):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import codecs
 import csv
 import functools
 import gzip
@@ -29,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
     GraphParams,
     is_gzip,
 )
+from kmip_data.pipelines.formats.text import decoded
 from kmip_data.wording import counted
 
 UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
@@ -155,14 +155,11 @@ def read_table(path: Path, facts: ColumnFacts, level: str) -> Table:
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
         if "out of memory" in str(error):  # pandas reports it as a parser error
             raise MemoryError(f"{path.name}: {error}") from error
-        hint = OTHER_FORMATS
-        if isinstance(error, UnicodeDecodeError):
-            hint = f"iconv -f WINDOWS-1252 -t UTF-8 {path.name}, written to another file"
         raise DamagedInput(
             f"{path.name} cannot be read as a table.",
             expected="UTF-8 text, or gzip of it, with as many fields in each line",
             found=" ".join(str(error).split())[:300],
-            next=hint,
+            next=OTHER_FORMATS,
         ) from error
 
 
@@ -170,7 +167,11 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
     """Find the layout of a text, and read it."""
     # 1. Rows without comments and blank lines, and their separator.
     odd = survey(path, facts)
-    text, skipped, comment = _without_comments(decoded(path))
+    text, skipped, comments = _without_comments(text_of(path, facts.params.encoding))
+    example = next(iter(comments.values()), "")
+    if example:
+        lines_of = counted(len(comments), "line")
+        facts.ignored[f"comments in {path.name}"] = f"{lines_of}, such as {example[:40]!r}"
     lines = list(itertools.islice(_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
@@ -181,12 +182,14 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
         text = _ENDS_OF_LINES.sub("", _BLANKS.sub(" ", text))
 
     # 2. The first line, and the others. pandas would fill up short rows in silence.
-    first_row = ""
-    for line in _lines(text):
-        first_row += line
-        if first_row.count('"') % 2 == 0:
-            break
+    first_row = _first_row(text)
     first = [cell.strip() for cell in next(_cells([first_row], separator))]
+    if level == "edge" and len(first) < 2:
+        raise DamagedInput(
+            f"{path.name} has one column, and an edge has two ends.",
+            found=first[0][:80],
+            next="separate the cells of each line by tabs, semicolons, commas or blanks",
+        )
     rest = text[len(first_row) :]
     layout: dict[str, Any] = {
         "sep": separator,
@@ -211,7 +214,8 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
         raise table.fault(row, f"{length}, and {lengths[0]:,} in the first line", OTHER_FORMATS)
 
     # 3. Names are in the comment above the rows, in the first line, or nowhere.
-    names = _names_in_comment(comment, separator, first)
+    above = [comments[line] for line in comments if skipped[line - 1 : line] == [line]]
+    names = _names_in_comment(above[-1] if above else "", separator, first)
     has_names = True
     in_first_line = is_shorter
     if not level:
@@ -236,6 +240,16 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
     frame = body() if in_first_line else _frame(text, layout)
     frame = frame.set_axis(names, axis=1) if len(frame.columns) else pd.DataFrame(columns=names)
     return replace(table, frame=frame, first=1 + in_first_line, has_names=has_names, text=text)
+
+
+def _first_row(text: str) -> str:
+    """Return the first line of a text, and those in which a cell in quotes goes on."""
+    row = ""
+    for line in _lines(text):
+        row += line
+        if row.count('"') % 2 == 0:
+            break
+    return row
 
 
 def _frame(text: str, layout: Mapping[str, Any]) -> pd.DataFrame:
@@ -270,23 +284,20 @@ def survey(path: Path, facts: ColumnFacts) -> bool:
     return odd
 
 
-def decoded(path: Path) -> str:
-    """Return the text of a file, UTF-8 or UTF-16 with a mark, with LF at the end of each line."""
+def text_of(path: Path, encoding: str) -> str:
+    """Return the text of a file, which may be gzipped."""
     opened = gzip.open if is_gzip(path) else open
     with opened(path, "rb") as file:
-        data = file.read()
-    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text: str = data.decode("utf-16" if is_wide else "utf-8-sig")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+        return decoded(file.read(), path.name, encoding)
 
 
-def _without_comments(text: str) -> tuple[str, list[int], str]:
-    """Return the text without comments and blank lines, their numbers, and the comment above the first row."""
+def _without_comments(text: str) -> tuple[str, list[int], dict[int, str]]:
+    """Return the text without comments and blank lines, their numbers, and the comments by number."""
     kept: list[str] = []
     skipped: list[int] = []
+    comments: dict[int, str] = {}
     if text[:1] not in _BEGIN and not any(f"\n{mark}" in text for mark in _BEGIN):
-        return text, skipped, ""
-    comment = ""
+        return text, skipped, comments
     start = 0
     line = 1
     quotes = 0
@@ -301,13 +312,13 @@ def _without_comments(text: str) -> tuple[str, list[int], str]:
         # Inside quotes a line is a part of a cell.
         if quotes % 2:
             continue
-        if not any(kept):
-            comment = match.group().strip() or comment
+        if comment := match.group().strip():
+            comments[line] = comment
         skipped.append(line)
         line += 1
         start = match.end()
     kept.append(text[start:])
-    return "".join(kept), skipped, comment.lstrip("#% ")
+    return "".join(kept), skipped, comments
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -360,6 +371,7 @@ def _lengths(text: str, separator: str) -> I64:
 
 def _names_in_comment(comment: str, separator: str, first: Sequence[str]) -> list[str] | None:
     """Return the names in the comment above the first row; None if it has none."""
+    comment = comment.lstrip("#% ")
     cells = comment.split() if separator == " " else comment.split(separator)
     names = [cell.strip() for cell in cells]
     if len(names) == len(first) and names != first and roles.named(names, roles.KNOWN):

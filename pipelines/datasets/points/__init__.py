@@ -34,9 +34,9 @@ from kmip_data.pipelines.shared.clouds import (
     normalised,
 )
 from kmip_data.pipelines.shared.own import (
-    OwnParams,
     OwnPipeline,
     OwnSplitParams,
+    OwnTextParams,
     ascii_key,
     check_codes,
     codes_of,
@@ -92,7 +92,7 @@ class Facts:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-class OwnPointParams(PointParams, OwnParams):
+class OwnPointParams(PointParams, OwnTextParams):
     """Parameters that change the records."""
 
     k: int = Field(
@@ -178,7 +178,7 @@ class OwnPointParams(PointParams, OwnParams):
     def reading(self) -> ReadOptions:
         """Answers to what files do not say."""
         names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
-        return ReadOptions(self.position_columns, self.header, names)
+        return ReadOptions(self.position_columns, self.header, names, self.encoding)
 
 
 class OwnPointPipeline(OwnPipeline[OwnPointParams]):

@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,15 +75,20 @@ def pick(
             next=f"--set position={_guess(columns)}",
         )
     left_out = int((~known).sum())
+    rows = np.flatnonzero(known)
+
+    def place(row: int) -> str:
+        return columns.place(rows[row])
+
     xyz = xyz[known] - xyz[known].min(axis=0)
-    _check_position(xyz, name)
+    _check_position(xyz, name, place)
 
     table = np.empty((len(xyz), len(features)))
     for number, text in enumerate(features):
         feature = feature_of(text, columns)
         values = _numbers(columns, feature.column, name, "feature")[known]
         table[:, number] = (values - feature.offset) / feature.divisor
-        _check_feature(table[:, number], text, name, feature)
+        _check_feature(table[:, number], text, name, feature, place)
     missing = np.isnan(table)
 
     labels: Array | None = None
@@ -106,11 +111,12 @@ def _numbers(columns: Columns, wanted: str, name: str, key: str) -> F64:
     if values.dtype != object:
         return values.astype(np.float64)
     row = next(row for row, text in enumerate(values) if not _is_float(text))
-    hint = f"--set position={_guess(columns)}"
+    guess = _guess(columns)
+    hint = f"--set position={guess}" if guess.count(",") == 2 else "repair or replace the file"
     if key == "feature":
         hint = "leave out the feature; a column of texts can be the label"
     raise DamagedInput(
-        f"{name}: {column!r} of point {row} is {values[row]!r}, not a number.", next=hint
+        f"{name}, {columns.place(row)}: {column!r} is {values[row]!r}, not a number.", next=hint
     )
 
 
@@ -151,7 +157,7 @@ def _guess(columns: Columns) -> str:
     return shlex.quote(",".join(axes))
 
 
-def _check_position(xyz: F64, name: str) -> None:
+def _check_position(xyz: F64, name: str, place: Callable[[int], str]) -> None:
     low, high = np.percentile(xyz, [25, 75], axis=0)
     # The widest axis: a wall is thin, and no less known for it.
     between = float((high - low).max())
@@ -160,12 +166,14 @@ def _check_position(xyz: F64, name: str) -> None:
         far = int(np.abs(xyz - np.median(xyz, axis=0)).max(axis=1).argmax())
         raise DamagedInput(
             f"{name}: float32 rounds the positions to {step:g}, and half of the points lie within {between:g}"
-            f" of each other: point {far} is far away from them.",
+            f" of each other: {place(far)} is far away from them.",
             next="remove such points",
         )
 
 
-def _check_feature(values: F64, text: str, name: str, feature: Feature) -> None:
+def _check_feature(
+    values: F64, text: str, name: str, feature: Feature, place: Callable[[int], str]
+) -> None:
     """Refuse a feature that float32 changes: large integers, and numbers much nearer to each other than to 0."""
     infinite = np.isinf(values)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -174,7 +182,7 @@ def _check_feature(values: F64, text: str, name: str, feature: Feature) -> None:
     if infinite.any():
         row = int(infinite.argmax())
         raise DamagedInput(
-            f"{name}: the feature {text} of point {row} is {values[row]:g}, which float32 cannot hold.",
+            f"{name}, {place(row)}: the feature {text} is {values[row]:g}, which float32 cannot hold.",
             next="leave out the feature",
         )
     known = values[~np.isnan(values)]
@@ -182,14 +190,14 @@ def _check_feature(values: F64, text: str, name: str, feature: Feature) -> None:
     changed = large & (values == np.rint(values)) & (stored != values)
     if changed.any():
         row = int(changed.argmax())
-        problem = (
-            f"of point {row} is {values[row]:.0f}, and float32 would make it {stored[row]:.0f}"
-        )
+        where = f", {place(row)}"
+        problem = f"is {values[row]:.0f}, and float32 would make it {stored[row]:.0f}"
     elif known.size:
         low, high = np.percentile(known, [25, 75])
         step = float(np.spacing(np.float32(max(abs(low), abs(high)))))
         if not 0 < high - low < _LEVELS * step:
             return
+        where = ""
         problem = f"is about {low:g}, which float32 rounds to {step:g}"
     else:
         return
@@ -199,4 +207,4 @@ def _check_feature(values: F64, text: str, name: str, feature: Feature) -> None:
     if known.max() - known.min() <= _EXACT:
         divisor = f"/{feature.divisor:g}" if feature.divisor != 1 else ""
         hint = f"--set feature={shlex.quote(f'{feature.column}-{offset}{divisor}')}, or {hint}"
-    raise DamagedInput(f"{name}: the feature {text} {problem}.", next=hint)
+    raise DamagedInput(f"{name}{where}: the feature {text} {problem}.", next=hint)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, Array
 
 MAX_COLUMNS = 1_000
 
@@ -18,6 +18,7 @@ class ReadOptions(NamedTuple):
     position: tuple[str, ...] = ("x", "y", "z")  #: names of the position
     header: str | None = None  #: ``yes`` or ``no``: the first line of a text has names
     bin: tuple[str, ...] = ()  #: names of the float32 columns of a binary file
+    encoding: str = ""  #: of texts that are neither UTF-8 nor UTF-16
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,16 @@ class Columns:
     #: Part of the file that is no column -> reason.
     ignored: Mapping[str, str] = field(default_factory=dict)
     note: str = ""  #: assumption of the reader, to be said
+    lines: I64 | None = None  #: line of each point in a text, from 1
 
     @property
     def points(self) -> int:
         """Number of points."""
         return len(next(iter(self.values.values()), ()))
+
+    def place(self, row: int) -> str:
+        """Return the line of a point of a text, else its number from 0."""
+        return f"point {row}" if self.lines is None else f"line {self.lines[row]}"
 
     def find(self, wanted: str) -> str | None:
         """Return the column of a name: the same, else the only one that differs in case or blanks."""

@@ -54,13 +54,13 @@ def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Co
     return columns
 
 
-def with_labels(columns: Columns, path: Path, name: str) -> Columns:
+def with_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -> Columns:
     """Return the columns of a cloud with the labels of another file, one for each point.
 
     Raises ``DamagedInput`` where the file is damaged or has other points.
     """
     try:
-        labels = _labels(path)
+        labels = _labels(path, options.encoding)
     except _FAULTS as error:
         fault = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as labels of points: {fault}") from error
@@ -101,7 +101,7 @@ def _belongs(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
     return labels.parent == cloud.parent or beside
 
 
-def _labels(path: Path) -> Array:
+def _labels(path: Path, encoding: str) -> Array:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         labels: Array = np.load(path, allow_pickle=False)
@@ -117,7 +117,7 @@ def _labels(path: Path) -> Array:
     # SemanticKITTI: the class in the lower half of four bytes, the instance in the upper.
     if suffix == ".label" and b"\0" in data:
         return np.frombuffer(data, "<u4").astype(np.int64) & 0xFFFF
-    return read_labels(data)
+    return read_labels(data, path.name, encoding)
 
 
 def _npy(path: Path) -> Columns:

@@ -6,7 +6,6 @@ with fewer fields than others, is refused here.
 
 from __future__ import annotations
 
-import codecs
 import io
 import re
 import shlex
@@ -27,6 +26,7 @@ from kmip_data.pipelines.datasets.points.columns import (
     plain,
     unnamed,
 )
+from kmip_data.pipelines.formats.text import decoded
 
 _SAMPLE = 100  #: first lines from which separator and names are seen
 #: A line of comment, or one behind the numbers.
@@ -55,7 +55,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     another number of fields.
     """
     # 1. Comments become empty lines, so that lines keep their numbers.
-    data = _decoded(path.read_bytes())
+    data = _as_utf8(path.read_bytes(), path.name, options.encoding)
     comments: list[str] = []
     if re.search(rb"[#%]|//", data):
         comments = _comments_above(data)
@@ -74,15 +74,16 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     names: list[str] = []
     if _is_header(cells, layout, options, path.name):
         names = [name.strip("\"'") for name in cells[0]]
-        data = _without_first_line(data)
-        first += 1
+        rest = _without_first_line(data)
+        first += data.count(b"\n") - rest.count(b"\n")
+        data = rest
     elif options.header != "no":
         names = _names_in(comments, layout, options)
 
     # 3. Every line has as many fields.
     if b'"' in data:
         data = data.replace(b'"', b"")
-    _check_widths(data, layout, first)
+    line_numbers = _check_widths(data, layout, first)
     if not data.strip():
         return Columns({})
     frame = _parsed(data, layout)
@@ -95,17 +96,15 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     names = [name or f"unnamed {number}" for number, name in enumerate(names)]
     values = {name: _column(frame[number]) for number, name in enumerate(distinct(names))}
     note = "numbers have decimal commas" if layout.decimal == "," else ""
-    return Columns(values, note=note)
+    return Columns(values, note=note, lines=line_numbers)
 
 
-def _decoded(data: bytes) -> bytes:
+def _as_utf8(data: bytes, name: str, encoding: str) -> bytes:
     """Return a text as UTF-8 with LF at the end of lines."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        data = data.decode("utf-16").encode()
-    data = data.removeprefix(codecs.BOM_UTF8)
-    if b"\0" in data[:4096]:
+    text = decoded(data, name, encoding)
+    if "\0" in text[:4096]:
         raise ValueError("binary data, not text")
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return text.encode()
 
 
 def _comments_above(data: bytes) -> list[str]:
@@ -246,8 +245,8 @@ def _names_in(comments: Sequence[str], layout: _Layout, options: ReadOptions) ->
     return next(iter(candidates), [])
 
 
-def _check_widths(data: bytes, layout: _Layout, before: int) -> None:
-    """Raise ``ValueError`` for the first line with another number of fields."""
+def _check_widths(data: bytes, layout: _Layout, before: int) -> I64:
+    """Return the line of each row; raise ``ValueError`` for the first with another number of fields."""
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     blank = (text == ord(" ")) | (text == ord("\t"))
     ends = np.flatnonzero(text == ord("\n"))
@@ -261,13 +260,15 @@ def _check_widths(data: bytes, layout: _Layout, before: int) -> None:
         widths = _sums(begins, starts)
     else:
         widths = 1 + _sums(text == ord(layout.separator), starts)
-    wrong = (widths != layout.width) & (_sums(filled, starts) > 0)
+    has_row = _sums(filled, starts) > 0
+    wrong = (widths != layout.width) & has_row
     if wrong.any():
         row = int(wrong.argmax())
         content = data[starts[row] : ends[row]].decode("utf-8", "replace").strip()[:60]
         raise ValueError(
             f"line {before + row + 1} has {widths[row]} fields, and others have {layout.width}: {content!r}"
         )
+    return np.flatnonzero(has_row) + before + 1
 
 
 def _sums(flags: Array, starts: I64) -> I64:
@@ -284,7 +285,6 @@ def _parsed(data: bytes, layout: _Layout) -> pd.DataFrame:
         "low_memory": False,
         "skipinitialspace": True,
         "index_col": False,
-        "encoding_errors": "replace",
         "quoting": 3,
     }
     frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **options)
@@ -299,13 +299,13 @@ def _column(values: pd.Series[Any]) -> Array:
     return np.array([None if text is None else str(text).strip() for text in texts], object)
 
 
-def read_labels(data: bytes) -> Array:
+def read_labels(data: bytes, name: str, encoding: str) -> Array:
     """Return one label a line: numbers, else texts as objects.
 
     Raises ``ValueError`` for a line of several.
     """
-    data = _COMMENT.sub(b"", _decoded(data))
-    lines = [line.strip() for line in data.decode("utf-8", "replace").split("\n")]
+    data = _COMMENT.sub(b"", _as_utf8(data, name, encoding))
+    lines = [line.strip() for line in data.decode().split("\n")]
     texts = [line.strip("\"'") for line in lines if line]
     wrong = next((text for text in texts if len(text.split()) > 1), None)
     if wrong is not None:
