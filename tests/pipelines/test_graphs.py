@@ -749,7 +749,7 @@ BAD = [
     ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 1 field, and 2 "),
     ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
     ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
-    ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv.* table"),
+    ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv, line 2.* not in utf-8"),
     ({"edges_csv": 'source,target\n"1,2\n'}, {}, "edges.csv.* table"),
     ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz.* table"),
     ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz.* gzip"),

@@ -184,7 +184,7 @@ def _by_colour(pixels: U8, name: str) -> I64:
 @contextmanager
 def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
     """Open and decode a picture; any error of the library becomes a :class:`DamagedInput`."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -199,6 +199,13 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
                 yield image
     except (MemoryError, DamagedInput):
         raise
+    except UnidentifiedImageError as error:
+        raise DamagedInput(
+            f"{name} is damaged, or a kind of picture that Pillow does not know.",
+            expected=", ".join(FORMATS),
+            next="repair or replace the file; save a TIFF of three channels of floats or of 32 bits as PNG, with "
+            "skimage.util.img_as_ubyte",
+        ) from error
     except Exception as error:  # decoders raise arbitrary errors on damaged files
         raise DamagedInput(
             f"{name} cannot be read as a picture: {type(error).__name__}: {error}",
