@@ -112,6 +112,7 @@ class _Attribute:
     levels: set[str] = field(default_factory=lambda: {"node", "edge", "graph"})
     low: int | None = None
     high: int | None = None
+    lowest: int | None = None  #: smallest value other than -1
     finite: bool = True
     longest: int = 1  #: bytes of a text
 
@@ -140,6 +141,9 @@ class _Attribute:
             high = int(value.max())
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
+            if self.name == "y" and (known := value[value != -1]).size:
+                lowest = int(known.min())
+                self.lowest = lowest if self.lowest is None else min(self.lowest, lowest)
         elif value.size and self.finite:
             self.finite = bool(np.isfinite(value).all())
 
@@ -154,6 +158,12 @@ class _Attribute:
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
         if labels and self.high is not None and 0 <= self.high < _MAX_CLASSES:
             num_classes = self.high + 1
+            if self.low == -1 and self.lowest == self.high:
+                raise UsageError(
+                    f"y is -1 and {self.high}: two classes, a class and no label, or numbers.",
+                    next="data.y[data.y == -1] = 0 where it is a class; "
+                    "data.y = data.y.float() where it is a number",
+                )
         return Column(
             key=key,
             attribute=self.name,

@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.points.text import read_labels, read_text
 _SCANS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
 _FAR = 10_000  #: metres that no laser reaches
 _BRIGHT = 255  #: largest intensity, ring or colour
+_MOST_OF_FEW = 16  #: columns of two or three points; with more, the axes are exchanged
 LABEL = "label"  #: column of the labels in a file next to a cloud
 LABEL_SUFFIXES = (".label", ".labels", ".seg")
 _LABEL_ENDINGS = ("_label", "_labels", "-label", "-labels", ".label", ".labels")
@@ -139,6 +140,11 @@ def _npy(path: Path) -> Columns:
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise ValueError(f"{rows.ndim} axes of {rows.dtype} instead of numbers, one row per point")
     check_count(rows.shape[1])
+    if len(rows) in {2, 3} and rows.shape[1] > _MOST_OF_FEW:
+        raise DamagedInput(
+            f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers, and a point is a row.",
+            next=f"numpy.save({path.name!r}, numpy.load({path.name!r}).T), if a point is a column",
+        )
     return Columns(dict(zip(unnamed(rows.shape[1]), rows.T, strict=True)))
 
 

@@ -201,7 +201,7 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
         raise
     except UnidentifiedImageError as error:
         raise DamagedInput(
-            f"{name} is damaged, or a kind of picture that Pillow does not know.",
+            f"{name} cannot be read as a picture: it is damaged, or of a kind that Pillow does not know.",
             expected=", ".join(FORMATS),
             next="repair or replace the file; save a TIFF of three channels of floats or of 32 bits as PNG, with "
             "skimage.util.img_as_ubyte",

@@ -254,6 +254,22 @@ def several(**values):
     return items
 
 
+def test_labels_of_plus_and_minus_one_are_asked(tmp_path):
+    """-1 is no label next to several classes; next to one it may be the other."""
+    labels = torch.tensor([1, -1, 1])
+    with pytest.raises(UsageError, match="y is -1 and 1") as error:
+        kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
+    for remedy in error.value.parts["next"].split("; "):
+        items = several(y=lambda i: labels[i : i + 1].clone())
+        for item in items:
+            exec(remedy.partition(" where ")[0], {"data": item})
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        kmip_data.save(items, folder)
+        assert [float(item.y) for item in kmip_data.open(folder)] == [float(i.y) for i in items]
+    kmip_data.save(several(y=lambda i: torch.tensor([i - 1])), tmp_path / "b")
+    assert kmip_data.open(tmp_path / "b").num_classes == 2
+
+
 class Pair(Data):
     """Data with a rule of its own for batching."""
 
