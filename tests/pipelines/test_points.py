@@ -690,6 +690,15 @@ def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
         PIPELINE.Params(encoding="cp0")
 
 
+def test_an_array_with_a_point_in_each_column_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((3, 50)))
+    with pytest.raises(DamagedInput, match="3 rows of 50 numbers") as caught:
+        read_points(tmp_path / "a.npy", "a.npy")
+    remedy = caught.value.parts["next"].partition(", if")[0].replace("a.npy", f"{tmp_path}/a.npy")
+    exec(remedy, {"numpy": np})
+    assert read_points(tmp_path / "a.npy", "a.npy").points == 50
+
+
 def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
     """Counts that no file can hold were believed: readers went on for hours, or until memory was full."""
     ply = b"ply\nformat %b 1.0\nelement vertex %b\nproperty float x\nend_header\n1\n"
