@@ -30,6 +30,8 @@ _SHOWN = 20  #: values that a remedy lists
 MAX_PIXELS = 64_000_000
 DEPTHS = (1, 255, 65_535, 2**32 - 1)  #: usual values of white
 _DEEP = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
+_DARK = 8_192  #: of 65,536 values; a brightest value below it is asked
+_UPPER_HALF = "upper half of 16 bits"  #: key of the facts of a picture
 _ORIENTATION = 0x0112  #: number of the EXIF field
 Exif = Literal["apply", "ignore"]
 
@@ -46,16 +48,25 @@ def read_picture(
 
     Grey becomes three equal channels, and an alpha channel is ignored. ``white`` is the value of
     white in pictures of more than 8 bits: without it 1 in floats, as in scikit-image, and 65,535 in
-    16 bits, of which the upper 8 are used. A picture stored turned is turned back (``exif``) if
-    only then it has ``size``, (H, W).
+    16 bits, of which the upper 8 are used; it is asked if they would be nearly black. A picture
+    stored turned is turned back (``exif``) if only then it has ``size``, (H, W).
     """
     with _decoded(path, name) as stored:
         image = _upright(stored, name, exif, size)
         if image.mode not in _DEEP:
-            return np.array(image.convert("RGB"), np.uint8)
+            colours = np.array(image.convert("RGB"), np.uint8)
+            is_dark = white is None and int(colours.max()) < _DARK >> 8
+            if stored.info.get(_UPPER_HALF) and (is_dark or white not in {None, 65_535}):
+                raise DamagedInput(
+                    f"{name} has 16 bits a colour, of which Pillow reads the upper 8, and they are 0 to"
+                    f" {colours.max()}.",
+                    next="save it with 8 bits a colour, or --set white=65535 if it is as dark",
+                )
+            return colours
         grey = np.asarray(image)
         # Older versions of Pillow open a PNG of 16 bits with 32.
         usual = {"F": 1, "I": 65_535 if stored.format == "PNG" else None}
+        given = white
         white = white or usual.get(image.mode, 65_535)
         low = float(grey.min())
         high = float(grey.max())
@@ -65,6 +76,11 @@ def read_picture(
                 f"{name}: the values of the picture are {low:g} to {high:g} ({image.mode}), and nothing says"
                 " which is white.",
                 next=None if depth is None else f"--set white={depth}",
+            )
+        if given is None and white == 65_535 and high < _DARK:
+            raise DamagedInput(
+                f"{name}: the brightest of its 65,536 values is {high:g}, which is nearly black.",
+                next="--set white=4095 if it has 12 bits, or --set white=65535 if it is as dark",
             )
         bits = grey.astype(np.uint16) >> 8 if white == 65_535 else np.rint(grey * (255 / white))
         return np.repeat(bits.astype(np.uint8)[:, :, None], 3, axis=2)
@@ -193,6 +209,7 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
             # Do not decode an image that declares a huge size.
             if math.prod(image.size) > MAX_PIXELS:
                 raise ValueError(f"{image.size} pixels are too many")  # noqa: TRY301
+            image.info[_UPPER_HALF] = ";16" in str(image.tile)
             image.load()
             image.getexif()
             with image:
