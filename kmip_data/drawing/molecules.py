@@ -72,7 +72,7 @@ def atoms_of(fields: Sequence[str], x: Array) -> list[Atom] | None:
 
 def bonds_of(fields: Sequence[str], edge_attr: Array) -> I64:
     """Return the kind of each bond, a position in :data:`BONDS`: int64 (E,)."""
-    kinds = edge_attr.reshape(len(edge_attr), -1)[:, 0].astype(np.int64)
+    kinds = (edge_attr[:, 0] if edge_attr.ndim > 1 else edge_attr).astype(np.int64)
     return kinds - 1 if fields[0] == ZINC_ATOM else kinds
 
 

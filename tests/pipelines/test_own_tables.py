@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import shlex
+import subprocess
 import warnings
 
 import networkx as nx
@@ -620,6 +622,60 @@ def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
     )
     with pytest.raises(DamagedInput, match="inside of a node"):
         made(write(tmp_path / "nested", a_graphml=nested))
+
+
+def test_graphs_of_other_programs_are_named_with_the_command_that_converts_them(tmp_path):
+    dot = write(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
+    with pytest.raises(DamagedInput, match="graph of Graphviz") as caught:
+        made(dot)
+    assert caught.value.parts["next"].startswith(
+        "networkx.write_graphml(networkx.nx_pydot.read_dot("
+    )
+    packed = gzip.compress(GRAPHML.replace("{space}", "").encode())
+    folder = write(tmp_path / "gz", graphml_gz=packed)
+    with pytest.raises(DamagedInput, match="is GraphML, gzipped") as caught:
+        made(folder)
+    subprocess.run(shlex.split(caught.value.parts["next"]), cwd=folder, check=True)
+    assert made(folder).first.num_nodes == 4
+
+
+def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
+    """Followed by hand: each is a file of its format with one line that is wrong."""
+    whole = {
+        "D_A_txt": "1, 2\n2, 1\n3, 4\n", "D_graph_indicator_txt": "1\n1\n2\n2\n",
+        "D_graph_labels_txt": "1\n2\n", "D_node_labels_txt": "0\n1\n0\n1\n",
+    }  # fmt: skip
+    assert len(made(write(tmp_path / "whole", **whole)).records) == 2
+    wrong = [
+        ("D_graph_labels_txt", "1\n"),
+        ("D_graph_indicator_txt", "2\n1\n2\n2\n"),
+        ("D_A_txt", "1, 9\n"),
+        ("D_A_txt", "1, 3\n"),
+        ("D_A_txt", "1, 2, 3\n"),
+        ("D_A_txt", "a, b\n"),
+        ("D_node_labels_txt", "0\n1\n99999\n1\n"),
+    ]
+    folders = numbered(tmp_path)
+
+    def check(case):
+        name, text = case
+        folder = write(next(folders), **{**whole, name: text})
+        with pytest.raises(DamagedInput) as caught:
+            made(folder)
+        assert caught.value.parts["next"] == "repair or replace the file"
+        write(folder, **{name: whole[name]})
+        assert len(made(folder).records) == 2
+
+    check_each(check, wrong)
+    ends = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    for files, words in (
+        (["ind.cora_x"], "folder of all eight"),
+        (["ind.cora_x", "ind.other_x"], r"copy those of one, ind.cora"),
+        ([f"ind.cora.{end}"[::-1].replace(".", "_", 1)[::-1] for end in ends], "repair or replace"),
+    ):
+        with pytest.raises(DamagedInput) as caught:
+            made(write(next(folders), **dict.fromkeys(files, b"\x80\3")))
+        assert words in caught.value.parts["next"]
 
 
 def test_keys_that_number_the_edges_are_no_features(tmp_path):

@@ -144,6 +144,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                     graph, unequal = both_ways(graph)  # noqa: PLW2901 -- the file's is done with
                     links.unequal += unequal
                 survey.add(graph, facts)
+        except DamagedInput as error:
+            error.parts["next"] = error.parts["next"] or "repair or replace the file"
+            raise
         except UsageError:
             raise
         except MemoryError as error:

@@ -139,7 +139,8 @@ def assemble(
             for key, array in by_key.items():
                 values[key] = array[rows]
                 if key.startswith("graph/") and level != "graph":
-                    values[key] = _of_one_graph(edges, rows, array, name, key[6:])
+                    column = ", ".join(facts.names["y"]) if key == "graph/y" else key[6:]
+                    values[key] = _of_one_graph(edges, rows, array, name, column)
         for each in lists:
             values = each.join(values, ids, facts)
         if undirected is not None:

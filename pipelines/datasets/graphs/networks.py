@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from io import BytesIO
@@ -22,7 +23,12 @@ from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edges import assemble
 from kmip_data.pipelines.datasets.graphs.pajek import parse_pajek
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, head_of
+from kmip_data.pipelines.datasets.graphs.tables import (
+    ColumnFacts,
+    GraphParams,
+    head_of,
+    is_gzip,
+)
 from kmip_data.pipelines.datasets.graphs.text_tables import Table
 from kmip_data.pipelines.formats.text import decoded
 
@@ -36,6 +42,9 @@ _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
+_DOT = re.compile(
+    rb"(//[^\n]*\n\s*)*(strict\s+)?(di)?graph\b[^\[{\n]*\{", re.IGNORECASE
+)  #: of Graphviz
 #: Key of a JSON object -> networkx function that reads it.
 _JSON = {
     "adjacency": "adjacency_graph",
@@ -57,6 +66,8 @@ def _format_of(head: bytes) -> str:
         return "GEXF" if b"<gexf" in text else "GraphML"
     if text.startswith((b"{", b"[")):
         return "JSON"
+    if _DOT.match(text):
+        return "DOT"
     if _PAJEK.match(text):
         return "Pajek"
     return "GML" if _GML.match(text) else ""
@@ -76,6 +87,14 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
         if not form:
             facts.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
+        if is_gzip(path):
+            raise DamagedInput(f"{file} is {form}, gzipped.", next=f"gunzip {shlex.quote(file)}")
+        if form == "DOT":
+            new = str(Path(file).with_suffix(".graphml"))
+            raise DamagedInput(
+                f"{file} is a graph of Graphviz.",
+                next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {new!r})",
+            )
         try:
             graphs = _graphs(path, form, facts.params.encoding)
         except (

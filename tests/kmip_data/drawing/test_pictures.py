@@ -291,6 +291,7 @@ def test_molecules_of_zinc_have_letters_charges_and_bonds():
     told = [(atom.number, atom.hydrogens, atom.charge) for atom in atoms]
     assert told == [(6, None, 0), (7, 3, 1), (7, None, -1), (17, None, 0)]
     assert bonds_of(("atom type",), np.array([1, 3])).tolist() == [0, 2]
+    assert bonds_of(("atomic number",), np.empty((0, 3))).tolist() == []  # water
     assert atoms_of(("atom type",), np.array([[99]])) is None, "of another vocabulary"
     assert atoms_of(("degree",), np.zeros((2, 1))) is None
 
