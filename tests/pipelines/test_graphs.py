@@ -762,7 +762,7 @@ BAD = [
     ({"edges_csv": "source,target,w\n1,2,3\n3,2,4\n2,1,x\n"}, {}, "line 4: .*'w' is 'x'"),
     ({"edges_csv": "source,target,w\n1,2,1700000000\n2,1,1700000001\n"}, {}, "line 3: .*'w' is 1700000001"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: .*'w' is 1e"),
-    ({"edges_csv": "graph,source,target,label\n1,1,2,0\n1,2,1,1\n"}, {}, "line 3: y "),
+    ({"edges_csv": "graph,source,target,label\n1,1,2,0\n1,2,1,1\n"}, {}, "line 3: label "),
     ({"edges_csv": EDGES}, {"label": ("y",)}, "'y'"),
     ({"edges_csv": EDGES}, {"feature": ("y",)}, "'y'"),
     ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column with the graph"),
