@@ -19,7 +19,10 @@ from kmip_data.runtime.progress import say
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-FORMS = ("text", "markdown", "csv", "json", "latex", "html")
+#: Formats by the ending of a file.
+FORMS = {
+    ".txt": "text", ".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html",
+}  # fmt: skip
 
 
 @click.command(cls=Command)
@@ -30,9 +33,8 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMS),
-    default="text",
-    help="Output format.  [default: text]",
+    type=click.Choice([*FORMS.values()]),
+    help="Output format.  [default: by the ending of --output, else text]",
 )
 @path_option("--output", help="Write to FILE instead of stdout.")
 @force_option
@@ -41,7 +43,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 def command(
     names: tuple[str, ...],
     against: str | None,
-    form: str,
+    form: str | None,
     output: Path | None,
     force: bool,
     home: Home,
@@ -56,6 +58,7 @@ def command(
 
     if output is not None:
         check_output(output, force=force)
+    form = form or (FORMS.get(output.suffix.lower(), "text") if output else "text")
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import readable_json

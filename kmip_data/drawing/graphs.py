@@ -19,6 +19,7 @@ from kmip_data.drawing.maps import (
     LONGER,
     are_longer,
     city_layers,
+    mass_of,
     part_layer,
     prediction_layers,
     read_city_map,
@@ -145,6 +146,10 @@ def city_graph(
     header["facts"] = f"{nodes}, {counted(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
+    low, high = mass_of(
+        city.position
+    )  # the page begins with it; some intersections may lie outside
+    header["mass"] = np.stack([low, high], axis=1).tolist()
     longer = are_longer(city)
     header["longer"] = packer.add(longer.astype(np.uint8))
     if longer.any():

@@ -319,7 +319,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     # 2. Points that nearly touch in a city of even density.
     position = city.position[::step]
     points = 72.0**2 * width * height / len(position)
-    area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
+    area = min(14.0, max(0.8, 0.3 * points)) * shrunk**2
     straight, detours = (
         broken_line(city.position, city.streets[:, chosen][:, ::step])
         for chosen in (~longer, longer)

@@ -123,6 +123,7 @@ def draw_molecule(atoms: Sequence[Atom], edge_index: I64, kinds: I64) -> tuple[U
     options.prepareMolsBeforeDrawing = False
     options.minFontSize = LETTERS
     options.bondLineWidth = 3
+    options.flagCloseContactsDist = -1  # red marks where atoms of a large molecule overlap
     if look().ink > look().ground:
         rdMolDraw2D.SetDarkMode(options)
     options.setBackgroundColour(to_rgb(look().ground))

@@ -61,6 +61,12 @@ def test_a_row_as_people_read_it(runs):
     assert len({line.count("|") for line in out.splitlines() if line.startswith("|")}) == 1
 
 
+def test_the_ending_of_a_file_is_its_format(runs, tmp_path):
+    for name, start in (("a.html", "<!"), ("a.md", "###"), ("a.json", "{"), ("a.txt", "paris")):
+        done("report", "--output", tmp_path / name)
+        assert (tmp_path / name).read_text().startswith(start), name
+
+
 def test_no_line_is_wider_than_a_terminal(runs):
     changes = [f"model.{key}" for key in ("layers=2", "dropout=0.3", "hidden_dim=40", "norm=layer")]
     changes += ["optimizer.lr=0.01", "optimizer.weight_decay=0.1", "training.epochs=20"]

@@ -36,7 +36,7 @@ async function startPage() {
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const side = 0.85 * (reach || 0);
-  let box = z ? [[-side, side], [-side, side]] : [x, y].map(extent);
+  let box = z ? [[-side, side], [-side, side]] : header.mass || [x, y].map(extent);
   const [[west, east], [south, north]] = box;
   state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
   const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
