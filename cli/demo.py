@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import shlex
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -29,25 +27,15 @@ MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
 BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary
 PICTURE = "long-range.png"
-#: With ``--full``: models, and options of ``train`` with which they learn something within a
-#: minute.
-CITY_MODELS = ("gps-kmip", "gcn", "mlp")
-SEEDS = 3
-SETTINGS = "--variant small-city --epochs 60"
 
 
 @click.command(cls=Command)
-@click.option(
-    "--full",
-    is_flag=True,
-    help=f"Train three models on a real city instead, with {SEEDS} seeds each.",
-)
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
     help="Folder for all results.  [default: $KMIP_DATA_HOME, else demo-home]",
 )  # fmt: skip
 @json_option
-def command(full: bool, folder: str) -> None:
+def command(folder: str) -> None:
     """Show when k-MIP attention helps: offline, about a minute of work on two cores.
 
     1. Trains four networks on a task whose answer a distant node holds. 2. Draws the streets of
@@ -62,14 +50,13 @@ def command(full: bool, folder: str) -> None:
     # With --json stdout is for the one object at the end; the rest goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if wants_json() else contextlib.nullcontext():
         click.echo(f"All files are written below {home.root}.")
-        run_demo = _city if full else _minute
-        result, text = run_demo(home, name)
+        result, text = _run_demo(home, name)
     seconds = time.monotonic() - started
     click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=wants_json())
     show({**result, "home": home.root, "seconds": seconds})
 
 
-def _minute(home: Home, name: str) -> tuple[Json, str]:
+def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
     from kmip_data.models.profiling.measuring import Measurer, Protocol
@@ -139,7 +126,7 @@ passing reach two edges. By distance: {picture}
 
 {table(["nodes", "k-MIP [s]", "full [s]", "ratio"], rows)}
 Full attention learns this task as well; use k-MIP where full attention takes too long.
-What does not help: attention on the streets of Helsinki (docs/results.md; kmip-data demo --full).
+What does not help: attention on the streets of Helsinki (docs/results.md).
 
 {last}"""
     facts = {
@@ -151,57 +138,13 @@ What does not help: attention on the streets of Helsinki (docs/results.md; kmip-
     return facts, text
 
 
-def _run(home: Home, line: str, title: str = "") -> None:
-    """Show a command and run it; without a title what it prints is dropped."""
+def _run(home: Home, line: str) -> None:
+    """Show a command and run it; drop what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 
     args = [*line.split(), "--home", str(home.root)]
-    click.echo(f"{title}$ kmip-data {shlex.join(args)}")
-    if not title and args[0] in {"build", "train"}:
+    click.echo(f"$ kmip-data {shlex.join(args)}")
+    if args[0] in {"build", "train"}:
         args.append("--quiet")
-    silence = contextlib.nullcontext() if title else contextlib.redirect_stdout(io.StringIO())
-    with silence, root.make_context(PROGRAM, args) as context:
+    with contextlib.redirect_stdout(io.StringIO()), root.make_context(PROGRAM, args) as context:
         root.invoke(context)  # an error of a step is one of the demo
-
-
-def _city(home: Home, name: str) -> tuple[Json, str]:
-    """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
-    from kmip_data.models.training.run.folder import find_run
-    from kmip_data.models.training.run.result import read_result
-
-    click.echo(
-        "Real data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."
-    )
-    runs = {}
-    for model in CITY_MODELS:
-        runs[model] = [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)]
-    training = f"{SETTINGS} --name {name} --seeds 0..{SEEDS - 1}"
-    first = runs[CITY_MODELS[0]][0]
-    every = " ".join(itertools.chain(*runs.values()))
-    settings = f"from each of {SEEDS} seeds, with settings for a small city"
-    steps = {
-        "Turn the extract into a graph whose nodes have a long-range label": f"build {CITY}",
-        "Check every byte of the build": f"verify {CITY}",
-        "Draw the map: by class, by eccentricity, by split": f"preview {CITY}",
-        **{
-            f"Train {model} {settings}": f"train --dataset {CITY} --model {model} {training}"
-            for model in runs
-        },
-        "Evaluate the best weights, class by class": f"evaluate {first} --by-class",
-        "Compare the models with the GCN, seed by seed": f"report {every} --against gcn",
-        "Write an interactive page: its predictions, its influence next to that of the GCN": (
-            f"explore {first} {runs['gcn'][0]} --no-open"
-        ),
-    }
-    for number, (title, step) in enumerate(steps.items(), start=1):
-        _run(home, step, f"\n[{number}/{len(steps)}] {title}\n")
-    run: Path = find_run(first, home)
-    models = {}
-    for model, names in runs.items():
-        models[model] = [read_result(find_run(seed_run, home)).metrics for seed_run in names]
-    text = f"""\
-Open {run / "explore.html"}
-The runs: kmip-data runs --home {shlex.quote(str(home.root))}
-Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs: \
-kmip-data train --dataset {CITY}"""
-    return {"run": run, "page": run / "explore.html", "models": models}, text

@@ -169,12 +169,9 @@ def step_bytes(
     encoded = 4 * size.nodes * (dim + channels["num_classes"])
     if not no_edges:
         encoded += size.edges * dim
-    copies = COPIES
-    if config.training.ema is not None:
-        copies += 2
     with torch.device("meta"):
         weights = count_parameters(build_model(model, **channels))
-    return int(4 * (kept + encoded + copies * weights))
+    return int(4 * (kept + encoded + COPIES * weights))
 
 
 def ways_out(config: RunConfig, data: RunData) -> str:

@@ -12,25 +12,6 @@ from kmip_data.cli import demo
 from kmip_data.runtime.extras import install_command
 
 
-def test_the_city_is_real_data(tmp_path, monkeypatch):
-    keys = "model.parameter_budget=none model.layers=1 model.hidden_dim=8 training.batch_size=1"
-    small = " ".join(["--variant small-city --epochs 1", *(f"--set {key}" for key in keys.split())])
-    monkeypatch.setattr(demo, "SETTINGS", small)
-    monkeypatch.setattr(demo, "SEEDS", 2)
-    outcome = done("demo", "--full", "--home", tmp_path / "d", "--json")
-    result = outcome.json
-    assert Path(result["page"]).is_file()
-    assert set(result["models"]["gcn"][0]) == {"train", "val", "test"}
-    assert {model: len(each) for model, each in result["models"].items()} == dict.fromkeys(
-        demo.CITY_MODELS, 2
-    )
-    assert outcome.err.count("$ kmip-data") == 9
-    for words in ("© OpenStreetMap contributors, ODbL 1.0", "1,578–2,473 m", "2,526"):
-        assert words in outcome.err  # 1,578–2,473 m: accuracy by eccentricity
-    assert "Δ gcn: mean over the seeds that both rows have (2)." in outcome.err
-    assert f"kmip-data runs --home {tmp_path / 'd'}" in outcome.err
-
-
 @pytest.fixture
 def small(monkeypatch):
     for name, value in {"GRAPHS": 60, "EPOCHS": 1, "SIZES": (100, 200)}.items():

@@ -186,13 +186,6 @@ class TrainingConfig(Strict):
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many evaluations without improvement"
     )
-    ema: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="decay of an exponential moving average of the weights, which is then evaluated and"
-        " saved",
-    )
     init_from: str = Field(
         default="", description="run to take initial weights from, where name and shape fit"
     )

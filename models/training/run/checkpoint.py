@@ -1,4 +1,4 @@
-"""Files of a run's state: optimizer, schedule, averaged weights, random generators.
+"""Files of a run's state: optimizer, schedule, random generators.
 
 Files are complete or absent, and reading them executes no code.
 """

@@ -1,7 +1,7 @@
 """The training loop, from the first epoch to the last, from top to bottom.
 
-``training.accumulate`` batches make a step: forward, backward, then clip, step, move the average
-and the schedule. After an epoch the network is evaluated, the best weights are saved, and a
+``training.accumulate`` batches make a step: forward, backward, then clip, step, move the
+schedule. After an epoch the network is evaluated, the best weights are saved, and a
 checkpoint is written, from which a resumed run reaches the same weights, bitwise on a CPU.
 """
 
@@ -33,7 +33,6 @@ from kmip_data.models.training.machine import Logger, gathered, is_main_process,
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.averaging import Average
 from kmip_data.models.training.run.folder import BEST, METRICS_NAME
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import title_of, value_text
@@ -106,9 +105,6 @@ class Loop:
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.precision == "16-mixed"
         )
-        self.average: Average | None = None
-        if self.training.ema is not None:
-            self.average = Average(self.training.ema)
 
         self.metric = str(self.training.metric)
         #: One row an epoch.
@@ -181,8 +177,6 @@ class Loop:
             module.metrics.update(learned.logits, learned.target, learned.loss)
             if steps:
                 self.step += 1
-                if self.average is not None:
-                    self.average.update(module.model)
                 if self.config.schedule.per == "step":
                     self.schedule.step()
             self.batch += 1
@@ -333,30 +327,22 @@ class Loop:
         return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
     def evaluate(self, epoch: int) -> Row:
-        """Measure the network after ``epoch``, or its averaged weights, and copy the best weights."""
+        """Measure the network after ``epoch``, and copy the best weights."""
         row: Row = {}
-        model = self.module.model
-        average = self.average
-        with nullcontext() if average is None else average.within(model):
-            if average is not None:
-                share_buffers(model)
-            measure = partial(
-                evaluate_parts, self.module, self.data, self.data.evaluated, self.device
-            )
-            measured = measure() if self.captured is None else self.captured.making_room(measure)
-            # The first process's metrics decide for all processes which epoch is best and which the
-            # last.
-            for part, values in gathered(measured)[0].items():
-                # The column "train" is measured while learning.
-                column = "train_eval" if part == "train" else part
-                row |= {f"{column}_{name}": value for name, value in values.items()}
+        measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
+        measured = measure() if self.captured is None else self.captured.making_room(measure)
+        # The first process's metrics decide for all processes which epoch is best and which the last.
+        for part, values in gathered(measured)[0].items():
+            # The column "train" is measured while learning.
+            column = "train_eval" if part == "train" else part
+            row |= {f"{column}_{name}": value for name, value in values.items()}
 
-            # Ties: the first epoch.
-            best = None
-            if self.best_epoch is not None:
-                best = self.history[self.best_epoch][f"val_{self.metric}"]
-            if is_better(self.metric, row[f"val_{self.metric}"], best):
-                self.best_weights = {epoch: checkpoint.copy_weights(model)}
+        # Ties: the first epoch.
+        best = None
+        if self.best_epoch is not None:
+            best = self.history[self.best_epoch][f"val_{self.metric}"]
+        if is_better(self.metric, row[f"val_{self.metric}"], best):
+            self.best_weights = {epoch: checkpoint.copy_weights(self.module.model)}
         return row
 
     @property
@@ -411,7 +397,6 @@ class Loop:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "average": {} if self.average is None else self.average.weights,
             "history": self.history,
             "best_weights": self.best_weights,
             # Random numbers and measurements differ between processes.
@@ -454,8 +439,6 @@ class Loop:
             self.schedule.last_epoch -= 1
             self.schedule.step()
         self.scaler.load_state_dict(state["scaler"])
-        if self.average is not None:
-            self.average.weights = state["average"]
         # 3. The position. The order of an epoch is a function of its number, so the batches before
         #    ``batch`` are skipped, not loaded.
         self.epoch = epoch

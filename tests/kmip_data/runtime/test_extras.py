@@ -97,7 +97,7 @@ def test_helsinki_without_its_map(monkeypatch, tmp_path: Path) -> None:
 
     train = "--dataset helsinki --model gcn --epochs 1"
     ways = ("build helsinki", "build helsinki --offline", "fetch helsinki", f"train {train}")
-    check_each(check, [*ways, "bench train helsinki --model gcn", "demo --full"])
+    check_each(check, [*ways, "bench train helsinki --model gcn"])
     failed = refused(*f"sweep {train} --seeds 0..1".split(), "--home", tmp_path / "home", code=1)
     assert f"Error: 2 of 2 runs failed: {missing}" in failed
     build = build_dataset("helsinki", home=Home(tmp_path), archives=[extract], quiet=True)

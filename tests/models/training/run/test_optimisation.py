@@ -68,7 +68,6 @@ def test_wrong_settings_are_refused():
         (["optimizer.momentum=0.9"], "adamw takes no momentum"),
         (["optimizer.name=sgd", "optimizer.betas=[0.9, 0.99]"], "sgd takes no betas"),
         (["optimizer.betas=[0.9, 1.5]"], "optimizer.betas cannot be"),
-        (["training.ema=1"], "training.ema cannot be '1'"),
         (["schedule.kind=reduce_on_plateau", "schedule.per=step"], "once an epoch"),
         (["model.attention.k=[3, 4]"], "there are 8 layers"),
         (

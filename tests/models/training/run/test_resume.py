@@ -197,8 +197,8 @@ def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypa
 #: What has a state within an epoch, beside weights and their optimizer.
 WITHIN = {
     "plain": {"model": {"dropout": 0.3}},
-    "average, patience, rate per step": {
-        "training": {"ema": 0.8, "clip_norm": 0.1, "patience": 2},
+    "patience, rate per step": {
+        "training": {"clip_norm": 0.1, "patience": 2},
         "schedule": {"per": "step", "warmup_epochs": 1},
         "optimizer": {"name": "sgd", "momentum": 0.9},
     },

@@ -400,7 +400,6 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
         "model.attention.heads=2",
         "model.attention.k=3",
         "training.batch_size=2",
-        "training.ema=0.7",
         "training.patience=1",
         "schedule.per=step",
     )
