@@ -18,7 +18,6 @@ from kmip_data.cli.shared.options import (
     json_option,
     number_option,
     plugin_option,
-    quiet_option,
     several,
     work_options,
 )
@@ -287,89 +286,3 @@ def _mean(row: Json, name: str) -> str | None:
     std = row[f"{name}_std"] if runs and runs > 1 else None
     metric = row["metric"] if name.endswith("test") else ""
     return value_text(metric, mean, std)
-
-
-@command.command(cls=Command)
-@click.option(
-    "--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds."
-)
-@json_option
-@quiet_option
-def expressivity(full: bool, quiet: bool) -> None:
-    """Test which graphs networks separate and which functions they fit (Theorems 1 and 2).
-
-    First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with
-    random weights compare the same pairs: none may separate what S-SEG-WL does not. Second, k-MIP
-    transformers of 2 heads of size 1 and 4 hidden channels, of growing depth, are fitted to a
-    larger one with full attention. The error by depth and k is relative to that of the identity.
-    """
-    from kmip_data.models.analysis import expressivity as checks
-    from kmip_data.models.config import ATTENTION
-    from kmip_data.runtime.progress import Progress
-
-    depths = [1, 2, 4]
-    ks = [1, checks.NODES]
-    steps = 150
-    if full:
-        depths = [1, 2, 4, 8, 16]
-        ks = [1, 2, 4, checks.NODES]
-        steps = 1000
-
-    pairs = checks.known_pairs()
-    separated = {name: checks.all_tests(pair) for name, pair in pairs.items()}
-    networks = []
-    fits: dict[int, list[float]] = {k: [] for k in ks}
-    count = len(checks.ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)
-    with Progress("expressivity", count, unit="networks", quiet=quiet) as progress:
-        for check in checks.check_networks(pairs):
-            networks.append(check)
-            progress.update(1)
-        for k, errors in fits.items():
-            for error in checks.fit(k, depths, steps=steps):
-                errors.append(error)
-                progress.update(1)
-    copies = {k: checks.copied(k) for k in fits}
-    result = {
-        "separated": separated,
-        "networks": [{**check._asdict(), "verdict": check.verdict} for check in networks],
-        "fits": {
-            "depths": depths,
-            "errors": fits,
-            "copied": {k: error for k, (error, _) in copies.items()},
-        },
-    }
-
-    header = ["separated in iteration", "nodes", *next(iter(separated.values()))]
-    rows = []
-    for name, iterations in separated.items():
-        shown = ["never" if number is None else number for number in iterations.values()]
-        rows.append([name, len(pairs[name][0]), *shown])
-    columns = [
-        "attention",
-        "encoding",
-        "not separated",
-        "relabelled",
-        "separated by encoding",
-        "verdict",
-    ]
-    cells = []
-    for check in networks:
-        least = "–"
-        if check.by_encoding:
-            least = f"{min(check.by_encoding.values()):.0e}"
-        gaps = [f"{check.gap:.0e}", f"{check.relabelled:.0e}", least]
-        cells.append([check.attention, check.positional, *gaps, check.verdict])
-    errors_shown = []
-    for number, depth in enumerate(depths):
-        errors_shown.append([depth, *(f"{errors[number]:.4f}" for errors in fits.values())])
-    errors_shown.append(["copied", *(f"{error:.4f}" for error, _ in copies.values())])
-    text = f"""\
-{table(header, rows)}
-
-{table(columns, cells)}
-Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in another
-order, so that a premise of the theorem is not met.
-
-{table(["blocks", *(f"k = {k}" for k in fits)], errors_shown)}
-copied weights, k = N = {checks.NODES}: within {copies[checks.NODES][1]:.0e} of full attention"""
-    show(result, text)

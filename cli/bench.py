@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -29,8 +29,6 @@ from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
@@ -69,10 +67,6 @@ def command() -> None:
     help="Queries and keys: standard normal, or unit vectors.",
 )  # fmt: skip
 @device_option()
-@click.option(
-    "--breakdown", is_flag=True,
-    help="Time each stage at 31,622 nodes (or --max-n): projections, search, softmax, weighted sum, backward.",
-)  # fmt: skip
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
 @force_option
 @json_option
@@ -81,7 +75,6 @@ def attention(
     methods: str | None,
     max_n: float,
     device: str | None,
-    breakdown: bool,
     save: str | None,
     force: bool,
     quiet: bool,
@@ -94,7 +87,6 @@ def attention(
     the table. Shows the paper's A100 measurements below, labelled as such.
     """
     from kmip_data.files.changes import write_output
-    from kmip_data.models.profiling.breakdown import NODES, PATIENCE, draw_breakdown
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
     from kmip_data.models.profiling.methods import Shape, sizes_up_to
     from kmip_data.models.training.machine import choose_device
@@ -106,18 +98,13 @@ def attention(
     if save is not None:
         saved = saved_paths(save, force=force)
     kind = choose_device(device or "auto").kind
-    names = _chosen(methods, kind, breakdown=breakdown)
-    settings = SETTINGS[-1:] if breakdown else SETTINGS
+    names = _chosen(methods, kind)
     sizes = sizes_up_to(max_n)
-    if breakdown:
-        sizes = sizes_up_to(min(max_n, NODES))[-1:]
 
     # 2. Measure, each method in a process that may end for lack of memory.
     shape = Shape(**shapes)
     memory_limit = int(SHARE * free_host_memory())
     protocol = Protocol(device=kind, memory_limit=memory_limit)
-    if breakdown:
-        protocol = replace(protocol, stages=True, time_limit=PATIENCE)
 
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
@@ -127,7 +114,6 @@ def attention(
         sizes,
         shape=shape,
         protocol=protocol,
-        settings=settings,
         log=log,
     )
 
@@ -135,32 +121,23 @@ def attention(
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
-    if breakdown:
-        if cells[0].n != int(NODES):
-            paper = None
-        title = f"Time of one {settings[0]} step of attention at {sizes[0]:,} nodes\n{conditions}"
-        rows = []
-        for cell in cells:
-            rows += cell.stage_rows()
-        text = [f"{_stage_table(cells, paper)}\n"]
-    else:
-        title = conditions
-        rows = [cell.as_dict() for cell in cells]
-        text = []
-        for setting in settings:
-            measured = [cell for cell in cells if cell.setting == setting]
-            text.append(f"{_table(setting, measured, paper)}\n")
+    rows = [cell.as_dict() for cell in cells]
+    text = []
+    for setting in SETTINGS:
+        measured = [cell for cell in cells if cell.setting == setting]
+        text.append(f"{_table(setting, measured, paper)}\n")
 
     if saved:
         picture, csv_file = saved
         write_output(csv_file, csv_of(rows))
-        draw = draw_breakdown if breakdown else draw_sweep
-        draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
+        draw_sweep(cells, picture, title=f"{conditions}\n{machine_line()}", paper=paper)
 
     # 4. Why cells are empty; larger sizes of the same method are not tried, which says nothing new.
-    for cell in cells:
-        if cell.status != "ok" and not cell.note.startswith("not tried"):
-            text.append(f"{cell.method}, {cell.n:,} nodes: {cell.note}")
+    text += [
+        f"{cell.method}, {cell.n:,} nodes: {cell.note}"
+        for cell in cells
+        if cell.status != "ok" and not cell.note.startswith("not tried")
+    ]
     text.append(f"{conditions}; median of at most {protocol.repeats} runs\n{machine_line()}")
     if paper is not None:
         text.append(f"A100: measured by the paper, not on this machine ({paper['source']})")
@@ -168,13 +145,12 @@ def attention(
     show(result, *text)
 
 
-def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
+def _chosen(methods: str | None, device: str) -> list[str]:
     """Return the methods given, or the experiment's default methods on this device."""
-    from kmip_data.models.profiling.breakdown import METHODS
     from kmip_data.models.profiling.methods import default_methods, method_names
 
     if methods is None:
-        return list(METHODS) if breakdown else default_methods(device)
+        return default_methods(device)
     if methods.strip() == "all":
         return method_names()
     return list(dict.fromkeys(methods.replace(" ", "").split(",")))
@@ -211,53 +187,9 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
     return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
-def _stage_table(cells: list[Measurement], paper: Json | None) -> str:
-    """Return stages against methods, each with its share of the step, and the paper's passes."""
-    from kmip_data.models.profiling.breakdown import (
-        FORWARD,
-        LABELS,
-        STAGES,
-        median_stages,
-        paper_passes,
-    )
-
-    columns = {cell.method: median_stages(cell) for cell in cells}
-    for method, passes in paper_passes(paper).items():
-        columns[f"A100: {method}"] = passes
-    # The paper's passes have no stages: sums and shares cover those it reports.
-    for seconds in columns.values():
-        if seconds:
-            seconds["sum"] = sum(seconds.values())
-            seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
-    labels = {**LABELS, FORWARD: "forward pass"}
-    rows = []
-    for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
-        shown = [_with_share(times, stage) for times in columns.values()]
-        if any(shown):
-            rows.append([labels.get(stage, stage), *shown])
-    return table([f"{cells[0].setting}, {cells[0].n:,} nodes", *columns], rows)
-
-
-def _with_share(times: Mapping[str, float], stage: str) -> str | None:
-    """Format the time of a stage with its share of the step, and the step without one."""
-    seconds = times.get(stage)
-    total = times.get("sum")
-    if seconds is None or total is None:
-        return None
-    if seconds == total:
-        return quantity(seconds, "s")
-    return f"{quantity(seconds, 's')} ({seconds / total:.0%})"
-
-
 def _time(cell: Measurement) -> str:
     """Format the seconds of a cell, or the reason why it has none."""
-    from kmip_data.models.profiling.breakdown import median_stages
-
-    if cell.seconds is None:
-        return cell.status
-    # Of a breakdown the sum of its column: medians of stages do not add up to the median of their
-    # sums.
-    return quantity(sum(median_stages(cell).values()) or cell.seconds, "s")
+    return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
 
 
 @command.command("train", cls=Command)

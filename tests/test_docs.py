@@ -211,7 +211,7 @@ def test_no_other_file_has_the_placeholder_of_an_address():
 
 
 def test_each_notebook_is_in_the_navigation_and_the_list_of_pages():
-    assert len(NOTEBOOKS) == 5
+    assert len(NOTEBOOKS) == 7
     navigation, pages = (
         (ROOT / name).read_text("utf-8") for name in ("mkdocs.yml", "docs/README.md")
     )

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from kmip_data.drawing.style import look, new_figure, save, styled
 from kmip_data.errors import KmipDataError
-from kmip_data.models.profiling.breakdown import FUSED, StageClock, projections
+from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method
 from kmip_data.runtime.memory import bound_memory, is_out_of_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
@@ -61,8 +61,6 @@ class Measurement:
     backward: tuple[float, ...] = ()  #: one number per run; empty in inference
     peak_bytes: int | None = None  #: peak memory including inputs, beyond the initial memory
     note: str = ""
-    #: seconds of each stage, one number per run; empty unless :attr:`Protocol.stages`
-    stages: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def totals(self) -> list[float]:
@@ -85,16 +83,6 @@ class Measurement:
             runs=len(self.forward),
             peak_bytes=self.peak_bytes,
         )
-
-    def stage_rows(self) -> list[dict[str, object]]:
-        """Return one row a stage for JSON and CSV.
-
-        A method that was not measured has one without a stage.
-        """
-        rows = []
-        for stage, seconds in (self.stages or {"": ()}).items():
-            rows.append(self._row(stage=stage, **_extent(seconds), runs=len(seconds)))
-        return rows
 
     def _row(self, **columns: object) -> dict[str, object]:
         about = {"method": self.method, "setting": self.setting, "n": self.n}
@@ -199,8 +187,6 @@ class Protocol:
     #: seconds; long cells are repeated as often as they fit, at least once
     time_limit: float = 60.0
     memory_limit: int | None = None  #: bytes
-    #: True to time each stage, including projections, without measuring memory
-    stages: bool = False
 
 
 class Measurer:
@@ -221,25 +207,21 @@ class Measurer:
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
 
-        # 2. Measure memory in the last run: an extra one, unless runs are long. Stages have none.
+        # 2. Measure memory in the last run: an extra one, unless runs are long.
         peak = Peak(self.device)
-        last = repeats + (first < LONG and not protocol.stages)
+        last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
 
-        # 3. The backward pass is the last stage; all others are the forward pass.
-        stages = {stage: tuple(run[stage] for run in runs[:repeats]) for stage in runs[0]}
-        passes = dict(stages)
-        backward = passes.pop("backward", ())
+        counted = runs[:repeats]
         return Measurement(
             method=method.name,
             setting=setting,
             n=n,
             status="ok",
-            forward=tuple(map(sum, zip(*passes.values(), strict=True))),
-            backward=backward,
+            forward=tuple(run["forward"] for run in counted),
+            backward=tuple(run["backward"] for run in counted if training),
             peak_bytes=peak.bytes,
-            stages=stages if protocol.stages else {},
         )
 
     def inputs(
@@ -266,10 +248,8 @@ class Measurer:
         *,
         training: bool,
     ) -> dict[str, float]:
-        """Return the seconds of the passes, of which inference has one, or of each stage."""
-        chunk = CHUNK[self.device.type]
+        """Return the seconds of the passes, of which inference has one."""
         work = self.inputs(method, n, number, training=training)
-        weights = projections(work.queries) if self.protocol.stages else ()
         ones = torch.ones_like(work.values)
         if watch is not None:
             watch.start(work.tensors)
@@ -278,16 +258,8 @@ class Measurer:
         clock = StageClock(self.device)
         clock("start")
         with torch.set_grad_enabled(training):
-            if weights:
-                # Queries are taken as the inputs of the nodes.
-                queries, keys, values = (work.queries @ weight for weight in weights)
-                clock("projections")
-                out = method.attend(Workload(queries, keys, values, work.k), chunk, clock)
-                if clock.latest != "weighted sum":
-                    clock(FUSED)
-            else:
-                out = method.attend(work, chunk)
-                clock("forward")
+            out = method.attend(work, CHUNK[self.device.type])
+        clock("forward")
         if training:
             torch.autograd.backward(out, ones)
             clock("backward")

@@ -71,11 +71,6 @@ def sizes_up_to(largest: float) -> list[int]:
 
 
 Step = Callable[[Workload, int], Tensor]
-Ended = Callable[[str], None]  #: called with the name of an ended stage
-
-
-def _no_clock(_stage: str) -> None:
-    """Ignore stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +81,19 @@ class Method:
     #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of
     #: scores at a time. None: full attention
     search: Step | None = None
-    #: ``fused(work, chunk, ended)`` returns the output, and calls ``ended`` after each stage that
-    #: ends before it does. None: the paper's gather, softmax and multiply after search
-    fused: Callable[[Workload, int, Ended], Tensor] | None = None
+    #: ``fused(work, chunk)`` returns the output. None: the paper's gather, softmax and multiply
+    #: after search
+    fused: Step | None = None
     dtype: torch.dtype = torch.float32  #: of its inputs
     #: ``unusable(device_type)`` returns why it cannot run there, or None
     unusable: Callable[[str], str | None] = lambda _: None
 
-    def attend(self, work: Workload, chunk: int, ended: Ended = _no_clock) -> Tensor:
-        """Return the output; call ``ended`` after each stage that ends at a kernel boundary."""
+    def attend(self, work: Workload, chunk: int) -> Tensor:
+        """Return the output (H, n, d)."""
         if self.fused is not None:
-            return self.fused(work, chunk, ended)
+            return self.fused(work, chunk)
         assert self.search is not None
-        indices = self.search(work, chunk)
-        ended("search")
-        return attend_gathered(work, indices, chunk, ended)
+        return attend_gathered(work, self.search(work, chunk), chunk)
 
 
 def method_names() -> list[str]:
@@ -126,12 +119,11 @@ def default_methods(device_type: str) -> list[str]:
 
 
 def _ours(backend: str) -> Method:
-    """k-MIP attention with one of our backends; a breakdown shows the search, then one fused stage."""
+    """k-MIP attention with one of our backends."""
 
-    def fused(work: Workload, _chunk: int, ended: Ended) -> Tensor:
+    def fused(work: Workload, _chunk: int) -> Tensor:
         queries, keys, values = work.tensors
         best = search_op(queries.detach(), keys.detach(), work.k, None, None, backend)
-        ended("search")
         scale = 1 / math.sqrt(queries.shape[2])
         out, _ = attend(queries, keys, values, *best, scale, None, 1.0)
         return out  # type: ignore[no-any-return]
@@ -152,21 +144,15 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
         yield queries @ work.keys.mT
 
 
-def _full(work: Workload, chunk: int, ended: Ended) -> Tensor:
+def _full(work: Workload, chunk: int) -> Tensor:
     """Return full attention with materialised scores, a block of queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     parts = []
     # Two copies of a block are held at a time: scores and weights.
     for products in _score_blocks(work, chunk, copies=2):
-        scores = products / root
-        ended("scores")
-        weights = scores.softmax(-1)
-        ended("softmax")
+        weights = (products / root).softmax(-1)
         parts.append(weights @ work.values)
-        ended("weighted sum")
-    out = torch.cat(parts, dim=-2)
-    ended("weighted sum")
-    return out
+    return torch.cat(parts, dim=-2)
 
 
 @torch.no_grad()
@@ -190,9 +176,7 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
     return indices
 
 
-def attend_gathered(
-    work: Workload, indices: Tensor, chunk: int, ended: Ended = _no_clock
-) -> Tensor:
+def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
     """Return the paper's gather, softmax and multiply; in parts if no gradient is needed."""
     queries, keys, values = work.tensors
     heads, step, k = indices.shape
@@ -207,13 +191,10 @@ def attend_gathered(
     for rows, chosen in blocks:
         chosen_keys = _chosen(keys, chosen)  # (…, k, d)
         scores = (rows.unsqueeze(-2) * chosen_keys).sum(-1) / root
-        ended("scores")
         weights = scores.softmax(-1)
-        ended("softmax")
         chosen_values = _chosen(values, chosen)  # (…, k, v)
         weighted = weights.unsqueeze(-1) * chosen_values
         parts.append(weighted.sum(-2))
-        ended("weighted sum")
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
 
@@ -226,17 +207,17 @@ def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
     return torch.gather(repeated, -3, channels)
 
 
-def _sdpa(work: Workload, _chunk: int, _ended: Ended) -> Tensor:
+def _sdpa(work: Workload, _chunk: int) -> Tensor:
     # The fused kernels take (batch, heads, n, d) alone.
     queries, keys, values = (rows[None] for rows in work.tensors)
     return functional.scaled_dot_product_attention(queries, keys, values)[0]
 
 
-def _flash(work: Workload, chunk: int, ended: Ended) -> Tensor:
+def _flash(work: Workload, chunk: int) -> Tensor:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return _sdpa(work, chunk, ended)
+        return _sdpa(work, chunk)
 
 
 def _cuda_only(device: str) -> str | None:

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from kmip_data.errors import KmipDataError
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.precision import float32_products
-from kmip_data.models.profiling.breakdown import StageClock
+from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.config.keys import RunConfig

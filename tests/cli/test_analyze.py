@@ -6,7 +6,6 @@ import pytest
 from support.cases import check_each
 from support.cli import done, refused
 
-from kmip_data.models.analysis import expressivity
 from kmip_data.models.analysis.study import record_run
 
 QUICK = [
@@ -69,25 +68,6 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
         assert not any(tmp_path.iterdir())
 
     check_each(check, cases)
-
-
-def test_expressivity_prints_its_tables(monkeypatch):
-    monkeypatch.setattr(
-        expressivity, "fit", lambda k, depths, **_: iter([1 / (k + n) for n in depths])
-    )
-    pairs = {
-        name: pair for name, pair in expressivity.known_pairs().items() if len(pair[0]) in {6, 16}
-    }
-    monkeypatch.setattr(expressivity, "known_pairs", lambda: pairs)
-    shown = done("analyze", "expressivity", "-q", "--json").json
-    iterations = {"1-WL": None, "S-SEG-WL": None, "+ rwse20": 0, "+ rwse3": 0, "+ lappe10": 0}
-    assert shown["separated"]["2 C3, C6"] == iterations
-    verdicts = {(one["attention"], one["positional"]): one["verdict"] for one in shown["networks"]}
-    assert verdicts["k-mip", "none"] == "bounded"
-    assert verdicts["exphormer", "none"] == "order of nodes"
-    assert shown["fits"]["depths"] == [1, 2, 4]
-    assert shown["fits"]["errors"] == {"1": [1 / 2, 1 / 3, 1 / 5], "8": [1 / 9, 1 / 10, 1 / 12]}
-    assert shown["fits"]["copied"]["8"] < 1e-5
 
 
 def test_the_help_has_whole_sentences():

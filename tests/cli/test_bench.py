@@ -34,19 +34,6 @@ def test_attention_prints_and_saves(tmp_path):
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.slow
-def test_a_breakdown_prints_and_saves_its_stages(tmp_path):
-    words = ("bench", "attention", "--breakdown", "--methods", "full,auto", "--max-n", "150")
-    outcome = done(*words, "--save", tmp_path / "a", "--json")
-    stages = [(row["method"], row["n"], row["stage"]) for row in outcome.json["cells"]]
-    assert ("auto", 100, "search") in stages
-    assert ("full", 100, "weighted sum") in stages
-    with (tmp_path / "a.csv").open() as file:
-        assert [row["stage"] for row in csv.DictReader(file)] == [stage for *_, stage in stages]
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    assert "A100" not in done(*words[:4], "auto", *words[5:]).out
-
-
 def test_wrong_usage_is_named_before_anything_is_measured():
     cases = {
         "attention --methods naiv": "Did you mean 'naive'",

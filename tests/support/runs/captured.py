@@ -42,7 +42,6 @@ class Learned:
     optimizer: dict[str, Any] = field(default_factory=dict)
     epochs: list[tuple[torch.Tensor, dict[str, float]]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
-    average: dict[str, torch.Tensor] = field(default_factory=dict)
     captured: Any = None
 
     @property
@@ -91,7 +90,6 @@ def learn(
         loop.train_epoch()
         run.epochs.append((module.meter.values.cpu().clone(), module.metrics.compute()))
     run.optimizer = loop.optimizer.state_dict()
-    run.average = {} if loop.average is None else loop.average.weights
     return run
 
 
