@@ -7,8 +7,8 @@ checkout of the commit that trained. ``make docs-tables`` writes the tables of r
 
 from __future__ import annotations
 
+import json
 import math
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -81,33 +81,57 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "torch": first.versions["torch"],
                 "commit": commit[:10],
                 "set": settings_of(runs[0]),
-                "seeds": [result.seed for result in results],
-                "folds": [result.split.parameters["fold"] for result in results if several],
-                "splits": [json_digest(result.split.digests)[:12] for result in results],
-                **{
-                    part: [each.metrics[part][first.metric] for each in results]
-                    for part in ("val", "test")
-                },
-                "seconds": [round(result.seconds.total, 1) for result in results],
-                "weights": [sha256_file(run.folder / WEIGHTS)[0] for run in runs],
-                "first_epochs": [first_epochs(run.folder) for run in runs],
                 **planned_epochs(first),
+                **run_table(runs, several=several),
             }
         )
     shared = {
         key: value
         for key, value in rows[0].items()
-        if key != "name" and all(row[key] == value for row in rows)
+        if key not in {"name", "runs"} and all(row[key] == value for row in rows)
     }
     shared = {key: value for key, value in shared.items() if value != []}
     own = [
         {key: value for key, value in row.items() if key not in shared and value != []}
         for row in rows
     ]
-    text = tomli_w.dumps({"common": shared | {"note": NOTE}, "row": own})
-    # Short lists on one line each.
-    text = re.sub(r"\[\n\s+([^\[\]]{,150}),\n\]", _on_one_line, text)
+    text = results_text(shared | {"note": NOTE}, own)
     (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text)
+
+
+def run_table(runs: list[Run], *, several: bool) -> dict[str, list[Any]]:
+    """Return the columns of runs and a line of values for each; folds, if there are several."""
+    lines = []
+    for run in runs:
+        result = run.result
+        values = {
+            "seed": result.seed,
+            "split": json_digest(result.split.digests)[:12],
+            "val": result.metrics["val"][result.metric],
+            "test": result.metrics["test"][result.metric],
+            "seconds": round(result.seconds.total, 1),
+            "weights": sha256_file(run.folder / WEIGHTS)[0],
+            **first_epochs(run.folder),
+        }
+        if several:
+            values["fold"] = result.split.parameters["fold"]
+        lines.append(values)
+    return {"columns": list(lines[0]), "runs": [list(values.values()) for values in lines]}
+
+
+def results_text(common: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Return a file of rows as TOML, with one line for each run."""
+    tables = []
+    for name, table in (("[common]", common), *(("[[row]]", row) for row in rows)):
+        lines = [name]
+        for key, value in table.items():
+            # JSON's strings, finite numbers and lists are TOML, too.
+            text = json.dumps(value)
+            if key == "runs":
+                text = "\n".join(["[", *(f"    {json.dumps(run)}," for run in value), "]"])
+            lines.append(f"{key} = {text}")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables) + "\n"
 
 
 def nodes_of(card: Card) -> int:
@@ -142,10 +166,6 @@ def planned_epochs(result: RunResult) -> dict[str, int]:
     """Return the epochs of the schedule where the run stopped before its end."""
     planned = int(result.config["training"]["epochs"])
     return {"planned": planned} if planned > result.epochs else {}
-
-
-def _on_one_line(found: re.Match[str]) -> str:
-    return f"[{' '.join(found[1].split())}]"
 
 
 def results_table(file: str) -> str:

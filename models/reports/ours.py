@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import statistics
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -23,6 +23,17 @@ from kmip_data.shipped import Digest, Strict, read_shipped, shipped_names
 #: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).
 LOSS = 0.01
 METRIC = 0.001
+
+#: Column of a file's runs -> list of :class:`Ours`. All others: columns of ``metrics.csv``.
+RUN_COLUMNS = {
+    "seed": "seeds",
+    "fold": "folds",
+    "split": "splits",
+    "val": "val",
+    "test": "test",
+    "seconds": "seconds",
+    "weights": "weights",
+}
 
 
 class Ours(Strict):
@@ -97,8 +108,24 @@ def our_rows() -> dict[str, Ours]:
         values = read_shipped("results/ours", file)
         for row in values["row"]:
             # Values shared by all rows of a file are in its table ``common``.
-            rows[f"{file}/{row['name']}"] = Ours.model_validate(values["common"] | row)
+            rows[f"{file}/{row['name']}"] = _read_row(values["common"] | row)
     return rows
+
+
+def _read_row(row: dict[str, Any]) -> Ours:
+    """Read a row: ``columns`` are names, ``runs`` has a line of their values for each run."""
+    columns = row.pop("columns")
+    runs = row.pop("runs")
+    for name, values in zip(columns, zip(*runs, strict=True), strict=True):
+        if name in RUN_COLUMNS:
+            row[RUN_COLUMNS[name]] = values
+
+    first_epochs = []
+    for run in runs:
+        values = zip(columns, run, strict=True)
+        first_epochs.append({name: value for name, value in values if name not in RUN_COLUMNS})
+    row["first_epochs"] = list(filter(None, first_epochs))
+    return Ours.model_validate(row)
 
 
 def our_row(name: str) -> Ours:
