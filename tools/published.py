@@ -45,7 +45,7 @@ def write_digests(home: Home) -> None:
     for build in list_builds(home):
         card = build.card
         file = MANIFESTS / "datasets" / card.manifest / "digests.toml"
-        tables = tomllib.loads(file.read_text()) if file.exists() else {}
+        tables = tomllib.loads(file.read_text("utf-8")) if file.exists() else {}
         parameters = ", ".join(
             f"{name}={value}" for name, value in card.parameters.items() if value is not None
         )
@@ -54,7 +54,7 @@ def write_digests(home: Home) -> None:
         )
         tables[card.key] = {"about": about, **card.digests}
         file.write_text(
-            tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"])))
+            tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"]))), "utf-8"
         )
         print(f"{card.key} of {card.label}: {file}")  # noqa: T201
 
@@ -96,7 +96,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
         for row in rows
     ]
     text = results_text(shared | {"note": NOTE}, own)
-    (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text)
+    (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text, "utf-8")
 
 
 def run_table(runs: list[Run], *, several: bool) -> dict[str, list[Any]]:

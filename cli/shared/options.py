@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -249,5 +250,12 @@ def number_list(option: str, text: str) -> list[int]:
 
 
 def distinct_numbers(option: str, text: str) -> list[int]:
-    """Read a list as :func:`number_list` does, each number once."""
-    return list(dict.fromkeys(number_list(option, text)))
+    """Read a list as :func:`number_list` does; raise :class:`UsageError` where a number repeats."""
+    numbers = number_list(option, text)
+    for number, count in Counter(numbers).items():
+        if count > 1:
+            raise UsageError(
+                f"{option} names {number} {count} times: {text:.80}",
+                next=f"{option} with each number once",
+            )
+    return numbers

@@ -74,7 +74,7 @@ def peak_host_memory() -> int:
     """Return the peak resident set of this process in bytes, since it began."""
     # getrusage's figure begins at that of the process that started this one.
     with suppress(OSError):
-        match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
         if match:
             return int(match[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.attention.overflow import check_weights, is_capturing
+from kmip_data.models.attention.overflow import is_capturing
 from kmip_data.models.search.problem import check_best
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
@@ -76,36 +76,6 @@ def backward(
         of_keys = grad_score[..., None] * queries[:, part, None]
         grad_keys.index_add_(0, row, of_keys.flatten(0, 2))
     return grad_queries, grad_keys.view_as(keys), grad_values.view_as(values)
-
-
-def differentiable(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    keep: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Attend like :func:`forward`, in operations that PyTorch differentiates in every mode.
-
-    Scores are computed from queries and keys. All gathered rows (H, N, k, d) are in memory at once.
-    """
-    head = torch.arange(len(indices), device=indices.device)
-    head = head[:, None, None]
-    missing = indices < 0
-    rows = indices.clamp_min(0).long()
-    products = queries[:, :, None] * keys[head, rows]
-    scores = products.sum(-1) * scale
-
-    # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
-    silent = missing & ~missing.all(-1, keepdim=True)
-    weights = scores.masked_fill(silent, -torch.inf).softmax(-1)
-    check_weights(weights)
-    weights = weights.masked_fill(missing, 0)
-
-    used = weights if keep is None else weights * keep
-    weighted = used[..., None] * values[head, rows]
-    return weighted.sum(2), weights.detach()
 
 
 def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tensor]]:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.gathered import differentiable
+from kmip_data.models.attention import reference
 from kmip_data.models.attention.operators import attend, is_transformed, pointers
+from kmip_data.models.attention.overflow import check_weights
 from kmip_data.models.layers.batch import GraphBatch, Pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
@@ -21,6 +22,7 @@ from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive
 
 Ptr = Tensor | Sequence[int] | None
+REFERENCE = "reference"  #: backend that computes the formula
 
 
 def kmip_attention(  # noqa: PLR0913 -- options, by keyword
@@ -37,12 +39,10 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable in queries, keys and values through the chosen pairs only: once, or any number of
-    times by ``torch.func`` (grad, vjp, jvp; not vmap), which keeps the gathered rows (H, N, k, d)
-    in memory. Besides its operands, it saves one weight and one index per chosen pair for the
-    backward pass. Gradients are bitwise reproducible, on the CPU for any number of threads; on CUDA
-    in float64, or where Triton does not run, only under
-    ``torch.use_deterministic_algorithms(True)``.
+    Differentiable in queries, keys and values through the chosen pairs only, and once. Besides its
+    operands, it saves one weight and one index per chosen pair for the backward pass. Gradients are
+    bitwise reproducible, on the CPU for any number of threads; on CUDA in float64, or where Triton
+    does not run, only under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
@@ -50,8 +50,12 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         (H, N, d), (H, M, d) and (H, M, v) of one dtype and device. Scores are scaled by 1/√d.
     k
         Keys per query; all keys of graphs that have fewer.
-    query_ptr, key_ptr, backend
+    query_ptr, key_ptr
         See :func:`~kmip_data.models.search.topk.topk_inner_product`.
+    backend
+        Search backend, or ``"reference"``: the formula in plain torch operations, with all inner
+        products (H, N, M) in memory, differentiable any number of times and by ``torch.func``
+        (grad, vjp, jvp).
     dropout
         Probability with which an attention weight is dropped; survivors are scaled up.
     repeat_first_key
@@ -105,9 +109,18 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 ) -> Attended:
     """Like :func:`kmip_attention`, with weights and indices."""
     queries, keys, values = _operands(queries, keys, values)
-    if backend != "auto":
-        get_backend(backend)  # operators take strings alone
+    check_backend(backend)
     problem.check_k(k)
+    if backend == REFERENCE:
+        return _by_formula(
+            queries, keys, values, k, query_ptr, key_ptr, dropout, repeat=repeat_first_key
+        )
+    if is_transformed(queries, keys, values):
+        raise UsageError(
+            "torch.func and forward-mode derivatives cannot see into the kernels of k-MIP attention.",
+            next=f"backend={REFERENCE!r} for grad, vjp and jvp; instead of vmap, put the batch into the "
+            "rows of one tensor (heads, rows, d) and pass query_ptr, or into the heads",
+        )
 
     # 1. Search.
     scores, indices = search_op(
@@ -124,15 +137,48 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # 2. Dropout.
     keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
 
-    # 3. Attend to the chosen pairs; under torch.func in torch operations.
+    # 3. Attend to the chosen pairs.
     scale = 1 / math.sqrt(queries.shape[2])
     survivor_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
-    if is_transformed(queries, keys, values):
-        out, weights = differentiable(queries, keys, values, indices, keep, scale)
-        out = out * survivor_scale
-    else:
-        out, weights = attend(queries, keys, values, scores, indices, scale, keep, survivor_scale)
+    out, weights = attend(queries, keys, values, scores, indices, scale, keep, survivor_scale)
     return Attended(out, weights, indices)
+
+
+def check_backend(backend: str) -> None:
+    """Raise ``UsageError``, with the nearest name, for a backend that does not exist."""
+    if backend not in {"auto", REFERENCE}:
+        get_backend(backend)
+
+
+def _by_formula(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    k: int,
+    query_ptr: Ptr,
+    key_ptr: Ptr,
+    dropout: float,
+    *,
+    repeat: bool,
+) -> Attended:
+    """Attend by :mod:`kmip_data.models.attention.reference`."""
+    if repeat:
+        raise UsageError(
+            "The reference knows no legacy padding, in which the first key counts several times.",
+            next="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
+        )
+    rows = problem.check_ptr("query_ptr", query_ptr, queries.shape[1])
+    if key_ptr is None and keys.shape[1] == queries.shape[1]:
+        key_ptr = query_ptr
+    key_rows = problem.check_ptr("key_ptr", key_ptr, keys.shape[1])
+    if len(rows) != len(key_rows):
+        raise UsageError(
+            f"query_ptr has {len(rows) - 1} graphs, key_ptr {len(key_rows) - 1}.",
+            next="pass both for the same graphs",
+        )
+    attended = reference.attend_by_graph(queries, keys, values, k, rows, key_rows, dropout)
+    check_weights(attended[1])
+    return Attended(*attended)
 
 
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -195,7 +241,8 @@ class KMIPAttention(nn.Module):
         Probability with which an attention weight is dropped in training. The paper names 0.5; its
         code ignored that for k-MIP.
     backend
-        Search backend: ``"auto"``, or a name that :func:`backend_status` lists.
+        Search backend: ``"auto"``, a name that :func:`backend_status` lists, or ``"reference"``, as
+        in :func:`kmip_attention`.
     legacy_padding
         Reproduce the published code: graphs are zero-padded to the largest of the batch, padding is
         attended like any node (its key and value are the biases), and if k exceeds that size the
@@ -231,8 +278,7 @@ class KMIPAttention(nn.Module):
     ) -> None:
         super().__init__()
         problem.check_k(k)
-        if backend != "auto":
-            get_backend(backend)  # fail now on an unknown name, not at the first batch
+        check_backend(backend)  # now, not at the first batch
         if value_dim is None or key_dim is None:
             problem.check_heads(dim, heads)
         if value_dim is None:

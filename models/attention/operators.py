@@ -21,7 +21,6 @@ from kmip_data.graphs.edges import pointers_from_numbers
 from kmip_data.models.attention import gathered
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.search.problem import check_best
-from kmip_data.models.search.topk import search_op
 
 MAX_K = 1024  #: a Triton program holds all keys of a query
 
@@ -145,24 +144,15 @@ attend.register_autograd(_differentiate, setup_context=_save)
 def _refuse_second_derivative(*_: object) -> NoReturn:
     raise UsageError(
         "k-MIP attention has no second derivative by a backward pass (create_graph=True).",
-        next="use torch.func.grad, vjp or jvp, or differentiate the softmax over topk_inner_product's pairs",
-    )
-
-
-def _refuse_vmap(*_: object) -> NoReturn:
-    raise UsageError(
-        "torch.func.vmap cannot run k-MIP attention.",
-        next="put the batch into the rows of one tensor (heads, rows, d) and pass ptr, or into the heads",
+        next="backend='reference', which PyTorch differentiates any number of times",
     )
 
 
 attend_backward.register_autograd(_refuse_second_derivative)
-for _operator in (search_op, attend, attend_backward):
-    _operator.register_vmap(_refuse_vmap)
 
 
 def is_transformed(*tensors: Tensor) -> bool:
-    """True inside ``torch.func`` (grad, vjp, jvp), or if a tensor carries a forward-mode tangent.
+    """True inside ``torch.func`` (grad, vjp, jvp, vmap), or if a tensor carries a forward-mode tangent.
 
     Custom operators have no rule for either.
     """

@@ -50,7 +50,7 @@ def processor() -> str:
     """Return the model of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
-        name = re.search(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text())
+        name = re.search(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text("utf-8"))
         if name is not None:
             return name[1].strip()
     return platform.processor()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,10 +141,11 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
             # Class counts of each graph, for stratified rules.
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
     # A key names a record in splits and predictions, so no two may share one.
-    if len(set(keys)) < len(keys):
-        duplicate = next(key for key in keys if keys.count(key) > 1)
+    counts = Counter(keys)
+    duplicate = next((key for key, count in counts.items() if count > 1), None)
+    if duplicate is not None:
         raise DamagedInput(
-            f"{keys.count(duplicate)} records have the key {duplicate!r}.",
+            f"{counts[duplicate]} records have the key {duplicate!r}.",
             next="check the raw files: one of them may occur twice",
         )
 

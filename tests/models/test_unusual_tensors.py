@@ -195,17 +195,3 @@ def test_lazily_negated_tensors_give_the_usual_result() -> None:
             if not torch.equal(*firsts):
                 failed.append(f"{name}, {argument}: another result")
     assert not failed, "\n".join(failed)
-
-
-def test_functional_transforms() -> None:
-    """Gradients of ``torch.func`` are those of ``backward``."""
-    rows = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
-
-    def loss(x: Tensor) -> Tensor:
-        return kmip_attention(x, x, x, 3, [0, 2, 9]).square().sum()
-
-    (expected,) = torch.autograd.grad(loss(rows), rows)
-    torch.testing.assert_close(torch.func.grad(loss)(rows.detach()), expected)
-    torch.testing.assert_close(torch.func.jacrev(loss)(rows.detach()), expected)
-    (again,) = torch.func.vjp(loss, rows.detach())[1](torch.ones((), dtype=torch.float64))
-    torch.testing.assert_close(again, expected)

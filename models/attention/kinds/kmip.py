@@ -31,7 +31,10 @@ class KMIPPart(MultiHead):
     )
     dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
     legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
-    search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops")
+    search: str = Field(
+        default="auto",
+        description="search backend: auto, dense, cpu, cuda, keops; reference: formula",
+    )
 
     def k_of(self, layer: int) -> int:
         """Keys that a query attends to in a layer."""
@@ -57,7 +60,7 @@ class KMIPPart(MultiHead):
         """Require a search backend that runs on the device."""
         from kmip_data.models.search.topk import check_backend
 
-        if self.search != "auto":
+        if self.search not in {"auto", "reference"}:
             check_backend(self.search, device)
 
     @property

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import ClassVar
 
 import pytest
 import torch
 from support.cases import check_each
 from support.kernels.allocations import saved_for_backward
-from support.oracles.slow_search import slow_attention
+from support.oracles.slow_search import slow_padded_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import Sequential
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention, set_training_k
+from kmip_data.models.attention.reference import attend_by_graph, attend_in_graph
 
 PTR = [0, 4, 4, 5, 17, 40]
 
@@ -29,14 +31,49 @@ def operands(heads: int = 2, rows: int = 40, key_dim: int = 3, value_dim: int = 
     return [torch.randn(heads, rows, d, **options) for d in (key_dim, key_dim, value_dim)]
 
 
-def test_equals_the_slow_oracle() -> None:
+def test_the_reference_is_algorithm_1() -> None:
+    """Query by query: the k largest inner products, of equal ones the lower key, and a softmax over them."""
+    q, key, v = operands(rows=9)
+    key[:, 5] = key[:, 2]
+    out, weights, chosen = attend_in_graph(q, key, v, 4)
+    for head, row in itertools.product(range(2), range(9)):
+        products = [float(q[head, row] @ one) for one in key[head]]
+        best = sorted(range(9), key=lambda j: (-products[j], j))[:4]
+        assert chosen[head, row].tolist() == best
+        exponentials = [math.exp(products[j] / math.sqrt(3)) for j in best]
+        shares = torch.tensor(exponentials) / sum(exponentials)
+        torch.testing.assert_close(weights[head, row], shares)
+        torch.testing.assert_close(out[head, row], shares @ v[head, best])
+
+
+def test_every_backend_equals_the_reference() -> None:
     def holds(case) -> None:
         backend, k = case
         q, key, v = operands()
-        out = kmip_attention(q, key, v, k, PTR, backend=backend)
-        torch.testing.assert_close(out, slow_attention(q, key, v, k, PTR))
+        attended = kmip.attend_to_best(q, key, v, k, query_ptr=PTR, backend=backend)
+        out, weights, indices = attend_by_graph(q, key, v, k, PTR, PTR)
+        torch.testing.assert_close(attended.out, out)
+        torch.testing.assert_close(attended.weights, weights)
+        assert torch.equal(attended.indices.long(), indices)
 
-    check_each(holds, itertools.product(["cpu", "dense"], [1, 4, 50]))
+    check_each(holds, itertools.product(["cpu", "dense", "reference"], [1, 4, 50]))
+
+
+def test_the_reference_is_a_backend_of_layers() -> None:
+    layer, formula = (
+        KMIPAttention(8, heads=2, key_dim=3, k=6, backend=name) for name in ("auto", "reference")
+    )
+    formula.load_state_dict(layer.state_dict())
+    x = torch.randn(40, 8)
+    for ptr in (PTR, None, torch.tensor([0, 0, 40])):
+        torch.testing.assert_close(formula(x, ptr), layer(x, ptr))
+    assert formula(x[:0], [0]).shape == (0, 8)
+    q, key, v = operands()
+    with pytest.raises(UsageError, match="legacy padding"):
+        kmip_attention(q, key, v, 3, backend="reference", repeat_first_key=True)
+    with pytest.raises(UsageError, match="query_ptr has 2 graphs, key_ptr 1"):
+        kmip_attention(q, key, v, 3, [0, 3, 40], key_ptr=[0, 40], backend="reference")
+    assert not kmip_attention(q, key, v, 3, dropout=1.0, backend="reference").any()
 
 
 def test_queries_without_keys_get_zero_and_pass_no_gradient() -> None:
@@ -95,7 +132,7 @@ def test_legacy_padding_is_the_published_layer(k: int) -> None:
         for part in (layer.query, layer.key, layer.value)
     )
     biases = [part.bias.view(2, -1) for part in (layer.key, layer.value)]
-    expected = slow_attention(*rows, k, PTR, biases)
+    expected = slow_padded_attention(*rows, k, PTR, biases)
     torch.testing.assert_close(layer(x, PTR), expected.transpose(0, 1).flatten(1))
 
 

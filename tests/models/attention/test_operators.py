@@ -118,31 +118,27 @@ def test_the_search_alone_does_not_load_the_compiler() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_vmap_is_refused() -> None:
-    rows = torch.randn(2, 1, 5, 3)
-    with pytest.raises(UsageError, match="vmap") as caught:
-        torch.func.vmap(lambda row: kmip_attention(row, row, row, 3))(rows)
-    assert "ptr" in str(caught.value)
+def test_transforms_are_refused_and_the_remedy_gives_the_same_gradients() -> None:
+    rows = torch.randn(2, 9, 4, dtype=torch.float64)
 
+    def loss(x: torch.Tensor, backend: str = "reference") -> torch.Tensor:
+        return kmip_attention(x, x, x, 3, [0, 2, 9], backend=backend).square().sum()
 
-@pytest.mark.parametrize("repeat", [False, True])
-def test_forward_mode_equals_backward_mode(repeat: bool) -> None:
-    """<J t, c> = <t, Jᵀ c>, also where rows have fewer keys than k or none."""
-    g = torch.Generator().manual_seed(0)
-    operands = [torch.randn(2, 9, width, dtype=torch.float64, generator=g) for width in (4, 4, 3)]
-    tangents = [torch.randn(x.shape, dtype=torch.float64, generator=g) for x in operands]
-    cotangent = torch.randn(2, 9, 3, dtype=torch.float64, generator=g)
+    for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
+        with pytest.raises(UsageError, match=r"torch\.func") as caught:
+            transform(lambda x: loss(x, "auto"))(rows)
+        assert "backend='reference'" in str(caught.value)
+    with pytest.raises(UsageError, match="query_ptr"):
+        torch.func.vmap(lambda row: kmip_attention(row, row, row, 3))(rows[:, None])
 
-    def call(*rows: torch.Tensor) -> torch.Tensor:
-        ptr = {"query_ptr": [0, 2, 2, 7, 9], "key_ptr": [0, 2, 2, 9, 9]}
-        return kmip_attention(*rows, 3, repeat_first_key=repeat, **ptr)
-
-    out, forward = torch.func.jvp(call, tuple(operands), tuple(tangents))
-    torch.testing.assert_close(out, call(*operands), rtol=0, atol=1e-14)
-    grads = torch.autograd.grad(call(*(x.requires_grad_() for x in operands)), operands, cotangent)
-    backward = sum((t * grad).sum() for t, grad in zip(tangents, grads, strict=True))
-    assert forward.abs().sum() > 1
-    torch.testing.assert_close((forward * cotangent).sum(), backward)
+    x = rows.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(x, "auto"), x)
+    for transform in (torch.func.grad, torch.func.jacrev):
+        torch.testing.assert_close(transform(loss)(rows), expected)
+    tangent = torch.randn_like(rows)
+    _, forward = torch.func.jvp(loss, (rows,), (tangent,))
+    torch.testing.assert_close(forward, (expected * tangent).sum())
+    assert torch.autograd.gradgradcheck(loss, x)
 
 
 @pytest.mark.parametrize("where", [cpu_kernels, gathered])

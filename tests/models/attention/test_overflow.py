@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search.problem import NotFinite
 
 DIM, HEADS, NODES = 8, 2, 12
-PATHS = ["cpu kernels", "torch", "torch.func"]
+PATHS = ["cpu kernels", "torch", "reference"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +37,7 @@ def attended(path: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor
     """k-MIP attention by one of its paths."""
     if path == "torch":
         monkeypatch.setattr(operators, "_compiled", lambda _: False)
-    if path != "torch.func":
-        return kmip_attention
-
-    def call(*rows: Tensor) -> Tensor:
-        *operands, k = rows
-        zeros = tuple(torch.zeros_like(x) for x in operands)
-        out, _ = torch.func.jvp(lambda *x: kmip_attention(*x, k), tuple(operands), zeros)
-        return out
-
-    return call
+    return partial(kmip_attention, backend=path if path == "reference" else "auto")
 
 
 @pytest.mark.parametrize("path", PATHS)

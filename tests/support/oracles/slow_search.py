@@ -1,4 +1,4 @@
-"""Slow, obvious oracles for search and attention over its result: loops over queries."""
+"""Slow, obvious oracles for search and the published layer over its result: loops over queries."""
 
 from __future__ import annotations
 
@@ -36,33 +36,29 @@ def slow_search(
     return scores, indices
 
 
-def slow_attention(
+def slow_padded_attention(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
     k: int,
     ptr: Sequence[int],
-    pads: Sequence[Tensor] | None = None,
+    pads: Sequence[Tensor],
 ) -> Tensor:
-    """Each query, each graph alone: softmax over the k best keys.
+    """The published layer, each query alone: softmax over the k best keys of a padded graph.
 
-    With ``pads``, a key (H, d) and a value (H, v), it is the published layer: every graph is padded
-    to the longest, pads are attended, and key 0 fills slots beyond that length.
+    Every graph is padded to the longest with ``pads``, a key (H, d) and a value (H, v); pads are
+    attended, and key 0 fills slots beyond that length.
     """
     longest = max(b - a for a, b in itertools.pairwise(ptr))
     out = torch.zeros(*queries.shape[:2], values.shape[2], dtype=values.dtype)
     for head, (start, stop) in itertools.product(range(len(queries)), itertools.pairwise(ptr)):
         rows = [keys[head, start:stop], values[head, start:stop]]
-        if pads is not None:
-            more = longest - (stop - start)
-            rows = [
-                torch.cat([a, b[head].expand(more, -1)]) for a, b in zip(rows, pads, strict=True)
-            ]
+        more = longest - (stop - start)
+        rows = [torch.cat([a, b[head].expand(more, -1)]) for a, b in zip(rows, pads, strict=True)]
         for row in range(start, stop):
             scores = rows[0] @ queries[head, row]
             best = scores.argsort(descending=True, stable=True)[:k]
-            if pads is not None:
-                best = torch.cat([best, best.new_zeros(k - len(best))])
+            best = torch.cat([best, best.new_zeros(k - len(best))])
             weights = torch.softmax(scores[best] / math.sqrt(queries.shape[2]), 0)
             out[head, row] = weights @ rows[1][best]
     return out
