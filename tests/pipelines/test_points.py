@@ -14,11 +14,11 @@ import pytest
 from support.builds.raw_graphs import records_of
 from support.cases import check_each
 from support.cli import kmip, refused
-from support.oracles.knn_oracle import exact_table
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, MissingExtra, UsageError
+from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own

@@ -13,11 +13,11 @@ import pytest
 import torch
 from support.builds.raw_graphs import records_of, records_of_folder, refused_folder, unzip
 from support.cases import check_each
-from support.oracles.knn_oracle import exact_table
 from support.shared import shared_data
 from torch_geometric import datasets as pyg
 
 from kmip_data.format.writer import MAX_SHARD_BYTES
+from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 

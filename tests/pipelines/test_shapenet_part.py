@@ -14,12 +14,13 @@ import torch
 from pydantic import ValidationError
 from support.builds.raw_graphs import records_of, records_of_folder, refused_folder, unzip
 from support.cases import check_each
-from support.oracles.knn_oracle import exact_table, torch_cluster_edges
+from support.oracles.knn_oracle import torch_cluster_edges
 from support.shared import shared_data
 from torch_geometric.datasets import ShapeNet
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
+from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, read_split_lists

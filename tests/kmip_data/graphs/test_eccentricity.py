@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -11,29 +10,9 @@ from hypothesis import strategies as st
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs import reference
 from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.runtime.threads import set_num_threads
-
-
-def slow_eccentricity(
-    edge_index, edge_length, n: int, hops: int, *, directed: bool = False
-) -> np.ndarray:
-    """Ball by ball, by networkx: breadth-first search, the subgraph, Dijkstra's algorithm in it."""
-    reach = nx.MultiDiGraph() if directed else nx.MultiGraph()
-    graph = nx.Graph()
-    for g in (reach, graph):
-        g.add_nodes_from(range(n))
-    for (u, v), length in zip(np.asarray(edge_index).T.tolist(), edge_length, strict=True):
-        reach.add_edge(v, u)
-        if u != v:
-            graph.add_edge(u, v, weight=float(length))
-    eccentricities = []
-    for v in range(n):
-        ball = graph.subgraph(nx.single_source_shortest_path_length(reach, v, cutoff=hops))
-        inside = nx.node_connected_component(ball, v)
-        assert len(inside) == len(ball)
-        eccentricities.append(nx.eccentricity(ball.subgraph(inside), v, weight="weight"))
-    return np.array(eccentricities, np.float32)
 
 
 @st.composite
@@ -54,7 +33,7 @@ def test_equal_to_networkx(graph, hops: int, directed: bool) -> None:
     n, edges, lengths = graph
     eccentricities = local_eccentricity(edges, lengths, n, hops, directed=directed, quiet=True)
     assert np.array_equal(
-        eccentricities, slow_eccentricity(edges, lengths, n, hops, directed=directed)
+        eccentricities, reference.local_eccentricity(edges, lengths, n, hops, directed=directed)
     )
 
 
@@ -75,7 +54,9 @@ def test_many_groups() -> None:
     for hops in [0, 1, 5, 300]:
         edges, lengths, n = road_like(14, hops)
         eccentricities = local_eccentricity(edges, lengths, n, hops, quiet=True)
-        assert np.array_equal(eccentricities, slow_eccentricity(edges, lengths, n, hops)), hops
+        assert np.array_equal(
+            eccentricities, reference.local_eccentricity(edges, lengths, n, hops)
+        ), hops
 
 
 def test_a_path_longer_than_any_ball() -> None:

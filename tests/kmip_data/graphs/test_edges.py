@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from sklearn.neighbors import NearestNeighbors
-from support.oracles.knn_oracle import squared_distances
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs import knn_graph, radius_graph
+from kmip_data.graphs.reference import squared_distances
 
 needs_pyg_lib = pytest.mark.skipif(
     importlib.util.find_spec("pyg_lib") is None, reason="pyg-lib is not installed"

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracles.knn_oracle import exact_table, order_of, torch_cluster_edges
+from support.oracles.knn_oracle import torch_cluster_edges
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_edges, knn_table
+from kmip_data.graphs.reference import knn_table as exact_table
+from kmip_data.graphs.reference import order_of
 from kmip_data.runtime.threads import set_num_threads
 
 N = 400

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
-from support.shared import shared_data
+from support.shared import ROOT, shared_data
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
-from kmip_data.errors import PartialBuildWarning
+from kmip_data.errors import DamagedInput, PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines import build as building
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.engine.finish import differing_counts
+from kmip_data.pipelines.engine import finish
+from kmip_data.pipelines.engine.finish import differing_counts, read_records
 from kmip_data.reading.dataset import ShardedDataset
 
 pytestmark = pytest.mark.real_workers
@@ -52,6 +56,18 @@ def test_every_count_that_the_manifest_knows_is_compared(changes, says):
     assert len(differences) == len(says)
     for text, expected in zip(differences, says, strict=True):
         assert expected in text
+
+
+def test_a_key_that_two_records_have_is_named_however_late_it_comes(monkeypatch):
+    """Among 300,000 keys, of which a search by pairs would compare 10¹¹."""
+    keys = [f"room {number}" for number in range(300_000)]
+    shard = SimpleNamespace(
+        keys=[*keys, keys[-1]], node_ptr=np.arange(300_002), edge_ptr=np.zeros(300_002, int)
+    )
+    monkeypatch.setattr(finish, "Shard", lambda *_, **__: shard)
+    entry, schema = SimpleNamespace(file="0.h5"), SimpleNamespace(labels=None)
+    with pytest.raises(DamagedInput, match="2 records have the key 'room 299999'"):
+        read_records(ROOT, [entry], schema)
 
 
 def test_other_parameters_may_give_other_nodes_and_edges():
