@@ -1,4 +1,4 @@
-"""Encode records as the bytes of one shard; HDF5 files made in memory."""
+"""Encode records as the bytes of one shard, which are written in pieces; small HDF5 files in memory."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         after = f" (after {keys[-1]!r})" if keys else ""
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
-    # Records are made, checked and written one by one, so a unit is never completely in memory.
+    # Records are made and checked one by one; the writer holds all records of the shard.
     with frozen(), explained(name, where, task.pipeline.advice()):
         facts = writer.write_shard(
             task.folder / task.file,
