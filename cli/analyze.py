@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.analysis.study import Measure
 
-GRAPHS = 50  #: of the test part, at most
+GRAPHS = 50  #: most graphs of the test part that are measured
 
 save_option = several(
     click.option(

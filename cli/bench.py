@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
 
-SHARE = 0.8  #: of the free memory that a method may take
+SHARE = 0.8  #: share of the free memory that a method may take
 ROUNDS = 5
-BATCHES = 20  #: of a round, at most
-SECONDS = 60.0  #: of all rounds of a network
+BATCHES = 20  #: most batches of a round
+SECONDS = 60.0  #: seconds that all rounds of a network may take
 
 
 @click.group(cls=Group)

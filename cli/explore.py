@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 RECORDS = 8  #: in a page
-MAX_EDGES = 1_000_000  #: of all records of a page but the first
+MAX_EDGES = 1_000_000  #: most edges of all records of a page but the first
 
 
 @click.command(cls=DatasetCommand)

@@ -17,8 +17,8 @@ I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
-Integers = NDArray[np.integer[Any]]  #: of any width
-Array = NDArray[Any]  #: of any dtype
+Integers = NDArray[np.integer[Any]]  #: integers of any width
+Array = NDArray[Any]  #: values of any dtype
 DType = np.dtype[np.generic]
 
 

@@ -140,7 +140,7 @@ class ColumnForm(Strict):
     presented: str = "float32"
     low: int | float | None = None
     high: int | float | None = None
-    classes: int | None = None  #: of the label, which has no other field but ``doc``
+    classes: int | None = None  #: classes of the label, which has no other field but ``doc``
     attribute: str = Field(default="", exclude_if=not_)  #: where it is not the name in the key
     doc: str = ""
     unit: str = Field(default="", exclude_if=not_)
@@ -154,7 +154,7 @@ class Layout(Strict):
     #: the files have both directions of each edge: as they state, or checked
     both_ways: Literal["", "stated", "checked"] = Field(default="", exclude_if=not_)
     folds: int = 1  #: number of published splits
-    split_note: str = ""  #: of the published split
+    split_note: str = ""  #: remark on the published split
     #: parameters of the splits that every build has; the first is the build's default
     default_splits: tuple[dict[str, object], ...] = Field(default=(), exclude_if=not_)
     #: attribute -> column and first and last component of it that are presented under that name, too

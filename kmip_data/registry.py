@@ -25,7 +25,9 @@ class Plugin(Strict):
     """A plugin: code from outside the package (:mod:`kmip_data.plugins`)."""
 
     source: str  #: path of a Python file, or name of an installed package
-    sha256: Digest  #: of the file; of a package, of the names and digests of its files
+    sha256: (
+        Digest  #: digest of the file; for a package, digest of the names and digests of its files
+    )
 
     @property
     def name(self) -> str:

@@ -61,7 +61,7 @@ SECTIONS = {
 
 
 def kinds_of(section: str) -> Mapping[str, type[Part]]:
-    """Return the kinds of ``model.attention`` or ``model.local``, with those of loaded plugins."""
+    """Return the kinds of ``model.attention`` or ``model.local``, with the kinds of loaded plugins."""
     return with_added(*SECTIONS[section])
 
 
@@ -182,7 +182,7 @@ class ModelConfig(Strict):
     head: Annotated[str, Names("heads", "head", all_heads)] | None = Field(
         default=None,
         description="level of the predictions; san: graphs, with layers that halve the channels; none:"
-        " that of the targets",
+        " level of the targets",
     )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
     head_l2norm: bool = Field(

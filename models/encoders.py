@@ -307,7 +307,7 @@ def _perceptron(*widths: int) -> nn.Sequential:
 
 
 def _hidden(width: int, layers: int) -> list[int]:
-    """Widths of all layers but the first: twice that of the last."""
+    """Widths of all layers but the first: twice the last layer's width."""
     return [2 * width] * (layers - 1) + [width]
 
 
@@ -471,7 +471,7 @@ class StablePosition(_Columns):
 
 
 class WithPositional(nn.Module):
-    """Channels of a node encoder followed by those of a positional encoding."""
+    """Channels of a node encoder followed by the channels of a positional encoding."""
 
     def __init__(self, features: nn.Module, position: nn.Module) -> None:
         super().__init__()

@@ -94,7 +94,7 @@ class Positional:
     #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N,
     #: width), or where the encoding takes no channels the batch with an addition.
     build: Builder | None = None
-    #: Channels that it takes from those of the node encoder; 0: it changes the batch.
+    #: Channels that it takes from the node encoder; 0: it changes the batch.
     width: int = 0
     distances: bool = False  #: True if it gives the edges the squared distance of their ends
     keys: Any = None  #: its section of the model: a :class:`PositionKeys`

@@ -38,7 +38,7 @@ def late(reference: str, **options: object) -> Callable[..., Any]:
 class Names:
     """Annotation of a key whose value is a name of a table, which plugins add to."""
 
-    group: str  #: of plugins
+    group: str  #: entry-point group of plugins
     kind: str  #: for errors
     table: Callable[[], Mapping[str, object]]
 
@@ -72,7 +72,7 @@ NORMS_OF_ROWS = {"batch", "layer", "none"}
 
 
 def all_norms() -> Mapping[str, Builder]:
-    """Return the norms by name, with those of loaded plugins."""
+    """Return the norms by name, with the norms of loaded plugins."""
     return with_added("norms", NORMS)
 
 
@@ -99,13 +99,13 @@ HEADS: dict[str, Head] = {
 
 
 def all_heads() -> Mapping[str, Head]:
-    """Return the heads by name, with those of loaded plugins."""
+    """Return the heads by name, with the heads of loaded plugins."""
     return with_added("heads", HEADS)
 
 
 @dataclass(frozen=True)
 class Integers:
-    """Integers that an encoder embeds, such as those of OGB's molecules (ogb 1.3.6)."""
+    """Integers that an encoder embeds, such as the features of OGB's molecules (ogb 1.3.6)."""
 
     features: str  #: in errors
     instead: str  #: option for other numbers
@@ -188,17 +188,17 @@ EDGE_ENCODERS: dict[str, Encoder] = {
 
 
 def node_encoders() -> Mapping[str, Encoder]:
-    """Return the encoders of node features by name, with those of loaded plugins."""
+    """Return the encoders of node features by name, with the encoders of loaded plugins."""
     return _WithTypes("node features", with_added("node_encoders", NODE_ENCODERS))
 
 
 def edge_encoders() -> Mapping[str, Encoder]:
-    """Return the encoders of edge features by name, with those of loaded plugins."""
+    """Return the encoders of edge features by name, with the encoders of loaded plugins."""
     return _WithTypes("edge features", with_added("edge_encoders", EDGE_ENCODERS))
 
 
 class _WithTypes(dict[str, Encoder]):
-    """Encoders by name, those of any number of types (``types28``) and sums (``types4+edge-rwse20``)."""
+    """Encoders by name, also for any number of types (``types28``) and sums (``types4+edge-rwse20``)."""
 
     def __init__(self, features: str, encoders: Mapping[str, Encoder]) -> None:
         super().__init__(encoders)

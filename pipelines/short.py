@@ -135,7 +135,7 @@ class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
 
     version = 1
     parts: ClassVar[Sequence[str]] = PARTS  #: in their order
-    key: ClassVar[str] = "{part}/{number:06d}"  #: of a record
+    key: ClassVar[str] = "{part}/{number:06d}"  #: key of a record
     records_per_unit: ClassVar[int]
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:

@@ -40,7 +40,7 @@ PART_NAMES = (*NODE_PARTS, "no part")  #: names by the codes of :attr:`CityMap.s
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map
 OUTLIERS = 0.002  #: share of the intersections at each side that may lie outside a map
-CROPPED = 0.8  #: of the longest side at most, where outliers are left out
+CROPPED = 0.8  #: largest share of the longest side that is drawn where outliers are left out
 LONGER = 1.25  #: times the straight line from which a street is drawn dashed
 MAX_POINTS = 1_000_000  #: most intersections drawn; of more, every second, third … is drawn
 

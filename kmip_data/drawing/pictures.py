@@ -33,7 +33,7 @@ NO_LABEL = "neither the graph nor its nodes have a label"
 WIDTH = 16.0  #: inches of four panels
 HIGH = 4.1  #: inches of a row
 RIM = 16  #: pixels around the picture of a molecule
-LETTERS = 38  #: of a title above one panel
+LETTERS = 38  #: most letters in a line of a title above one panel
 MIDDLE = (5, 50, 95)  #: percentiles of a target that are drawn
 
 
@@ -41,11 +41,11 @@ MIDDLE = (5, 50, 95)  #: percentiles of a target that are drawn
 class _Sheet:
     """What the rows of a picture share."""
 
-    names: Sequence[str]  #: of classes
+    names: Sequence[str]  #: names of the classes
     up: Literal["y", "z"]
     labels: Labels | None
     values: Array | None  #: all node targets, which set the limits of the colours
-    bins: F64  #: of degrees
+    bins: F64  #: bounds of the bins of degrees
     log: bool  #: True for a logarithmic axis of nodes by degree
     shared: dict[str, Axes]  #: first panel of each kind, whose axes the others have
 

@@ -206,7 +206,7 @@ def number_text(number: float) -> str:
 class Labels:
     """Labels of all graphs of a build, among which a record's is marked."""
 
-    names: tuple[str, ...]  #: of classes, or of targets
+    names: tuple[str, ...]  #: names of the classes, or of the targets
     unit: str
     counts: I64 | None = None  #: (C,) graphs of each class
     values: F32 | None = None  #: (G, T) targets of each graph

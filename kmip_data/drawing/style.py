@@ -284,7 +284,7 @@ def _settings(style: Style) -> dict[Any, Any]:
     }
 
 
-MIN_CONTRAST = 3.0  #: of graphical objects, WCAG 2.1, criterion 1.4.11
+MIN_CONTRAST = 3.0  #: contrast of graphical objects by WCAG 2.1, criterion 1.4.11
 STEPS = 32  #: steps of a mixture towards text or background
 GROUPED = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 #: Fractions of the text colour mixed into each hue: 96 distinct colours.

@@ -165,7 +165,7 @@ class FileEntry(Strict):
     """
 
     file: PathPart
-    sha256: str  #: of the bytes of all members in order
+    sha256: str  #: digest of the bytes of all members in order
     crc32: Crc32  #: likewise, compared when the file is opened
     bytes: Count
     graphs: Count

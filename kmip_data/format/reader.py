@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Contiguous data cannot exceed the file; this bounds the rows of datasets without any.
 MAX_DECLARED_BYTES = 2**36
-_MAP_FIXED = 0x10  #: of Linux and macOS; the mmap module lacks it
+_MAP_FIXED = 0x10  #: flag of Linux and macOS; the mmap module lacks it
 LARGE = 2**30  #: bytes of a map whose pages are worth giving back
 
 

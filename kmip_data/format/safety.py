@@ -35,7 +35,7 @@ from kmip_data.files.reading import first_fault, open_regular
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000
 MAX_DEPTH = 16
-MAX_ATTRIBUTES = 64  #: of one object
+MAX_ATTRIBUTES = 64  #: most attributes of one object
 MAX_ATTRIBUTE_BYTES = 2**16
 MAX_CHUNK_BYTES = 2**26
 MAX_RATIO = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20

@@ -10,7 +10,7 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
-TargetKind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
+TargetKind = Literal["single-label", "multilabel", "regression", "links"]  #: kind of the targets
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
 USUAL_METRICS: dict[TargetKind, str] = {
     "single-label": "accuracy",
@@ -19,7 +19,10 @@ USUAL_METRICS: dict[TargetKind, str] = {
     "links": "mrr",
 }
 
-_LABEL_KEYS = {"points": "label_column", "graphs": "label"}  #: of your own files
+_LABEL_KEYS = {
+    "points": "label_column",
+    "graphs": "label",
+}  #: parameter that names the labels of your own files
 
 
 def target_column(schema: Schema) -> Column | None:

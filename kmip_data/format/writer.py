@@ -117,7 +117,7 @@ _HEADERS = 4096  #: most bytes of a dataset in a shard besides its data
 MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 #: Offset of the four bytes of the superblock that mark a file as open; an image has zeros there.
 _OPEN = 20
-PIECE_BYTES = 2**20  #: of a shard as it is written
+PIECE_BYTES = 2**20  #: size of the pieces in which a shard is written
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by
 #: one. Servers and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that
 #: members map in a row.

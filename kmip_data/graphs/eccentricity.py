@@ -18,7 +18,9 @@ LANES = 32
 REACH = 4 * LANES  #: nodes visited to form a group
 SLICE = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
 GRAIN = 16  #: fewest groups worth a thread
-GROUPS_BETWEEN_CHECKS = 64  #: of a thread for work; with 256 one waits 12 % of its time
+GROUPS_BETWEEN_CHECKS = (
+    64  #: groups that a thread takes at once; with 256 a thread waits 12 % of its time
+)
 
 
 def local_eccentricity(

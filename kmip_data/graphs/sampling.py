@@ -11,7 +11,7 @@ from kmip_data.arrays import I64, Integers
 from kmip_data.runtime.paging import is_cold, request
 from kmip_data.runtime.threads import njit_nogil
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)  #: of splitmix64
+_STEP = np.uint64(0x9E3779B97F4A7C15)  #: increment of splitmix64
 
 
 class Sampled(NamedTuple):

@@ -34,7 +34,7 @@ class LoaderState(TypedDict):
 
     epoch: int
     position: int  #: batches yielded
-    batches: int | None  #: of the epoch; ``None`` if unknown
+    batches: int | None  #: batches of the epoch; ``None`` if unknown
     depends_on: dict[str, object]  #: settings that decide the order
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 NOTICE = "Compiling kernels for this machine: about 10 s, on first use only."
 
-_seconds = 0.0  #: of finished compilations
+_seconds = 0.0  #: seconds of the finished compilations
 _announce: Callable[[str], object] | None = None
 
 

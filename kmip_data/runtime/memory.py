@@ -151,7 +151,7 @@ def _limits() -> Iterator[tuple[int, int]]:
 
 
 SMALLEST = 1 << 20  #: bytes; below, ordinary allocation is as fast
-M_MMAP_THRESHOLD = -3  #: of malloc.h
+M_MMAP_THRESHOLD = -3  #: parameter in malloc.h
 MAX_FREE_HEAP = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
 #: bytes of free buffers that a process keeps at most, see :func:`keep_used_memory`
 MAX_FREE_BUFFERS = 1 << 28

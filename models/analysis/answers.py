@@ -35,7 +35,7 @@ from kmip_data.reading.dataset import ShardedDataset
 HOPS = 16  #: hops of an influence
 NODES = 24  #: nodes drawn for an influence
 MAX_NODES = 20_000  #: largest graph for an influence
-MIN_NODES = 30  #: of a band that is drawn with a line
+MIN_NODES = 30  #: fewest nodes of a band that is drawn with a line
 CURVE_OFFSET = 0.09  #: in steps from band to band
 PAIRS = 2_000_000  #: pairs of node and key in an answer, over all heads and layers: 16 MB
 
@@ -215,7 +215,7 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
 def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
     """Return class ``names``, and for each part the number of ``rows`` and of ``right`` ones by class.
 
-    Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` unless the run predicts
+    Options as for :func:`.evaluate.open_run`. Raises ``UsageError`` unless the run predicts
     one class per node or graph.
     """
     opened = open_run(run, **where)

@@ -79,7 +79,7 @@ def draw_study(
 def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
-    Rows are those of :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour
+    Rows come from :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour
     and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")

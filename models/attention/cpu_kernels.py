@@ -53,7 +53,7 @@ def backward(
     keep: Array,
     scale: float,
 ) -> tuple[Array, Array, Array]:
-    """Gradients of queries, keys and values from that of the output, (H, N, v).
+    """Gradients of queries, keys and values from the output's gradient, (H, N, v).
 
     Queries are independent rows. Keys and values are written by the thread that owns them: each
     thread walks all pairs in order and adds those that chose one of its keys. That costs one

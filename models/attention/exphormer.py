@@ -1,4 +1,4 @@
-"""Exphormer's attention: along the edges, those of an expander, and to and from virtual nodes."""
+"""Exphormer's attention: along the edges, an expander's edges, and to and from virtual nodes."""
 
 from __future__ import annotations
 

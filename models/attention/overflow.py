@@ -31,7 +31,7 @@ def check_lengths(queries: Tensor, keys: Tensor) -> None:
     keys = keys.detach()
     precise = torch.promote_types(queries.dtype, torch.float32)
     limit = torch.finfo(precise).max
-    # The norm over all rows bounds that of the longest, in one pass.
+    # The norm over all rows bounds the longest row's norm, in one pass.
     if bool(queries.norm(dtype=precise) * keys.norm(dtype=precise) <= limit):
         return
     check_finite(queries, keys)

@@ -31,7 +31,7 @@ from kmip_data.runtime.memory import keep_alive
 def orthogonal_directions(count: int, dim: int) -> Tensor:
     """Draw Gaussian directions (count, dim), orthogonal within each block of ``dim``.
 
-    Draws are those of performer-pytorch: the same seed gives the same directions. As there, signs
+    Draws are the same as in performer-pytorch: the same seed gives the same directions. As there, signs
     come from the QR factorisation, so the mean is not exactly zero.
     """
     # Square blocks of orthogonal rows, with the lengths of Gaussian rows.
@@ -47,7 +47,7 @@ def orthogonal_directions(count: int, dim: int) -> Tensor:
 class PerformerAttention(nn.Module):
     """Multi-head attention whose softmax is estimated by random features: O(N) time and memory.
 
-    Weights, names and result are those of ``SelfAttention`` of performer-pytorch 1.1.4 on each
+    Weights, names and result equal ``SelfAttention`` of performer-pytorch 1.1.4 on each
     graph alone.
 
     Parameters

@@ -67,7 +67,7 @@ def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor
 class TransformerAttention(nn.Module):
     """Multi-head softmax attention of each node to all nodes of its graph.
 
-    Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights
+    Parameters and their initial values are as in ``torch.nn.MultiheadAttention``, whose weights
     load with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one
     call, so that nothing is padded or masked. On a CPU, memory is linear in the nodes, except in
     training with dropout, where it is quadratic for graphs below 512 nodes.

@@ -231,7 +231,7 @@ class _SumAtTargets(torch.autograd.Function):
 def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum the rows of each node's sources: (N, d) to the same; half precision is summed in float32.
 
-    ``weight`` is that of the edges, (E,); None: 1.
+    ``weight`` (E,) has a number for each edge; None: 1.
     """
     rows = widened(x)
     if weight is not None:

@@ -172,7 +172,7 @@ class GraphBatch:
     ptr: Tensor
     #: (N,) int64, the graph of each node.
     graph: Tensor
-    #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
+    #: Further columns, such as encodings; columns of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)

@@ -111,7 +111,7 @@ class GatedGCN(nn.Module):
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
         """As :meth:`_by_operators`, by a kernel."""
-        # The product of one vector for all edges is added to that of the targets.
+        # The product of one vector for all edges is added to the product of the targets.
         shared = _is_shared(e, batch.edges)
         shift = self.C(e) if shared else self.C.bias
         gathered, new = kernel(

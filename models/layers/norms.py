@@ -85,7 +85,7 @@ class BatchNorm(nn.BatchNorm1d):
     def update_running(self, mean: Tensor, variance: Tensor, rows: int) -> None:
         """Update the running statistics by a batch of ``rows`` rows that was normalised elsewhere.
 
-        Mean and variance are (d,), the variance that of the batch itself, divided by ``rows``.
+        Mean and variance are (d,), the variance the batch's own, divided by ``rows``.
         """
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)

@@ -43,7 +43,7 @@ AXES = {
     "seconds": ("milliseconds", 1e-3, "time", "s"),
     "bytes": ("megabytes", 2.0**20, "peak memory", "B"),
 }
-DASHES = ("-", "--", ":", "-.")  #: of the paper's curves
+DASHES = ("-", "--", ":", "-.")  #: line styles of the paper's curves
 Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 
@@ -129,7 +129,7 @@ def draw_sweep(
 ) -> None:
     """Draw four log-log plots: seconds and peak bytes, inference and training.
 
-    Curves measured here are coloured; those of ``paper`` (``manifests/results/efficiency.toml``)
+    Curves measured here are coloured; the curves of ``paper`` (``manifests/results/efficiency.toml``)
     are grey. A cross marks where a method ran out of memory or time.
     """
     from matplotlib.ticker import EngFormatter
@@ -182,7 +182,7 @@ class Protocol:
     """Device, number of runs and limits per cell."""
 
     device: str = "cpu"
-    threads: int = field(default_factory=available_cores)  #: of every library
+    threads: int = field(default_factory=available_cores)  #: threads of every library
     repeats: int = 5
     #: seconds; long cells are repeated as often as they fit, at least once
     time_limit: float = 60.0

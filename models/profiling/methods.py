@@ -84,7 +84,7 @@ class Method:
     #: ``fused(work, chunk)`` returns the output. None: the paper's gather, softmax and multiply
     #: after search
     fused: Step | None = None
-    dtype: torch.dtype = torch.float32  #: of its inputs
+    dtype: torch.dtype = torch.float32  #: dtype of its inputs
     #: ``unusable(device_type)`` returns why it cannot run there, or None
     unusable: Callable[[str], str | None] = lambda _: None
 

@@ -61,7 +61,7 @@ class Ours(Strict):
     splits: tuple[str, ...]  #: digest of the split
     val: tuple[float, ...]
     test: tuple[float, ...]
-    seconds: tuple[float, ...]  #: of the whole training
+    seconds: tuple[float, ...]  #: seconds of the whole training
     weights: tuple[Digest, ...]  #: SHA-256 of model.safetensors
     #: columns of metrics.csv in the first epochs
     first_epochs: tuple[dict[str, tuple[float, ...]], ...] = ()

@@ -143,7 +143,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     paper = {}
     if first["share"] == "all":
         paper = published_hours(first["dataset"], metric)
-    # Rows have the colours of the table; a result of the paper that of its model, if it has a row.
+    # Rows have the colours of the table; a result of the paper has the colour of its model, if that has a row.
     rows = names_of(table)
     names = [*rows, *(model for model in paper if model not in rows)]
     colors = dict(zip(names, class_colors(len(names)), strict=True))

@@ -1,7 +1,7 @@
 """Finished runs, read as untrusted data, and grouped into tables.
 
 A row has the seeds of one configuration, a table the rows on the same data. Rows that differ in k
-alone form curves, next to those of the paper's experiment on the influence of k.
+alone form curves, next to the curves of the paper's experiment on the influence of k.
 """
 
 from __future__ import annotations

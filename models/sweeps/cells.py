@@ -64,7 +64,7 @@ class Change(Strict):
     """One variation of every run of a plan."""
 
     name: RunName
-    set: Settings = Field(default=(), description="KEY=VALUE, after those of the plan")
+    set: Settings = Field(default=(), description="KEY=VALUE, after the plan's")
     variant: str = Field(default="", description="variant of the preset; empty: the plan's")
     models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")

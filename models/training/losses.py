@@ -81,7 +81,7 @@ def weighted_binary_cross_entropy(
     weight = (total - count).float() / total.clamp_min(1)
     likelihoods = log_softmax(logits.float(), dim=-1)
     losses = nll_loss(likelihoods, target, weight=weight, reduction="sum", ignore_index=NO_CLASS)
-    # Of these rows: ``count`` may have those of other processes, too.
+    # These rows alone: ``count`` may include rows of other processes, too.
     return losses / (target != NO_CLASS).sum().clamp_min(1)
 
 
@@ -285,5 +285,5 @@ LOSSES: dict[str, Loss] = {
 
 
 def all_losses() -> Mapping[str, Loss]:
-    """Return the losses by name, with those of loaded plugins."""
+    """Return the losses by name, with the losses of loaded plugins."""
     return with_added("losses", LOSSES)

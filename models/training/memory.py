@@ -49,7 +49,7 @@ class StepMemory:
     """Memory of a step, and the choice to recompute its layers."""
 
     recompute: bool
-    #: Bytes beyond those of the process; None on a GPU.
+    #: Bytes beyond the process's own; None on a GPU.
     need: int | None
     free: int
 
@@ -121,7 +121,7 @@ def plan_evaluation(
 def step_bytes(
     config: RunConfig, channels: dict[str, Any], size: BatchSize, *, recompute: bool
 ) -> int:
-    """Return the bytes of a training step on a batch, beyond those of the process and of the data.
+    """Return the bytes of a training step on a batch, beyond the bytes of the process and of the data.
 
     Parameters
     ----------

@@ -201,7 +201,7 @@ class Metric:
     kind: TargetKind
     higher_is_better: bool = True
     percent: bool = False  #: True if it is a fraction, printed in percent
-    #: accumulator of a plugin's metric; None: that of its kind
+    #: accumulator of a plugin's metric; None: the accumulator of its kind
     accumulator: Callable[[Task], Accumulator] | None = None
     #: also of two classes: from the difference of their scores
     of_two_classes: bool = False
@@ -235,7 +235,7 @@ for _name, _title in LINK_TITLES.items():
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return the metrics by name, with those of loaded plugins."""
+    """Return the metrics by name, with the metrics of loaded plugins."""
     return with_added("metrics", METRICS)
 
 

@@ -40,7 +40,7 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
 
 
 def all_optimizers() -> Mapping[str, OptimizerFactory]:
-    """Return the optimizers by name, with those of loaded plugins."""
+    """Return the optimizers by name, with the optimizers of loaded plugins."""
     return with_added("optimizers", OPTIMIZERS)
 
 

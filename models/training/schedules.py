@@ -113,7 +113,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def all_schedules() -> Mapping[str, Schedule]:
-    """Return the schedules by name, with those of loaded plugins."""
+    """Return the schedules by name, with the schedules of loaded plugins."""
     return with_added("schedules", SCHEDULES)
 
 

@@ -257,7 +257,7 @@ class Executor(AbstractContextManager["Executor", None]):
     def __init__(self, stop: Path) -> None:
         self.stop = stop
         self.running: set[Future[Any]] = set()
-        self._executor: Any = None  #: of the library that has the workers
+        self._executor: Any = None  #: executor of the library that has the workers
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""

@@ -15,7 +15,7 @@ from kmip_data.arrays import Array, DType, fits, shape_text
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import PIECE, head_of, kind_of, reading
 
-_HEADER_BYTES = 10_000  #: of an array: numpy's own limit
+_HEADER_BYTES = 10_000  #: most bytes of an array's header: numpy's own limit
 
 
 class NpzFile:

@@ -47,9 +47,11 @@ class NumberTable:
 
     path: Path
     columns: int
-    max_bytes: int  #: of the text, decompressed
+    max_bytes: int  #: most bytes of the decompressed text
     low: float = -float(np.finfo(np.float32).max)
-    high: float | Sequence[int] = float(np.finfo(np.float32).max)  #: of all columns, or of each
+    high: float | Sequence[int] = float(
+        np.finfo(np.float32).max
+    )  #: largest value of all columns, or of each
     integers: bool = True  #: True if ``0.5`` is a fault
     missing: bool = False  #: True if a field may be empty, or ``nan``: NaN
     empty: bool = False  #: True if the file may be empty

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 
-MAX_NODES = 2**32  #: of a graph in a shard
+MAX_NODES = 2**32  #: most nodes of a graph in a shard
 
 
 def in_range(values: Array, count: int) -> bool:

@@ -29,7 +29,7 @@ BLOCK_SIZES = (
     25,
     10,
 )
-METRES_A_DEGREE = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
+METRES_A_DEGREE = 111_195.0  #: metres of a degree of latitude on a sphere of radius 6,371 km
 
 
 class CitySplitParams(SplitParams):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExphormerPart(MultiHead):
-    """Each node attends along its edges, those of an expander, and to virtual nodes."""
+    """Each node attends along its edges, an expander's edges, and to virtual nodes."""
 
     reads: ClassVar[tuple[str, ...]] = ("expander",)
 

@@ -1,6 +1,6 @@
 """Compiled passes over edges grouped by node, for GatedGCN.
 
-Arrays are flat float32; node i's channels begin at ``i · d``, those of edge e at ``e · d``. Node i
+Arrays are flat float32; node i's channels begin at ``i · d``, edge e's at ``e · d``. Node i
 has the edges ``ptr[i]`` to ``ptr[i + 1]``. A kernel works on the nodes ``start`` to ``stop``, 16
 channels at a time, so that a node's edges stay in the cache between two reads. Results of a node do
 not depend on the range. Nothing is checked: the edges must name existing nodes.
@@ -316,7 +316,7 @@ def sum_gradients(
 ) -> None:
     """For the edges of each node, Σ g and Σ g · (z − mean), where g is the gradient of the norm's output.
 
-    ``grad`` is that of :func:`update`'s ``new``; ``norm`` holds factors, shifts and means.
+    ``grad`` is the gradient of :func:`update`'s ``new``; ``norm`` holds factors, shifts and means.
     """
     seed, dropped, kept_scale = dropout
     sums, products = results

@@ -285,7 +285,7 @@ def _new_edges(rows: int, d: int) -> Tensor:
 
 
 def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all edges, float64, from those of the k edges of each node."""
+    """Mean and variance over all edges, float64, from each node's mean and variance over its k edges."""
     count = k * len(sums)
     mean = sums.sum(0, dtype=torch.float64) / count
     away = (sums.double() / k - mean).square_().sum(0)

@@ -83,7 +83,7 @@ class _Entries:
     batch: GraphBatch
     k: int  #: entries per node of a neighbour table; 0: a list
     count: int
-    shape: tuple[int, ...]  #: of edge values
+    shape: tuple[int, ...]  #: shape of the edge values
     #: Start, end and number of entries; for a table, kernels read only the end.
     incoming: tuple[Tensor | None, ...]
 

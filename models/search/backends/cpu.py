@@ -72,7 +72,7 @@ class _Operands(NamedTuple):
     scores: F32  #: (H, N, k), filled with −inf where a graph has fewer than k keys
     indices: I64  #: (H, N, k), filled with −1 there
     query_rows: I64  #: (G, 2) first row and the one after the last of each graph's queries
-    key_rows: I64  #: (G, 2) those of its keys
+    key_rows: I64  #: (G, 2) first and last key of each graph
 
     def subset(self, graphs: Bools) -> _Operands:
         """Return some of the graphs."""

@@ -81,10 +81,10 @@ class _Coded(NamedTuple):
         Pointer  #: (B,) int64, number of candidates, from the first on, that have scores already
     )
     shift: Pointer  #: (B,) float64, product of the query with the mean of the keys
-    length: Pointer  #: (B,) float64, length of the query times that of the longest shifted key
+    length: Pointer  #: (B,) float64, length of the query times length of the longest shifted key
     step: Pointer  #: (B,) float64, quantisation step of the query, scaled to length 1
     error: Pointer  #: (B,) float64, bound on the length of that query's quantisation error
-    slack: Pointer  #: (B,) float64, bound on the errors of x besides those of quantisation
+    slack: Pointer  #: (B,) float64, bound on the errors of x besides quantisation
     band: Pointer  #: (3,) float64, of the current band: step, quantisation error, length of its longest key
 
 

@@ -6,7 +6,7 @@ through pointers (:func:`kmip_data.models.search.cpu.lanes.pointer`).
 
 The k-th largest number is found by bisection: counting the numbers that reach a trial value takes
 one comparison per 16 numbers and no branch, which beats partitioning (measured: ADR 0100). A result
-is packed into one int64, score bits above the inverted row, whose order is that of the rule.
+is packed into one int64, score bits above the inverted row, whose order is the rule's.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def prune(block: Block, i: int, spare: int) -> None:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def offer(block: Block, i: int, products: Register, position: int) -> None:
-    """Add those of 16 products, of keys from ``position`` on, that reach a query's floor."""
+    """Add the products that reach a query's floor, among 16 of keys from ``position`` on."""
     hits = at_least(products, splat(block.floor[i]))
     if not hits:
         return

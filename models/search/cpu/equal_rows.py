@@ -1,6 +1,6 @@
 """Groups of equal rows: search one row of each group, and expand the result to all.
 
-Nodes with equal neighbourhoods have bitwise equal queries and keys: half of those of a call graph
+Nodes with equal neighbourhoods have bitwise equal queries and keys: half of the rows of a call graph
 (ADR 0310). Of equal keys at most k matter, those with the lowest rows; equal queries have equal
 results.
 """
@@ -73,7 +73,7 @@ def expand(
     scores: F32,
     indices: I64,
 ) -> None:
-    """Write the results of all queries from those of distinct queries among distinct keys.
+    """Write the results of all queries from the results of distinct queries among distinct keys.
 
     Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of
     keys; the results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.

@@ -46,7 +46,7 @@ class _Memory(NamedTuple):
 
 
 # Numba optimises and emits each function by itself and again in every caller, so small ones are
-# inlined as source, and those of one caller have no wrapper: the search compiles in 7.4 s, not 9.5.
+# inlined as source, and functions of one caller have no wrapper: the search compiles in 7.4 s, not 9.5.
 _part = njit_nogil(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _inlined = njit_nogil(error_model="numpy", inline="always")
 

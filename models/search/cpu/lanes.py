@@ -193,9 +193,9 @@ def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
 _LARGER = _choose("icmp_signed", ">")
 _SMALLER = _choose("icmp_signed", "<")
 
-#: Bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN.
+#: Bit i of an int64: lane i of ``a`` is ≥ lane i of ``b``; not for NaN.
 at_least = _mask("fcmp_ordered", ">=")
-#: Bit i of an int64: lane i of ``a`` is > that of ``b``; integers.
+#: Bit i of an int64: lane i of ``a`` is > lane i of ``b``; integers.
 above = _mask("icmp_signed", ">")
 #: The larger, lane by lane; ``b`` where ``a`` is NaN.
 maximum = like_first(_choose("fcmp_ordered", ">"))
@@ -261,7 +261,7 @@ def add_byte_products(builder, sums, unsigned, signed):
 
 @like_first
 def add_products(builder, sums, keys, rows, column, query, start, count):
-    """``sums`` plus the products of ``count`` ≤ 8 columns of eight keys with those of a query, in their order.
+    """``sums`` plus the products of ``count`` ≤ 8 columns of eight keys with a query's columns, in their order.
 
     Float64; ``rows`` points to where the keys begin, ``column`` is added, and the query's columns
     begin at ``start``.

@@ -103,7 +103,7 @@ class SearchDevice:
         launches: Sequence[Launch],
         members: I64,
     ) -> None:
-        """Run kernels on torch's current stream; ``members`` are those of ``struct Search``."""
+        """Run kernels on torch's current stream; ``members`` are the members of ``struct Search``."""
         from cuda.bindings import driver
 
         kernels = self._kernels.setdefault(program, {})
@@ -190,7 +190,7 @@ def compile_program(
 ) -> bytes:
     """Compile to machine code by NVRTC, which needs no GPU.
 
-    ``options`` are those of ``cuda.core.ProgramOptions``.
+    ``options`` as for ``cuda.core.ProgramOptions``.
     """
     try:
         from cuda.core import Program as Source

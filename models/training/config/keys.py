@@ -197,7 +197,7 @@ class TrainingConfig(Strict):
 
     @property
     def last_epoch(self) -> int:
-        """Epochs after which the run ends: those of the schedule, or fewer."""
+        """Epochs after which the run ends: the schedule's, or fewer."""
         return min(self.epochs, self.stop_after or self.epochs)
 
 

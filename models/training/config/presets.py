@@ -289,7 +289,7 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 
 def _ours(base: Preset, model: str) -> Preset:
-    """Return unpublished settings: those of ``base`` with the parts of another model."""
+    """Return unpublished settings: the settings of ``base`` with the parts of another model."""
     parts = models()[model]
     replaced = {*parts, "name"}
     code = base.code["model"].items()
@@ -412,7 +412,7 @@ def config_for(
         cards = (build.card for build in list_builds(home))
         card = next((found for found in cards if found.dataset == target), None)
 
-    # 2. The preset of the dataset or of its family, that of one graph, or the defaults.
+    # 2. The preset of the dataset or of its family, the preset of one graph, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
         config = _preset(preset, model, variant, dataset)
@@ -453,7 +453,7 @@ def on_data(
 ) -> tuple[RunConfig, list[str]]:
     """Return ``config`` for the data of ``target``, and a line about each setting that does not fit.
 
-    Parameters of the build, sample, split and fold are those of ``target``, not of ``config``.
+    Parameters of the build, sample, split and fold come from ``target``, not from ``config``.
     """
     data = config_for(target, USUAL, home=home).data
     config = config.model_copy(update={"data": data})

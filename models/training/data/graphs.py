@@ -141,7 +141,7 @@ class ManyGraphs(RunData):
             dataset = self._datasets[part]
             loader = self._loader(dataset, size)
             rank, processes = loader.ranks()
-            # A loss may depend on the batching, so batches are those of a single process.
+            # A loss may depend on the batching, so batches are as in a single process.
             if processes > 1:
                 numbers = np.arange(len(dataset))
                 local = numbers[numbers // size % processes == rank].tolist()

@@ -39,7 +39,7 @@ USUAL_LOSSES: dict[TargetKind, str] = {
 
 
 def task_of(column: Column, config: RunConfig, kinds: Mapping[TargetKind, int]) -> Task:
-    """Return the task of the targets: that of ``config``, or else by their stored form.
+    """Return the task of the targets: the task of ``config``, or else by their stored form.
 
     Integers, one per row, are classes; integers in a row, or others with a number of
     classes, are labels; other numbers are values; bits of pairs are links. ``kinds`` maps each

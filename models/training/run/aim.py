@@ -55,7 +55,7 @@ def aim_of(config: RunConfig) -> Aim | None:
     """Return the published result of a run's dataset, model and metric; None without one.
 
     Runs with the settings of the paper's experiment on the influence of k aim at the figure of
-    their k, other runs at that of their preset.
+    their k, other runs at their preset's k.
     """
     if not config.preset:
         return None

@@ -32,7 +32,7 @@ class RandomState(TypedDict):
     """State of PyTorch's generators."""
 
     torch: Tensor
-    cuda: list[Tensor]  #: of each GPU
+    cuda: list[Tensor]  #: state of each GPU
 
 
 def random_state() -> RandomState:

@@ -426,7 +426,7 @@ class Loop:
             )
         measured = all(f"val_{self.metric}" in history[best] for best in state["best_weights"])
         if not measured or len(history) != epoch or not 0 <= batch < self.count:
-            raise ValueError("its history is not that of a run")
+            raise ValueError("its history is no run's")
         for weights in (*state["best_weights"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
         # 2. Weights, optimizer, schedule and history.
@@ -435,7 +435,7 @@ class Loop:
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         if self.training.lengthened[-1:] == (epoch,) and isinstance(self.schedule, LambdaLR):
-            # The optimizer has the last rate of the shorter schedule: set that of the longer one.
+            # The optimizer has the last rate of the shorter schedule: set the longer one's rate.
             self.schedule.last_epoch -= 1
             self.schedule.step()
         self.scaler.load_state_dict(state["scaler"])

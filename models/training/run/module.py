@@ -143,7 +143,7 @@ class TrainingModule(nn.Module):
 
 
 def of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of a part: those of its mask, or all rows without masks."""
+    """Return the rows of a part: the rows of its mask, or all rows without masks."""
     # On a GPU: indexing by a mask makes the host wait for the number of rows.
     rows = getattr(batch, ROWS[part], None)
     if rows is not None:

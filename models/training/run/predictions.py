@@ -107,7 +107,7 @@ def predict(
 ) -> Predictions:
     """Predict a part of the split with the best weights of ``run``, in the batches of ``evaluate``.
 
-    Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`;
+    Arguments and errors as for :func:`kmip_data.models.training.run.evaluate.evaluate`;
     ``UsageError`` also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
@@ -208,7 +208,7 @@ def evaluate_predictions(
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
 ) -> PredictionMetrics:
-    """Measure predictions for a part, like ``evaluate`` those of a run, without the loss.
+    """Measure predictions for a part, as ``evaluate`` measures a run's, without the loss.
 
     Parameters
     ----------
@@ -217,9 +217,9 @@ def evaluate_predictions(
         ``pred`` for classes and values, in the order of the part, shaped as in
         :class:`Predictions`; ``key`` and ``ptr`` are checked if they are given.
     target
-        A dataset or build folder; its split is that of the file, or the default.
+        A dataset or build folder; its split is the file's, or the default.
     split
-        ``train``, ``val`` or ``test``; default: that of the file, else test.
+        ``train``, ``val`` or ``test``; default: the file's part, else test.
     sample
         With the name of a dataset: its sample.
 

@@ -132,7 +132,7 @@ class RunResult(Strict):
         if plugins and isinstance(training, dict):
             known.add(training.get("metric"))
         if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
-            raise ValueError("its metrics are not those of a run")
+            raise ValueError("its metrics are no run's")
         return self
 
 
@@ -167,7 +167,7 @@ def refuse_edited(run: Path) -> None:
     """Raise ``DamagedInput`` if the result was edited."""
     if is_edited(run):
         raise DamagedInput(
-            f"{run / RESULT_NAME} was edited: its digest is not that of its content.",
+            f"{run / RESULT_NAME} was edited: its digest does not fit its content.",
             next=f"restore it; or remove it, and kmip-data train --resume {shlex.quote(str(run))} "
             "measures the last checkpoint again",
         )

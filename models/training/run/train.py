@@ -102,7 +102,7 @@ def train(
     seeds
         Default: ``config.training.seed`` alone.
     folds
-        Published splits by number; default: that of ``config.data.split`` alone.
+        Published splits by number; default: the split of ``config.data.split`` alone.
     name
         Name of the run folder (with folds or several seeds, its beginning); a time stamp if
         ``None``. A run of this name and configuration is continued, or read if finished.

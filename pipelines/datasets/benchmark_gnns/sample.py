@@ -21,7 +21,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_torch_file
 
 DEFAULT_GRAPHS = 120
-CLASSES = 10  #: of pictures
+CLASSES = 10  #: classes of pictures
 DEGREE = 8
 
 

@@ -18,10 +18,10 @@ DEFAULT_NODES = 2_000
 WEST = 10.0  #: corner of the city, degrees
 SOUTH = 50.0
 STEP = 0.001  #: between crossings, degrees
-STREET_FRACTION = 0.67  #: of the grid edges
+STREET_FRACTION = 0.67  #: share of the grid edges that are streets
 #: Metres of a degree of longitude and latitude there.
 DEGREE = np.array([71_500.0, 111_200.0])
-CATEGORIES = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
+CATEGORIES = (2, 9, 3, 9)  #: numbers of categories of oneway, lanes, reversed, highway
 
 
 def write_sample(

@@ -19,7 +19,7 @@ from kmip_data.pipelines.shared.sample_files import write_lines
 CLASSES = 5
 DEFAULT_NODES = 200
 MIN_NODES = 30
-SHARES = (0.48, 0.32)  #: of train and val
+SHARES = (0.48, 0.32)  #: shares of train and val
 WORDS = 12  #: words of a node, half of them determined by its class
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: Of features, in the order of the columns of x.
 KINDS = ("numerical", "fraction", "categorical")
 QUANTILES = 1_000
-MAX_CATEGORIES = 4_096  #: of one column, each a column of x
+MAX_CATEGORIES = 4_096  #: most categories of one column, each a column of x
 MAX_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
 NEAR = 1e-7  #: tolerance to the smallest and largest value
 _FILE = "streets.npz"
@@ -182,8 +182,8 @@ class Features(NamedTuple):
     """Inputs of N streets, transformed."""
 
     x: F32  #: (N, F)
-    names: tuple[str, ...]  #: of the columns of x; of one-hot ones ``column=category``
-    kinds: tuple[str, ...]  #: of :data:`KINDS`, for each column of x
+    names: tuple[str, ...]  #: names of the columns of x; ``column=category`` of one-hot columns
+    kinds: tuple[str, ...]  #: one of :data:`KINDS` for each column of x
     target: str  #: name of the target's column
 
 

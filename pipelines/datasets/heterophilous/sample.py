@@ -11,7 +11,7 @@ from kmip_data.manifest import Manifest
 
 DEFAULT_NODES = 200
 MIN_NODES = 30
-SHARES = (0.5, 0.25)  #: of train and val
+SHARES = (0.5, 0.25)  #: shares of train and val
 
 
 def write_sample(

@@ -33,7 +33,7 @@ SHARES = {"train": 8, "val": 1, "test": 1}
 ELEMENTS = (5, 6, 7, 8, 15, 16)  #: carbon and others, numbered from 0
 UNKNOWN = 0.2  #: share of the labels, where there are several
 DEFAULT_NODES = 2_000
-EDGES = 6  #: of a node
+EDGES = 6  #: edges of a node
 ALIKE = 0.7  #: share of the edges and citations that lead to a node of the same class
 #: Rule of the split of a graph -> shares of its parts, in percent.
 NODE_SHARES = {

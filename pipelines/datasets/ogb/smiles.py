@@ -34,8 +34,8 @@ TABLE = "raw/data.csv.gz"
 LISTS = "split_dict.pt"
 PUBLISHED = ("train", "valid", "test-dev", "test-challenge")
 MAX_TABLE_BYTES = 10_000_000_000
-TRAIN_ROWS = 3_378_606  #: of the complete set
-HELD = 150_000  #: of these, for validation
+TRAIN_ROWS = 3_378_606  #: train rows of the complete set
+HELD = 150_000  #: train rows held back for validation
 GRAPHGPS_SEED = 42
 
 

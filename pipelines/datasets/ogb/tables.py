@@ -39,7 +39,7 @@ from kmip_data.pipelines.shared.pieces import Pieces, finish_pieces
 from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, split_by_lists
 from kmip_data.pipelines.short import PiecesPipeline
 
-MAX_BYTES = 20_000_000_000  #: of a decompressed table
+MAX_BYTES = 20_000_000_000  #: most bytes of a decompressed table
 MAX_ROWS = 2**31
 #: Part of a split -> its file.
 FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))

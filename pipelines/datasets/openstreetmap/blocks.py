@@ -37,7 +37,7 @@ _FEATURES = {b"OsmSchema-V0.6", b"DenseNodes"}
 _MAX_HEADER = 2**16  #: bytes, by the format
 _MAX_DATA = 2**25
 _MAX_TEXT = 1_024  #: bytes of a key or value: longer ones are refused by libosmium
-_UNITS = 100  #: of 1e-9 degrees, the format's, in one of 1e-7 degrees
+_UNITS = 100  #: units of the format, 1e-9 degrees, in 1e-7 degrees
 _AHEAD = 4  #: blocks that are decoded ahead for each thread
 
 _MIX = np.int64(6_364_136_223_846_793_005)  #: an odd number, whose powers differ in all bits
@@ -58,7 +58,7 @@ class Elements(NamedTuple):
     kind: I64  #: (R,) kinds of members: 0 node, 1 way, 2 relation; empty for ways
     combination: I64  #: (W,) position in ``tags``
     tags: I32  #: (C, K) distinct: position of the value of each key among the texts, -1 without
-    data: U8  #: of the block
+    data: U8  #: bytes of the block
     texts: I64  #: (T, 2) start and stop of each text in it
 
     def text(self, position: int) -> str:

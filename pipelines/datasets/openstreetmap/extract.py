@@ -61,7 +61,7 @@ class Ways:
     #: (W,) of :func:`~kmip_data.pipelines.datasets.openstreetmap.streets.direction`
     direction: I8
     tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
-    values: Mapping[str, list[Values]]  #: of each tag of :data:`VALUES`, sorted
+    values: Mapping[str, list[Values]]  #: values of each tag of :data:`VALUES`, sorted
 
     def __len__(self) -> int:
         return len(self.direction)
@@ -198,10 +198,10 @@ class _Map:
         self.keys += sorted(others.difference(self.keys))
         self.closed: dict[int, tuple[str, F64]] = {}
         self.relations: dict[int, tuple[str, list[int]]] = {}
-        self.member_lines: dict[int, F64] = {}  #: of the ways of which relations are made
+        self.member_lines: dict[int, F64] = {}  #: lines of the ways that relations are made of
         self.repeated = False  #: true if an element comes twice
         self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
-        self.street = array("b")  #: of each kind: 1 if it belongs to the network
+        self.street = array("b")  #: 1 for each kind that belongs to the network, else 0
         self.file = Pbf(path)
         self.node_id, self.x, self.y = self._nodes()
         self.ways = self._ways()

@@ -18,14 +18,14 @@ from kmip_data.runtime.threads import for_ranges
 if TYPE_CHECKING:
     from shapely import Geometry
 
-_POINTS = 2**16  #: of shapely that are made at a time: one takes 200 bytes
-_MAX_BYTES = 2**29  #: of the GeoJSON file; a city has tens of MB
+_POINTS = 2**16  #: points of shapely that are made at a time: one takes 200 bytes
+_MAX_BYTES = 2**29  #: most bytes of the GeoJSON file; a city has tens of MB
 
 
 class LandUse(NamedTuple):
     """Areas in OpenStreetMap's order: closed ways, then relations, each by number."""
 
-    value: list[str]  #: of ``landuse``, for each area
+    value: list[str]  #: value of ``landuse`` for each area
     area: Array  #: (A,) polygons and multipolygons in degrees
 
     def inside(self, polygon: Geometry) -> LandUse:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shapely import Geometry
 
 EARTH_RADIUS = 6_371_009.0  #: metres, as OSMnx has it
-BOTH = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
+BOTH = 2  #: value of ``oneway`` and ``reversed`` where only some parts of the street are
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
 _AT_ONCE = 1 << 20  #: references of ways that are worked on together
 _STREETS_AT_ONCE = 1 << 17

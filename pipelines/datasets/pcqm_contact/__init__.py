@@ -36,7 +36,7 @@ LISTS = {
     "shuffle": "530k_shuffle_split_dict.pt",
     "num-atoms": "530k_num-atoms_split_dict.pt",
 }
-EVERY = 6  #: of the rows of the table, as the set of 530 thousand molecules has them
+EVERY = 6  #: one row in so many is read, as the set of 530 thousand molecules has them
 MAX_TABLE_BYTES = 40_000_000_000
 
 

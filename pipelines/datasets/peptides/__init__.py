@@ -41,7 +41,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     records_per_unit = 1024  #: about 3.5 MB per shard, so that several workers have work
     table: ClassVar[str]  #: name of the CSV
-    columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
+    columns: ClassVar[tuple[str, ...]]  #: columns of the CSV after ``smiles``
 
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:

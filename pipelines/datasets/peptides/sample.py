@@ -21,7 +21,7 @@ from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
 from kmip_data.shipped import read_shipped
 
 DEFAULT_PEPTIDES = 64
-NUM_LABELS = 10  #: of peptides-func
+NUM_LABELS = 10  #: labels of peptides-func
 LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
 
 _RESIDUES = read_shipped("tables", "residues")

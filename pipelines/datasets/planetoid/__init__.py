@@ -25,7 +25,7 @@ from kmip_data.pipelines.short import FoldParams, ShortPipeline
 
 VAL, TEST = 500, 1_000  #: nodes
 A_CLASS = 20  #: train nodes per class of a drawn split
-_MAX_VALUES = 2**27  #: of a matrix that is made dense: 512 MiB
+_MAX_VALUES = 2**27  #: most values of a matrix that is made dense: 512 MiB
 
 
 class PlanetoidSplitParams(FoldParams):

@@ -15,7 +15,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.shared.sample_files import write_lines
 
 MIN_NODES = 1_700  #: the public split takes 1,500 nodes besides those that train
-WORDS = 12  #: of a node; half of them its class decides
+WORDS = 12  #: words of a node; its class decides half of them
 
 
 def write_sample(

@@ -101,7 +101,7 @@ def graph_of(molecule: Graph) -> Graph:
 # ZINC on the Hugging Face hub (graphs-datasets/ZINC): one graph per row of JSON lines or Parquet.
 
 _LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
-_ROWS = 1_000  #: of Parquet, read at a time
+_ROWS = 1_000  #: rows of Parquet that are read at a time
 
 
 def json_rows(path: Path) -> Iterator[Graph]:

@@ -19,7 +19,7 @@ from kmip_data.pipelines.shared.sample_files import Tensor, part_sizes, write_pi
 DEFAULT_MOLECULES = 240
 PUBLISHED = {"train": 10, "val": 1, "test": 1}
 UNLISTED = 3  #: molecules of each pickle that its index does not list
-_SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: of types of atoms
+_SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: shares of the types of atoms
 _VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
 
 
