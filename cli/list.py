@@ -116,7 +116,7 @@ def _runs(home: Home) -> list[Json]:
 
 
 def _datasets() -> tuple[list[dict[str, object]], str]:
-    """Return the shipped datasets and those of installed plugins, for JSON and as tables by family."""
+    """Return the shipped datasets and datasets of installed plugins, for JSON and as tables by family."""
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.plugins import offered
 

@@ -241,7 +241,7 @@ def _key_of(option: str) -> str:
             last = section.rpartition(".")[2]
         if last.replace("_", "") == name and section and key.type != "table":  # that --set can take
             keys.append(key.name)
-    # That of a section before those of its parts: model.dropout, not model.attention.dropout.
+    # A section's own key before the keys of its parts: model.dropout, not model.attention.dropout.
     return min(keys, key=lambda key: key.count("."), default="")
 
 

@@ -156,7 +156,7 @@ def command(
             next="kmip-data train --help",
         )
 
-    # 1. A resumed run keeps its configuration; others have that of a row, a file or a preset.
+    # 1. A resumed run keeps its configuration; others take one from a row, a file or a preset.
     row = None
     options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:

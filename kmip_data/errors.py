@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from kmip_data.wording import nearest_names, without_controls, without_secrets
 
-#: Exit codes besides those of the classes: an unexpected error, Ctrl-C, a closed stdout.
+#: Exit codes besides the exit codes of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR = 70
 INTERRUPTED = 130
 PIPE_CLOSED = 141

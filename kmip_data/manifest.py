@@ -105,7 +105,7 @@ class Source(Strict):
     name: str  #: file name under ``raw/<dataset>/``
     container: Literal["archive", "file"] = "archive"
     mirrors: tuple[Mirror, ...]
-    #: content of this source if a dataset has several; else that of the manifest
+    #: content of this source if a dataset has several; else the content of the manifest
     content: Content | None = None
 
     @property
@@ -283,7 +283,7 @@ def load_manifest(name: str) -> Manifest:
         raise unknown_name("dataset", name, names)
     try:
         values = read_shipped(f"datasets/{name}", "dataset")
-        # A family shares one file: the keys of a dataset win over those of its base.
+        # A family shares one file: the keys of a dataset win over the keys of its base.
         while "base" in values:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values

@@ -1,7 +1,7 @@
 """Plugins: datasets, parts of networks and parts of a training from outside the package.
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the
-groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: those of
+groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: groups of
 :data:`_NEEDED`. It is code, so it is imported only where the user names it: by
 ``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of
 its names. Names in cards and runs import nothing (:func:`allowed`).
@@ -59,7 +59,7 @@ _loaded: dict[str, Plugin] = {}  #: plugins by file or package
 
 
 def load(source: str | os.PathLike[str]) -> Plugin:
-    """Import a plugin, and add its names to those of this package.
+    """Import a plugin, and add its names to this package's.
 
     ``source`` is the path of a Python file, which ends in ``.py``, or the name of an installed
     package. Child processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``.
@@ -351,6 +351,6 @@ def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
         return Manifest.model_validate({**defaults, **facts, **identity})
     except ValidationError as error:
         raise UsageError(
-            f"The facts of {name!r} of the plugin {plugin.name} are not those of a dataset.",
+            f"The facts of {name!r} of the plugin {plugin.name} are not the facts of a dataset.",
             found=first_fault(error),
         ) from error

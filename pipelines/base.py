@@ -345,7 +345,7 @@ def raw_lists(manifest: Manifest, raw: Path | None) -> Path:
 
 
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
-    """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or that of a loaded plugin."""
+    """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or a loaded plugin's."""
     if manifest.file in ADDED["datasets"]:
         added: AnyPipeline = type(ADDED["datasets"][manifest.file][0])(manifest)
         return added

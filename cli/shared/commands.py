@@ -23,7 +23,7 @@ def examples() -> dict[str, list[str]]:
 
 
 class Command(click.Command):
-    """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``.
+    """A click command whose help ends with examples from ``manifests/tables/examples.toml``.
 
     ``groups``, for a command with many options: title of a section of the help -> options, as
     typed.

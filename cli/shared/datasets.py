@@ -90,7 +90,7 @@ def given(store: str) -> Json:
 
 
 def parameter_models(manifest: Manifest) -> dict[str, type[BaseModel]]:
-    """Return the parameters of a dataset by store: those of its source first, where it has one."""
+    """Return the parameters of a dataset by store: its source's first, where it has one."""
     from kmip_data.pipelines.base import load_pipeline
 
     pipeline: Any = load_pipeline(manifest)

@@ -85,7 +85,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 if len(self.kinds) == 1:
                     raise
 
-        # 2. The folder of a run, or the end of its path; `find_run` refuses that of several.
+        # 2. The folder of a run, or the end of its path; `find_run` refuses one that several share.
         if not meant and "run" in self.kinds:
             in_folder = (Path(text).expanduser() / "config.toml").is_file()
             beginning = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}[^/]*")

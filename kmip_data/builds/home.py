@@ -220,7 +220,7 @@ def find_build(
 
     A build matches when it is of that dataset and has the values in ``parameters``. Samples and
     builds with a ``limit`` match only when asked for. A complete build goes before part of the
-    published set. Of matches by several versions of a pipeline only those of the newest count: it
+    published set. If several versions of a pipeline match, only the builds of the newest count: it
     supersedes the others. Raises ``UsageError``, which lists their folders, where several builds match.
     """
     wanted = {"limit": None, **parameters}
@@ -231,7 +231,7 @@ def find_build(
         if same and all(card.parameters.get(key) == value for key, value in wanted.items()):
             matches.append(build)
 
-    # Complete builds, those of the published files, those of the newest pipeline.
+    # Complete builds, builds of the published files, builds of the newest pipeline.
     matches = [build for build in matches if build.card.complete is not False] or matches
     matches = [build for build in matches if build.card.pinned] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)

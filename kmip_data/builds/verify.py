@@ -388,7 +388,7 @@ def _column_problems(
 
     Unfinished ones have no card and are left out.
 
-    ``shards`` are those of the build; ``None`` where some cannot be read.
+    ``shards`` are the build's; ``None`` where some cannot be read.
     """
     for name in added_names(build.path):
         folder = f"{COLUMNS}/{name}"

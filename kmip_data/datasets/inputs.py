@@ -91,6 +91,6 @@ def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> 
     """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
         raise UsageError(
-            f"The categories of {card.dataset} are not those of the training data, or not on its card.",
+            f"The categories of {card.dataset} are not the training data's, or not on its card.",
             next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
         )

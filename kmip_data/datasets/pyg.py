@@ -49,7 +49,7 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
 ) -> BuiltDataset:
     """Open a dataset of "Benchmarking GNNs", called as PyTorch Geometric's class.
 
-    Arguments and errors are those of :func:`LRGBDataset`.
+    Arguments and errors as for :func:`LRGBDataset`.
     """
     arguments |= {"root": root, "split": split}
     return _open_named("GNNBenchmarkDataset", name, steps, arguments)
@@ -80,7 +80,7 @@ def _open_named(
 ) -> BuiltDataset:
     """Open a dataset that a class of PyTorch Geometric, ``title``, has by name.
 
-    ``steps`` are its last arguments by position, ``arguments`` those of our class.
+    ``steps`` are its last arguments by position, ``arguments`` our class's arguments.
     """
     manifests = [load_manifest(dataset) for dataset in shipped_datasets()]
     classes = {

@@ -23,7 +23,7 @@ Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
-    """Let ``__init__`` be called as that of PyTorch Geometric's class.
+    """Let ``__init__`` be called as PyTorch Geometric's class is.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ EXTENT = 1_000.0  #: length of a record's longest axis on its page
 COLORS = ("red", "green", "blue")  #: prefixes of the fields of a colour
 TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
 STEPS = 16  #: shades per colour channel: all combinations fit any texture
-CROWDED = 4  #: edges per node above which only those of the node under the pointer are drawn
+CROWDED = 4  #: edges per node above which only the edges of the node under the pointer are drawn
 
 
 class Packer:

@@ -15,7 +15,7 @@ from kmip_data.drawing.style import CPK, element_colors, look
 ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 OGB_FIELDS = 9  #: number of features of an atom
 ZINC_ATOM = "atom type"  #: the only field of the atoms of ZINC
-SIZE = (1900, 1000)  #: pixels of a molecule's image: twice those of its panel
+SIZE = (1900, 1000)  #: pixels of a molecule's image: twice its panel's
 LETTERS = 24  #: minimum height of atom labels, in these pixels
 BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
 #: Symbols of the most frequent elements of molecules, by atomic number.

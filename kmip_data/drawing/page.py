@@ -221,7 +221,7 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
 
 
 def _keys(answer: Answer, count: int, packer: Packer) -> Json:
-    """Pack chosen keys, (S, H, k) of each layer, so that those of a node are contiguous.
+    """Pack chosen keys, (S, H, k) of each layer, so that a node's keys are contiguous.
 
     Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in
     65,535ths.

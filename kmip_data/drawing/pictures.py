@@ -109,7 +109,7 @@ def draw_png(
 
 
 def _panel(figure: Figure, place: object, kind: str, sheet: _Sheet, *, y: bool = True) -> Axes:
-    """Add a panel whose axes are those of the first one of its kind."""
+    """Add a panel that shares the axes of the first panel of its kind."""
     first = sheet.shared.get(kind)
     axes = figure.add_subplot(place, sharex=first, sharey=first if y else None)
     sheet.shared.setdefault(kind, axes)
@@ -441,7 +441,7 @@ def _draw_classes(axes: Axes, layer: Categories) -> None:
 
 
 def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
-    """Draw the label of the graph among those of all graphs."""
+    """Draw the label of the graph among the labels of all graphs."""
     if labels is None or drawing.label_value is None:
         axes.set_title("label of the graph" if drawing.label else "")
         text = drawing.label or NO_LABEL

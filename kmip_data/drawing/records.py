@@ -168,7 +168,7 @@ def _placed(
     if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
         return pos, None, ""
 
-    # 3. None: those of RDKit, or of springs.
+    # 3. None: positions by RDKit, or by springs.
     fields = _fields_of(schema, "x")
     atoms = atoms_of(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:

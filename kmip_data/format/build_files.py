@@ -112,7 +112,7 @@ def finish(
     """Protect the shards and write page and card.
 
     The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts by split and
-    part) are those of :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields
+    part) come from :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields
     of the card.
     """
     # Counts of graphs, nodes and edges are fields of their own on the card.

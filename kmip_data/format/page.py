@@ -90,7 +90,7 @@ def _terms(card: Card) -> list[str]:
 
 
 def _settings(values: Mapping[str, object], sign: str = " = ") -> str:
-    """Return names and values, sorted; those of None are left out."""
+    """Return names and values, sorted; values that are None are left out."""
     pairs = [f"{key}{sign}{value}" for key, value in sorted(values.items()) if value is not None]
     return ", ".join(pairs)
 

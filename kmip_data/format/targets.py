@@ -109,7 +109,7 @@ def num_tasks(schema: Schema) -> int:
 
 
 def eval_metric(schema: Schema, manifest: str) -> str | None:
-    """Return the metric of a dataset: that of its manifest, if there is one, else the usual one of its targets.
+    """Return the metric of a dataset: its manifest's, if there is one, else the usual one of its targets.
 
     Returns ``None`` without targets.
     """

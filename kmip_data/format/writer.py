@@ -156,7 +156,7 @@ def write_shard(
     if size <= MEMBER_BYTES:
         return content.facts(_write_pieces(path, stream, root))
 
-    # 2. Several files, with their digests and that of all bytes.
+    # 2. Several files, with their digests and the digest of all bytes.
     total = Digests()
     members = []
     for number, numbered in groupby(_cut(stream), itemgetter(0)):
@@ -186,7 +186,7 @@ def _write_pieces(
     root: Path,
     *others: Digests,
 ) -> Digests:
-    """Write a file in pieces and return its digests; those of ``others`` get its bytes, too."""
+    """Write a file in pieces and return its digests; the digests ``others`` get its bytes, too."""
     from kmip_data.files.changes import write_file
 
     digests = Digests()
@@ -274,7 +274,7 @@ def _data(entry: ExpectedDataset, content: ShardContent) -> Iterator[bytes]:
     """
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for row in range(2 if entry.axis else 1):
-        # Rows of small records leave together, those of a large one in pieces.
+        # Rows of small records leave together, rows of a large record in pieces.
         waiting: list[Array] = []
         count = 0
         for record in content.records:

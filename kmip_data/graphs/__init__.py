@@ -1,6 +1,6 @@
 """Graph construction: neighbours, eccentricity, encodings, splits and statistics.
 
-Public names are imported on first use (PEP 562), as those of :mod:`kmip_data`.
+Public names are imported on first use (PEP 562), as in :mod:`kmip_data`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def is_city(card: Card) -> bool:
 def family(dataset: str, card: Card | None = None) -> str:
     """Return the family of a dataset: ``city`` for cities, else its name.
 
-    ``card`` is that of its build.
+    ``card`` is the card of its build.
     """
     if card is not None:
         city = is_city(card)

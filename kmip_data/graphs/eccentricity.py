@@ -163,7 +163,7 @@ def _rows(index: I64, length: F64, n: int, *, directed: bool) -> _Rows:
     pair = index[0] * n + index[1]
     step = np.ones(len(length), np.float32)
 
-    # Sorted, symmetric edges without repeats, such as those of a build, need no work.
+    # Sorted, symmetric edges without repeats, such as a build's, need no work.
     if not (np.diff(pair) > 0).all() or not _is_symmetric(index, length):
         # Each edge in both directions, without loops, sorted by row and column.
         proper = np.flatnonzero(index[0] != index[1])

@@ -130,7 +130,7 @@ def radius_graph(
         Most neighbours of a point, at least 1, with ``loop`` the point itself among them; None: no
         limit.
     x, batch, loop, flow, num_workers, batch_size
-        As those of :func:`knn_graph`.
+        As for :func:`knn_graph`.
 
     Returns
     -------
@@ -277,7 +277,7 @@ def _in_order(points: F64, k: int) -> Neighbors:
             index, bound = query(points[part], count)
             index = candidates[index]
 
-            # Squared distances by differences: those of the search may round differently.
+            # Squared distances by differences: the search's may round differently.
             delta = points[index]
             delta -= points[part, None]
             square = np.square(delta, out=delta).sum(-1)

@@ -3,7 +3,7 @@
 NumPy, glibc and SVML have several versions of each, chosen by the CPU (FMA, AVX2, AVX-512), which
 differ in the last bit. The functions here add, multiply, divide and take square roots alone, one
 array operation at a time, so that nothing is fused: IEEE 754 rounds each in one way. Methods and
-coefficients are those of fdlibm (Sun Microsystems, 1993) and, for the quantile, of Cephes (Moshier,
+coefficients come from fdlibm (Sun Microsystems, 1993) and, for the quantile, of Cephes (Moshier,
 1989). Errors are below 2.5 units in the last place of float64; bytes of builds are these values
 rounded to float32.
 """

@@ -108,7 +108,7 @@ def check_edges(edge_index: Integers, num_nodes: int) -> None:
 
 
 def encodings() -> tuple[type[Encoding], ...]:
-    """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and those of loaded plugins."""
+    """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and plugins' encodings."""
     return tuple(with_added("encodings", _shipped()).values())
 
 

@@ -29,7 +29,7 @@ class Neighborhoods:
     """Incoming edges of every node, to draw from.
 
     ``edge_index`` (2, E), of integers, are sources and targets among ``num_nodes``. The
-    sources are not copied, so those of a mapped shard stay in the map; where the edges are sorted
+    sources are not copied, so the sources of a mapped shard stay in the map; where the edges are sorted
     by target, no array of their length is allocated. Several threads may draw at a time.
     """
 
@@ -194,7 +194,7 @@ def _draw(
                 drawn[begin + j] = first + j
             continue
 
-        # Mixed once more, or the numbers of a node would be those of the next, one later.
+        # Mixed once more, or a node would have the numbers of the next node, one later.
         state = _mixed(key + np.uint64(i) * _STEP)
         if replace:
             for j in range(begin, end):

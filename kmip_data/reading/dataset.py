@@ -88,7 +88,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         else:
             folder = located(path, "build folder")
             build = Build(folder, read_card(folder))
-        # Figures of a part of the set must not pass for those of the published one.
+        # Figures of a part of the set must not pass for figures of the published set.
         if build.card.extent == PART:
             graphs = counted(build.card.counts["graphs"], "graph")
             warnings.warn(

@@ -91,7 +91,7 @@ class GraphLoader(DataLoader[Data]):
         Give each rank the same number of batches by repeating up to ``world_size`` − 1 graphs (with
         ``max_nodes``: batches). DDP training needs it; evaluation must not use it.
     divide
-        Let ``batch_size`` count the graphs of all ranks together: each batch is that of a single
+        Let ``batch_size`` count the graphs of all ranks together: each batch is as in a single
         process, dealt to the ranks in turn.
     compact
         Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or

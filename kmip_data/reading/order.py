@@ -14,7 +14,7 @@ Items = TypeVar("Items", I64, list[I64])
 
 @dataclass(frozen=True)
 class BatchRule:
-    """Rule that cuts an epoch into batches; the arguments are those of ``GraphLoader``."""
+    """Rule that cuts an epoch into batches; the arguments as for ``GraphLoader``."""
 
     batch_size: int = 1
     shuffle: bool = False
@@ -40,7 +40,7 @@ class BatchRule:
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
 
-        # 1. Every graph once, in random order or in that of the source.
+        # 1. Every graph once, in random order or in the source's order.
         order = np.arange(len(nodes))
         if self.shuffle:
             order = generator.permutation(len(nodes))

@@ -114,5 +114,5 @@ class EpochBatches(Sampler[list[int]]):
 
 
 def is_from_a_loader(batch_sampler: object) -> bool:
-    """True if a ``batch_sampler`` is that of another loader here, which has applied all its arguments."""
+    """True if a ``batch_sampler`` belongs to another loader here, which has applied all its arguments."""
     return isinstance(getattr(batch_sampler, "sampler", None), EpochSampler)

@@ -72,7 +72,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 def peak_host_memory() -> int:
     """Return the peak resident set of this process in bytes, since it began."""
-    # getrusage's figure begins at that of the process that started this one.
+    # getrusage's figure begins at the figure of the process that started this one.
     with suppress(OSError):
         match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
         if match:
@@ -82,7 +82,7 @@ def peak_host_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """Return the bytes that this process can still allocate, within its limits and those of the system."""
+    """Return the bytes that this process can still allocate, within its limits and the system's."""
     import psutil
 
     available = int(psutil.virtual_memory().available)

@@ -128,7 +128,7 @@ def for_ranges(
 
 
 def _on_threads(work: Callable[..., None], threads: int) -> None:
-    """Call ``work`` in ``threads`` threads: the caller and PyTorch's, or those of the pool."""
+    """Call ``work`` in ``threads`` threads: the caller and PyTorch's, or the pool's."""
     openmp = _torchs_openmp(threads)
     if openmp is None:
         pool = _get_pool()

@@ -36,7 +36,7 @@ from kmip_data.wording import human_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Croissant's types, by dtype, that are not those of numbers.
+#: Croissant's types, by dtype, other than types of numbers.
 _DATA_TYPES = {"object": "sc:Text", "bool": "sc:Boolean"}
 _GROUP_BYTES = 2**26  #: bytes of arrays in memory: a row group, or one larger graph
 
@@ -78,11 +78,11 @@ class _Tables:
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns: those of the first record."""
+        """Names and types of the columns, from the first record."""
         return self.table("", np.arange(1)).schema
 
     def groups(self, records: I64) -> Iterator[I64]:
-        """Divide records into those of one row group each."""
+        """Divide records into row groups."""
         # Bytes of a node, an edge and a graph, times how many each record has.
         rows = np.zeros(3, np.int64)
         for field in self._fields.values():

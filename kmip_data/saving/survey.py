@@ -275,7 +275,7 @@ class Survey:
 
 
 def _fixed_degree(edge_index: I64, nodes: int) -> int | None:
-    """Return k if the columns are the k sources of node 0, those of node 1, …; else ``None``."""
+    """Return k if the columns are the k sources of node 0, then of node 1, …; else ``None``."""
     edges = edge_index.shape[1]
     if not nodes or not edges or edges % nodes:
         return None

@@ -250,7 +250,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
 
     BLAS has one thread here, whatever the worker was started with: its sums depend on their number.
-    Errors are those of :func:`~kmip_data.pipelines.engine.pool.build_unit`.
+    Errors as of :func:`~kmip_data.pipelines.engine.pool.build_unit`.
     """
     from threadpoolctl import threadpool_limits
 

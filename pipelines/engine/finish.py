@@ -113,7 +113,7 @@ ROUNDED = 1e-3  #: tolerance of published averages, which are rounded
 
 
 def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> Records:
-    """Read keys, sizes and class counts of all records from the shards, which are those of ``entries``.
+    """Read keys, sizes and class counts of all records from the shards of ``entries``.
 
     Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
     """

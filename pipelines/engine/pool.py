@@ -84,7 +84,7 @@ def prepare(
     """Run the pipeline's pass ``name`` with ``count`` threads, and sync its files to disk.
 
     ``given`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
-    before. Errors are those of :func:`build_unit`.
+    before. Errors as of :func:`build_unit`.
     """
     threads.set_num_threads(count)
     with frozen(), explained(pipeline.manifest.name, PREPARATION, pipeline.advice()):

@@ -399,7 +399,7 @@ class _Machine:
         self._stack.append(allowed)
 
     def _pairs(self, items: list[Value]) -> dict[Value, Value]:
-        """Return keys and values; with libraries without those of keys that are no numbers or texts."""
+        """Return keys and values; with libraries, without pairs whose keys are no numbers or texts."""
         keys = items[::2]
         values = items[1::2]
         # Hashing nested tuples takes time that doubles with each level.

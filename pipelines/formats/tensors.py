@@ -457,7 +457,7 @@ class PickledData(Pending):
         self.mapping: Value = None
 
     def finish(self, state: Value) -> None:
-        """Take the attributes: those of ``Data`` lie in its storage, those of a storage in a mapping."""
+        """Take the attributes: ``Data`` has them in its storage, a storage in a mapping."""
         self.mapping = None
         attributes = None
         if isinstance(state, dict):

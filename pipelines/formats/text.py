@@ -20,7 +20,7 @@ from kmip_data.arrays import F32, I32, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
 
-MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
+MAX_ID = 2**24  #: node numbers must be below; in the published graphs they are below 15,000
 
 
 def decoded(data: bytes, name: str, encoding: str = "") -> str:

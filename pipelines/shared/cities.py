@@ -103,7 +103,7 @@ class Streets(NamedTuple):
     def mean(self, values: Array) -> F32:
         """Return the mean of one feature over the edges of each street, (S,).
 
-        ``values`` are those of all edges, (M,), by street.
+        ``values`` (M,) are all edges' values, by street.
 
         Sums are made in float64 and rounded once.
         """

@@ -1,8 +1,8 @@
 """Make k-NN graphs of point clouds, whole or in blocks.
 
-Blocks hold equally many points, by the rule that made those of S3DIS (pointnet
+Blocks hold equally many points, by the rule that made S3DIS's (pointnet
 ``sem_seg/indoor3d_util.py``, ``room2blocks_plus_normalized``): windows of the floor at a stride of
-half their width, those of fewer than 100 points left out, 4,096 points drawn with replacement from
+half their width, blocks of fewer than 100 points left out, 4,096 points drawn with replacement from
 those that have more, and filled up with duplicates where there are fewer. Upstream draws without a
 seed.
 """

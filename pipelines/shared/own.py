@@ -170,7 +170,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def _with_val(
         self, train: Sequence[int], keys: Sequence[str], params: OwnSplitParams
     ) -> dict[str, list[int]]:
-        """Return train and val, of whole files that are drawn from those of ``train``."""
+        """Return train and val, of whole files that are drawn from the files of ``train``."""
         files = sorted({self.file_of(keys[row]) for row in train})
         order = Generator(PCG64(params.split_seed)).permutation(len(files))
         size = min(share_of(len(files), params.val_fraction or 0), len(files) - 1)
@@ -246,7 +246,7 @@ def check_codes(classes: str, most: int) -> int:
 def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
     test = share_of(total, params.test_fraction) if params.test_fraction else 0
-    # Take test first: its fraction is of all, that of val of the rest.
+    # Take test first: its fraction is of all, val's fraction of the rest.
     val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
     val = share_of(total - test, val_share) if val_share else 0
 

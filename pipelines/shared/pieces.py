@@ -21,7 +21,7 @@ def write_pieces(folder: Path, batches: Iterable[tuple[Mapping[str, Array], I64]
     """Append the arrays of each batch of graphs to those before; return the number of graphs.
 
     A batch has the rows of its graphs one after the other, and how many rows of each array a graph
-    has, (graphs, arrays). Dtypes and other axes are those of the first batch.
+    has, (graphs, arrays). Dtypes and other axes are the first batch's.
     """
     folder.mkdir(parents=True)
     layout = {}

@@ -179,7 +179,7 @@ def split_by_lists(
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
-    Names of a list that are none of ``names``, those of the build's records, are left out. ``noun``
+    Names of a list that are none of ``names``, the build's records, are left out. ``noun``
     is the word for the lists in the note.
     """
     # A build with a limit has few of the listed records: ignore the others.

@@ -26,7 +26,7 @@ def expander_targets(num_nodes: int, degree: int, rng: int | np.random.Generator
     """Draw a 2d-regular multigraph on N nodes: d = ``degree`` permutations, edges in both directions.
 
     Permutations are drawn again until the second eigenvalue of the Laplacian is at least 2d - 2√(2d
-    - 1) - 0.1, nearly that of the best expanders (Friedman). Loops and repeated edges stay, as in
+    - 1) - 0.1, nearly as for the best expanders (Friedman). Loops and repeated edges stay, as in
     ``graphgps/transform/expander_edges.py`` of Exphormer, which filters loops but returns the
     unfiltered edges. Raises ``UsageError`` if ``degree`` is less than 1.
 

@@ -270,7 +270,7 @@ def _cut_out(
 
 @njit_nogil()
 def _take_off_dead_ends(subgraph: Subgraph, seeds: int, count: int) -> int:
-    """Repeatedly give nodes with one neighbour degree 0, except those of the group.
+    """Repeatedly give nodes with one neighbour degree 0, except the nodes of the group.
 
     Returns their number.
     """

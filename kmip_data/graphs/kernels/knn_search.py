@@ -126,7 +126,7 @@ def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
 
 
 class Candidates(NamedTuple):
-    """Candidates; those of a leaf begin with its own points."""
+    """Candidates; a leaf's begin with its own points."""
 
     x: F32  #: (n + 1,)
     y: F32

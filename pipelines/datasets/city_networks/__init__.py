@@ -56,7 +56,7 @@ PIPELINE = CityNetworksPipeline
 
 
 def read_city_archive(folder: Path) -> CityTensors:
-    """Read the tensors of one city, from today's layout or from that of the directed graphs.
+    """Read the tensors of one city, from today's layout or from the layout of the directed graphs.
 
     A directed graph is made undirected by the authors' rule. Existing eccentricities and labels are
     used; masks are not read, since the default split is the authors' rule. Its ``facts`` are

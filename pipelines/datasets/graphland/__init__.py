@@ -230,7 +230,7 @@ def read_features(folder: Path) -> Features:
 def _categories(values: F32, name: str, columns: int) -> F32:
     """Return the categories of a column that become columns of x.
 
-    ``columns`` are those of x before them.
+    ``columns`` are the columns of x before them.
     """
     categories = np.unique(values)
     numbers = (columns + len(categories)) * len(values)

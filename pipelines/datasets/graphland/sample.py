@@ -76,7 +76,7 @@ def write_sample(
         "targets": {"sample_speed": speed},
     }
     for rule, (train, val) in SPLITS.items():
-        # Draws below the fraction of train are train, below that of both val.
+        # Draws below the fraction of train are train, below the fraction of both val.
         draw = rng.permutation(n) / n
         part = (draw >= train).astype(int) + (draw >= train + val)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}

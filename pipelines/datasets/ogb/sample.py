@@ -133,7 +133,7 @@ def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) ->
     bonds = [_bonds(int(size), rng) for size in nodes]
     elements = rng.choice(ELEMENTS, nodes.sum(), p=[0.7, 0.1, 0.1, 0.04, 0.03, 0.03])
 
-    # Features are drawn from the lower half of their values, as most of those of molecules are.
+    # Features are drawn from the lower half of their values, as most features of molecules are.
     atoms = rng.integers(0, (np.array(ATOM_SIZES) + 1) // 2, (len(elements), len(ATOM_SIZES)))
     atoms[:, 0] = elements
     edges = np.concatenate(bonds)

@@ -84,7 +84,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         return Prepared(workdir, {"rows": rows})
 
     def units(self, prepared: Prepared, params: MoleculeParams) -> list[Unit]:
-        """Assign the rows; those of the subset are listed."""
+        """Assign the rows; the subset's rows are listed."""
         chosen = prepared.path / "chosen.npy"
         if not chosen.is_file():
             return super().units(prepared, params)

@@ -68,7 +68,7 @@ class Elements(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A block, parsed as far as its groups; fields are those of :func:`_fields`."""
+    """A block, parsed as far as its groups; fields as of :func:`_fields`."""
 
     data: U8
     fields: I64

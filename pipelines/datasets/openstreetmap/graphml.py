@@ -124,7 +124,7 @@ def _real(data: Mapping[str, str | float], key: str, where: str) -> float:
 
 
 def _values(value: object) -> Values:
-    """Return the sorted values of a tag: none, one, or those of a list."""
+    """Return the sorted values of a tag: none, one, or a list's."""
     text = str(value)
     if text in {"", "nan", "None"}:
         return ()

@@ -83,7 +83,7 @@ def assemble(
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """Return the position of the area nearest to each point, (N,) int64.
 
-    Distances are those of degrees on paper, without a limit, and 0 inside an area: upstream's
+    Distances are in degrees, as on paper, without a limit, and 0 inside an area: upstream's
     ``sjoin_nearest`` in EPSG:4326. Ties go to the first area in OpenStreetMap's order.
     """
     import shapely

@@ -154,7 +154,7 @@ def great_circle(
 def largest_component(graph: Network) -> Network:
     """Return the largest weakly connected component.
 
-    Of equally large ones that of the least node number.
+    Of equally large components, the component of the least node number.
     """
     if not graph.num_nodes:
         return graph
@@ -248,7 +248,7 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
         begins.append(np.stack(part)[:, starts])
     source, target, edge = np.concatenate(begins, axis=1)
     del begins
-    # Parallel parts to one neighbour begin one street: that of the first.
+    # Parallel parts to one neighbour begin one street, the first one's.
     pair = source.astype(np.int64) * graph.num_nodes + target
     first = np.unique(pair, return_index=True)[1]
 
@@ -430,7 +430,7 @@ def _collected(
     values: list[Values],
     known: dict[Values, int],
 ) -> I32:
-    """Return one code a street: that of its value, or of the tuple of its sorted distinct values."""
+    """Return one code a street: the code of its value, or of the tuple of its sorted distinct values."""
     # Most streets have one value: the least and the greatest code are equal, no Python is needed.
     joined = np.maximum.reduceat(codes, starts)
     low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)

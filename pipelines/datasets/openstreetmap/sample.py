@@ -88,7 +88,7 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             ring = crossing[[i, i, i + 1, i + 1, i], [j, j + 1, j + 1, j, j]]
             tags = {"landuse": USES[generator.integers(len(USES))]}
             if (i, j) == blocks[-1]:
-                tags = {}  # its use is on a relation, as that of areas with holes
+                tags = {}  # its use is on a relation, as for areas with holes
             last = add_way(ring, tags)
         tags = {"type": "multipolygon", "landuse": "recreation_ground"}
         members = [("w", last, "outer")]

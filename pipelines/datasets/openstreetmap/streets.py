@@ -89,7 +89,7 @@ def read_speed(text: str) -> float | None:
 def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, ...]]]) -> F64:
     """Return the speed of each edge in km/h, (E,) float64; NaN everywhere where no street has one.
 
-    ``tags`` and ``values`` are those of a street graph.
+    ``tags`` and ``values`` are a street graph's.
     """
     # 1. The speed of each distinct value; the last position, -1, stands for streets without the
     #    tag.

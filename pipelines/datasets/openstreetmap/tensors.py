@@ -194,7 +194,7 @@ def _columns(
 
 
 def land_uses(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
-    """Return the land use of each node, that of the nearest area.
+    """Return the land use of each node: the nearest area's.
 
     ``None`` where there is no area.
     """

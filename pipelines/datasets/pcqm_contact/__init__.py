@@ -104,7 +104,7 @@ def used_rows(path: Path, every: int = EVERY) -> Iterator[str]:
 def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     """Return the record of an extended SMILES.
 
-    Atoms are those of the text, including hydrogens, without sanitisation, as upstream. Raises
+    Atoms are the text's, including hydrogens, without sanitisation, as upstream. Raises
     :class:`RefusedSmilesError` if RDKit refuses it, it has more than ``max_nodes`` atoms, or a
     contact is not between two atoms.
     """

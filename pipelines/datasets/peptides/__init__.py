@@ -30,7 +30,7 @@ TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
 )  # fmt: skip
-#: Size of the decompressed CSV; that of peptides-struct has columns not read here.
+#: Size of the decompressed CSV; the CSV of peptides-struct has columns not read here.
 MAX_TABLE_BYTES = 20_000_000_000
 
 P = TypeVar("P", bound=MoleculeParams)

@@ -87,7 +87,7 @@ def _written(chain: str, rng: Generator) -> str:
 
 def _chain(rng: Generator) -> str:
     codes = list(SIDE_CHAINS)
-    # Few kinds of residues per peptide: compositions differ, as those of functions do.
+    # Few kinds of residues per peptide: compositions differ, as they do between functions.
     weights = rng.dirichlet(np.full(len(codes), 0.35))
     length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
     chain = rng.choice(codes, size=length, p=weights).tolist()

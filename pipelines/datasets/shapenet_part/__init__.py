@@ -117,7 +117,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
                 fault = f"not one of the 16 categories: {line[:100]!r}"
                 raise DamagedInput(f"{path.name}, line {number}: {fault}")
 
-        # The published lists have 35 shapes twice; those of a part may not repeat one.
+        # The published lists have 35 shapes twice; lists of a part may not repeat one.
         lists = read_split_lists(raw.path)
         shapes = sum(map(len, lists.values()))
         twice = [key for keys in lists.values() for key in keys if "@" in key]

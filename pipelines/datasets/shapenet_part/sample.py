@@ -27,7 +27,7 @@ Piece = tuple[str, int, F64, F64]  #: kind, part, centre, size
 
 
 def shapes() -> dict[str, list[Piece]]:
-    """Return the pieces of each category: those of ``manifests/tables/shapes.toml``, mirrored."""
+    """Return the pieces of each category from ``manifests/tables/shapes.toml``, mirrored."""
     pieces_of: dict[str, list[Piece]] = {}
     for category, pieces in read_shipped("tables", "shapes").items():
         for kind, part, centre, size, *mirrored in pieces:
@@ -156,7 +156,7 @@ def _tube_surface(
     unit[:, axis] = np.where(caps, ends, heights)
     unit[:, round_axes] = ring * radius[:, None]
 
-    # Normals of the caps point along the axis, those of the side away from it.
+    # Normals of the caps point along the axis, normals of the side away from it.
     outwards = ring / half[round_axes]
     normal = np.zeros((count, 3))
     normal[:, round_axes] = np.where(caps[:, None], 0.0, outwards)

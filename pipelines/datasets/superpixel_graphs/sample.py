@@ -54,7 +54,7 @@ def write_sample(
             classes[row] = np.bincount(y, minlength=len(ids))
         val, test = stratified_draw(meta_labels(classes, 0), val_size)
 
-    # Labels are those of the raw file: ids of COCO in one byte, classes of Pascal VOC in four.
+    # Labels are as in the raw file: ids of COCO in one byte, classes of Pascal VOC in four.
     parts = {
         "train": pictures[: count - held],
         "val": [pool[i] for i in val],
@@ -115,7 +115,7 @@ def make_picture(
     edges = np.zeros((2, 1), np.int64) if single else _grid_edges(rows, columns)
     difference = mean[edges[0]] - mean[edges[1]]
     strength = np.linalg.norm(difference, axis=1) / 4
-    # Both directions of a pair have one length: that of the smaller end.
+    # Both directions of a pair have one length: the smaller end's.
     lengths = rng.integers(1, 60, len(cells))
     length = lengths[edges.min(axis=0)]
     attr = np.stack([strength, length], axis=1) * (not single)
