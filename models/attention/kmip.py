@@ -146,7 +146,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 
 def check_backend(backend: str) -> None:
     """Raise ``UsageError``, with the nearest name, for a backend that does not exist."""
-    if backend not in {"auto", REFERENCE}:
+    if not isinstance(backend, str) or backend not in {"auto", REFERENCE}:
         get_backend(backend)
 
 
