@@ -122,8 +122,8 @@ def _read_row(row: dict[str, Any]) -> Ours:
 
     first_epochs = []
     for run in runs:
-        values = zip(columns, run, strict=True)
-        first_epochs.append({name: value for name, value in values if name not in RUN_COLUMNS})
+        cells = zip(columns, run, strict=True)
+        first_epochs.append({name: value for name, value in cells if name not in RUN_COLUMNS})
     row["first_epochs"] = list(filter(None, first_epochs))
     return Ours.model_validate(row)
 
