@@ -686,6 +686,10 @@ def test_keys_that_number_the_edges_are_no_features(tmp_path):
     got = made(write(tmp_path / "g", a_gexf=text))
     assert got.first.columns["edge/edge_attr"].tolist() == [[0.5], [1.5], [2.5]]
     assert "key: ids or names of the rows" in got.files["ignored"]
+    # Fractions number nothing.
+    text = "source,target,key\n0,1,1.5\n1,2,2.5\n2,0,3.5\n"
+    got = made(write(tmp_path / "f", a_csv=text))
+    assert got.first.columns["edge/edge_attr"].tolist() == [[1.5], [2.5], [3.5]]
 
 
 def test_attributes_called_as_ids_are_kept(tmp_path):
