@@ -287,12 +287,12 @@ def _of_numbers(table: Table, name: str, numbers: F64, facts: ColumnFacts) -> li
         facts.ignored[f"a column without a name in {table.name}"] = "the numbers of its rows"
         return []
     is_id = roles.normal(name) in {*roles.NODE_IDS, "label", "key"} and pd.Series(numbers).is_unique
-    is_whole = not (numbers % 1).any()
-    if not named and is_id and is_whole:
-        facts.ignored[name] = "ids or names of the rows"
-        return []
     with np.errstate(over="ignore", invalid="ignore"):
         values = numbers.astype(np.float32)
+        has_fractions = bool(np.nan_to_num(numbers % 1).any())
+    if not named and is_id and not has_fractions:
+        facts.ignored[name] = "ids or names of the rows"
+        return []
     infinite = ~np.isfinite(values) & ~is_missing
     if infinite.any():
         row = int(infinite.argmax())
