@@ -62,7 +62,7 @@ def test_a_row_as_people_read_it(runs):
 
 
 def test_the_ending_of_a_file_is_its_format(runs, tmp_path):
-    for name, start in (("a.html", "<!"), ("a.md", "###"), ("a.json", "{"), ("a.txt", "paris")):
+    for name, start in (("a.html", "<!"), ("a.md", "**paris"), ("a.json", "{"), ("a.txt", "paris")):
         done("report", "--output", tmp_path / name)
         assert (tmp_path / name).read_text().startswith(start), name
 
