@@ -100,7 +100,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     )
     page = None
     try:
-        for step in (f"build {CITY}", f"preview {CITY}", f"explore {CITY} --no-open"):
+        for step in (f"build {CITY}", f"explore {CITY} --no-open"):
             _run(home, step)
         page = find(CITY, home=home).path / "explore.html"
         last = f"Open {page}"

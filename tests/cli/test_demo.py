@@ -30,7 +30,7 @@ def test_a_minute_in_seconds(tmp_path, small):
         assert all(0 <= value <= 0.6 for _, nodes, value in bands if nodes > 50)
     assert [row["nodes"] for row in result["attention"]] == [100, 200]
     assert all(row["kmip"] > 0 and row["full"] > 0 for row in result["attention"])
-    assert outcome.err.count("$ kmip-data") == 8
+    assert outcome.err.count("$ kmip-data") == 7
     for words in (
         "© OpenStreetMap contributors, ODbL 1.0",
         "gps-none: ",
