@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 import os
@@ -289,7 +290,8 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     Raises ``UsageError`` where the folder holds anything else, a package is missing, or the format
     cannot hold the data; ``OutOfResources`` where the disk is full.
     """
-    content = f"export {to} of {build.card.digest}"
+    card = build.card.to_json().encode()
+    content = f"export {to} of {hashlib.sha256(card).hexdigest()}"
     if os.path.lexists(folder):
         paths = {part: folder / f"{part}.{to}" for part in parts_of(build)}
         finished = all(path.is_file() for path in paths.values())

@@ -34,7 +34,6 @@ class Fault:
     call: str
     n: int
     when: Literal["before", "middle", "after"] = "before"  #: the middle of a write
-    how: Literal["kill", "kill-group"] = "kill"  #: this process, or with all others of its group
     within: str = ""
 
 
@@ -176,8 +175,6 @@ def _place(target: Any, options: dict[str, Any]) -> Any:
 
 
 def _die(fault: Fault) -> None:
-    if fault.how == "kill-group":
-        os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

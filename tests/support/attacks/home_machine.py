@@ -292,12 +292,16 @@ class HomeMachine(RuleBasedStateMachine):
         for _ in range(6):
             try:
                 columns = attributes(folder, sorted(known.columns))
-                values = values_of(ShardedDataset(folder, columns=columns)[number])
-                default = keys_by_part(folder)
+                dataset = ShardedDataset(folder, columns=columns)
+                values = values_of(dataset[number])
+                default = keys_by_part(dataset)
                 others = {}
                 if known.spec == "own":
-                    for seed in known.seeds:
-                        others[seed] = keys_by_part(folder, f"random-seed{seed}")
+                    for seed in known.seeds - {known.default}:
+                        name_of_split = f"random-seed{seed}"
+                        others[seed] = keys_by_part(
+                            ShardedDataset(folder, split_name=name_of_split)
+                        )
             except KmipDataError as error:
                 EVENTS["refused reads"] += 1
                 self.expect(name, error)

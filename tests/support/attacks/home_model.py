@@ -79,11 +79,11 @@ def attributes(folder: Path, columns: Iterable[str]) -> list[str]:
     return [*stored, "edge_index", *columns]
 
 
-def keys_by_part(folder: Path, split_name: str | None = None) -> Parts:
-    parts = {}
-    for part in ("train", "val", "test"):
-        parts[part] = ShardedDataset(folder, part, split_name=split_name).keys
-    return parts
+def keys_by_part(dataset: ShardedDataset) -> Parts:
+    """Return the keys of each part of the split of a dataset of all records."""
+    keys = dataset.keys
+    positions = dataset.get_idx_split()
+    return {part: [keys[position] for position in positions[part]] for part in positions}
 
 
 def make_truths(folder: Path) -> tuple[Path, dict[str, Truth]]:
@@ -102,7 +102,7 @@ def make_truths(folder: Path) -> tuple[Path, dict[str, Truth]]:
             target = folder / f"{spec}-{seed}"
             options = ("--output", target, "--home", folder / "home", "--jobs", "1", "-q")
             done(*line, *more, *options, *split_options(spec, seed))
-            parts[seed] = keys_by_part(target)
+            parts[seed] = keys_by_part(ShardedDataset(target))
         done("encode", target, *COLUMNS, "--jobs", "1", "-q")
         items = ShardedDataset(target, columns=attributes(target, COLUMNS))
         truths[spec] = Truth([values_of(item) for item in items], parts)
