@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from support.attacks.home_machine import EVENTS, KINDS_DONE, STEPS, STEPS_DONE, HomeMachine
 
-HOMES = 40  #: of one seed
 LONGEST = 60  #: steps of one home, at most
 
 
@@ -20,8 +19,8 @@ def _machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     HomeMachine.set_up(tmp_path_factory.mktemp("truths"))
 
 
-def take_steps(count: int) -> None:
-    """Let at least so many things happen, in homes of one seed after the other."""
+def take_steps(count: int, homes: int) -> None:
+    """Let at least so many things happen, in so many homes of each seed."""
     for counter in (STEPS_DONE, KINDS_DONE, EVENTS):
         counter.clear()
     for number in itertools.count():
@@ -29,7 +28,7 @@ def take_steps(count: int) -> None:
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=HOMES,
+                max_examples=homes,
                 stateful_step_count=LONGEST,
                 deadline=None,
                 database=None,
@@ -43,7 +42,7 @@ def take_steps(count: int) -> None:
 
 @pytest.mark.slow
 def test_300_steps() -> None:
-    take_steps(300)
+    take_steps(300, homes=6)
     assert len(STEPS_DONE.keys() & STEPS.keys()) > len(STEPS) / 2
 
 
@@ -51,7 +50,7 @@ def test_300_steps() -> None:
 @pytest.mark.timeout(7200)
 def test_10_000_steps(torture_count: Callable[..., None]) -> None:
     begun = time.process_time()
-    take_steps(10_000)
+    take_steps(10_000, homes=40)
     for name, count in (STEPS_DONE + KINDS_DONE + EVENTS).items():
         torture_count(name, count)
     torture_count("seconds of the processor", time.process_time() - begun)
