@@ -269,7 +269,7 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
     if test is not None:
         shown = f"{first.metric} {with_unit(first.metric, test)}"
         if first.chance is not None:
-            shown += f"; chance is {with_unit(first.metric, first.chance)}"
+            shown += f"; a constant answer has {with_unit(first.metric, first.chance)}"
     aim = aim_of(RunConfig.model_validate(first.config))
     total = sum(result.seconds.total for result in summary.results)
     epoch = sum(result.seconds.train_epoch for result in summary.results) / len(summary.results)
