@@ -72,14 +72,16 @@ def command(
     RDKit draws molecules. A city is drawn as maps: by class, by eccentricity and by split. In any
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
-    from kmip_data.drawing.style import check_kind, using_style
-
     if output is not None:
+        from kmip_data.drawing.style import check_kind
+
         check_kind(output)
         check_output(output, force=force)
-    build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
+    build = resolve(target, home, sample=sample)  # names are checked before numpy is imported
     picture = output or default_output(build.path / PICTURE_NAME, force=force)
     say(f"Drawing {build.path.name}")
+    from kmip_data.drawing.style import using_style
+
     with using_style(style):
         facts = draw(build, picture, home, records=records, part=part)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
