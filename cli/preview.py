@@ -11,9 +11,9 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, pictures_of, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import (
-    distinct_numbers,
     force_option,
     inspect_options,
+    number_list,
     part_option,
     path_option,
 )
@@ -167,7 +167,7 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
         # The middle of each third: neighbours in a build are often alike.
         shown = min(USUAL_RECORDS, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    chosen = distinct_numbers("--records", text)
+    chosen = list(dict.fromkeys(number_list("--records", text)))
     last = max(chosen)
     if last >= count or len(chosen) > MAX_RECORDS:
         raise UsageError(
