@@ -26,7 +26,7 @@ FOLDER = ROOT / "build" / "peers"
 #: Requirements by environment. faiss-cpu comes from the extra ``dev``; faiss-cpu-avx512 fetches
 #: binaries and is never installed.
 ENVIRONMENTS = {
-    "search": ("faiss-cpu==1.15.1", "usearch==2.26.6", "scann==1.4.2"),
+    "search": ("faiss-cpu==1.15.1", "scann==1.4.2"),
     "formats": (
         "litdata==0.2.76",
         "webdataset==1.0.2",
@@ -34,7 +34,6 @@ ENVIRONMENTS = {
         "grain==0.2.18",
         "pylance==14.0.2",
     ),
-    "streaming": ("mosaicml-streaming==0.13.0",),  # wants an older NumPy
     # QuackOSM calls what DuckDB 2 removed, and would load DuckDB's extension from the network.
     "streets": (
         "pyrosm==0.25.0",
@@ -52,8 +51,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
     """Measure all programs, one after the other; training steps need no other environment."""
     for name, requirements in ENVIRONMENTS.items():
         python = environment(name, requirements)
-        program = "formats" if name == "streaming" else name
-        yield from measured(program, python, quick=quick)
+        yield from measured(name, python, quick=quick)
     yield from training.rows(quick=quick)
 
 

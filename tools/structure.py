@@ -6,6 +6,8 @@
 - A function of more than 90 lines, docstring left out, says why in a comment that begins ``#
   Long:``.
 - What begins with ``_`` is imported in its own folder only.
+- Of public functions that take arrays, at least a share gives shapes in its docstring or its
+  class's: ``(N, d)``.
 - Rates keep to :data:`LIMITS`: the density of tokens (lines may grow: one thought a line), habits.
 - Tokens of Python, words of docs, commands and options are printed with their change since
   :data:`BASE`, and fail only a tenth above :data:`NOW`: a contribution is not stopped by its size.
@@ -15,6 +17,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -69,8 +72,12 @@ LIMITS = {
     "found": 5,
     "Any": 10,
     "comments": 30,
+    "array functions with shapes [%]": 70,
 }
-AT_LEAST = {"comments"}
+AT_LEAST = {"comments", "array functions with shapes [%]"}
+#: Annotations of arrays, and shapes such as ``(N,)``, ``(H, N, d)``, ``(G + 1)``, ``(n,)`` and ``()``.
+ARRAYS = re.compile(r"\b(Tensor|Array|NDArray|ArrayLike|Integers|Bools|Rows|[FIU]\d{1,2})\b")
+SHAPE = re.compile(r"\([\w…·⌈⌉Σ+\- ]+,[^()]*\)|\((?:[A-Z]|Σ|…)[^()a-z]*\)|\(\)")
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -148,6 +155,24 @@ def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
                 yield f"{node.lineno}: {node.name} has {length} lines, at most {FUNCTION}"
 
 
+def array_functions(node: ast.Module | ast.ClassDef, about: str = "") -> Iterator[tuple[str, bool]]:
+    """Name of each public function that takes arrays, and whether its docstring gives a shape.
+
+    ``about`` is the docstring of the class.
+    """
+    for inner in node.body:
+        if not isinstance(inner, ast.ClassDef | ast.FunctionDef) or inner.name.startswith("_"):
+            continue
+        text = ast.get_docstring(inner) or ""
+        if isinstance(inner, ast.ClassDef):
+            yield from array_functions(inner, text)
+            continue
+        arguments = (*inner.args.posonlyargs, *inner.args.args, *inner.args.kwonlyargs)
+        kinds = [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
+        if any(map(ARRAYS.search, kinds)):
+            yield inner.name, bool(SHAPE.search(text + about))
+
+
 def sizes(root: Path = ROOT) -> dict[str, float]:
     """Return the figures that :data:`LIMITS` bounds, by the same names."""
     folders = {folder: density.folder_counts(root / folder) for folder in FOLDERS}
@@ -160,8 +185,13 @@ def sizes(root: Path = ROOT) -> dict[str, float]:
         text, _, _ = path.read_text("utf-8").partition("<!-- leaderboard -->")
         words += len(text.split())
 
+    shaped = []
+    for path in modules(root).values():
+        shaped += [given for _, given in array_functions(ast.parse(path.read_text("utf-8")))]
+
     return {
         "tokens": total["tokens"],
+        "array functions with shapes [%]": 100 * sum(shaped) / max(1, len(shaped)),
         "tokens a code line": density.density(total),
         **{
             f"tokens a code line in {name}": density.density(counts)

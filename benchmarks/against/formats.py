@@ -7,7 +7,6 @@ thread it has no worker, where they have two it has two workers, which stay aliv
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.metadata
 import itertools
 import pickle
@@ -185,53 +184,11 @@ def spdl(data: ShardedDataset, folder: Path) -> Stored:
     return Stored(item, batches)
 
 
-def streaming(data: ShardedDataset, folder: Path) -> Stored:
-    """Store MosaicML's MDS."""
-    stand_in_for_torchvision()
-    from streaming import MDSWriter, StreamingDataset
-
-    example = arrays_of(data[0])
-    columns = {name: f"ndarray:{array.dtype}" for name, array in example.items()}
-    with MDSWriter(out=str(folder / "mds"), columns=columns) as writer:
-        for graph in data:
-            writer.write(arrays_of(graph))
-
-    class Graphs(StreamingDataset):
-        """Items as graphs."""
-
-        def get_item(self, sample_id: int, retry: int = 7) -> Data:
-            return graph_of(super().get_item(sample_id, retry))
-
-    def opened(size: int) -> Graphs:
-        return Graphs(local=str(folder / "mds"), shuffle=True, batch_size=size)
-
-    def batches(size: int, workers: int) -> Callable[[], Iterable[Any]]:
-        return torch_batches(opened(size), size, workers)
-
-    return Stored(opened(1).__getitem__, batches)
-
-
 def torch_batches(items: Any, size: int, workers: int) -> Callable[[], Iterable[Any]]:
     """Return epochs of torch's loader over items that shuffle themselves."""
     options = {"num_workers": workers, "persistent_workers": workers > 0}
     loader = DataLoader(items, size, collate_fn=collate, **options)
     return lambda: loader
-
-
-def stand_in_for_torchvision() -> None:
-    """Let Streaming import its datasets of pictures, which nothing here reads.
-
-    torchvision has no build for torch without CUDA, and does not import next to one.
-    """
-    from unittest.mock import MagicMock
-
-    transforms = "torchvision.transforms"
-    for name in ("torchvision", "torchvision.datasets", transforms, f"{transforms}.functional"):
-        module = MagicMock()
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        sys.modules[name] = module
-    sys.modules["torchvision"].datasets = sys.modules["torchvision.datasets"]
-    sys.modules["torchvision.datasets"].VisionDataset = type("VisionDataset", (), {})
 
 
 #: Packages of the formats, by name of the row. A package that is not there has no row.
@@ -241,7 +198,6 @@ FORMATS: dict[str, tuple[str, Callable[[ShardedDataset, Path], Stored]]] = {
     "WebDataset": ("webdataset", webdataset),
     "Grain, ArrayRecord": ("grain", grain),
     "SPDL, pickled arrays": ("spdl", spdl),
-    "MosaicML Streaming": ("mosaicml-streaming", streaming),
 }
 
 

@@ -19,8 +19,6 @@ import numpy as np
 import scann
 import torch
 from numpy.typing import NDArray
-from usearch.index import MetricKind
-from usearch.index import search as usearch_search
 
 from benchmarks.peers import print_rows
 from benchmarks.table import Row, in_turns, thread_count
@@ -45,22 +43,6 @@ def faiss_flat(queries: Rows, keys: Rows, k: int) -> Found:
     return index.search(queries, k)
 
 
-def faiss_panorama(queries: Rows, keys: Rows, k: int) -> Found:
-    """Search by FAISS' exact index that prunes by parts of the vectors, eight of them."""
-    index = faiss.IndexFlatIPPanorama(keys.shape[1], 8)
-    index.add(keys)
-    return index.search(queries, k)
-
-
-def usearch_exact(queries: Rows, keys: Rows, k: int) -> Found:
-    """Search by USearch's exact search, whose distance is 1 minus the inner product."""
-    options = {"exact": True, "threads": available_cores()}
-    matches = [usearch_search(keys, part, k, MetricKind.IP, **options) for part in blocks(queries)]
-    scores = [1 - part.distances for part in matches]
-    indices = [part.keys.astype(np.int64) for part in matches]
-    return np.concatenate(scores), np.concatenate(indices)
-
-
 def scann_brute_force(queries: Rows, keys: Rows, k: int) -> Found:
     """Search by ScaNN without a tree or hashes."""
     builder = scann.scann_ops_pybind.builder(keys, k, "dot_product")
@@ -73,7 +55,7 @@ def scann_brute_force(queries: Rows, keys: Rows, k: int) -> Found:
 def blocks(queries: Rows) -> list[Rows]:
     """Return queries in blocks of 4,096.
 
-    USearch and ScaNN hold all scores of a block: those of 100,000 queries would take 40 GB.
+    ScaNN holds all scores of a block: the scores of 100,000 queries would take 40 GB.
     """
     return np.array_split(queries, range(4_096, len(queries), 4_096))
 
@@ -81,14 +63,10 @@ def blocks(queries: Rows) -> list[Rows]:
 SIDES: dict[str, Callable[[Rows, Rows, int], Found]] = {
     "FAISS knn": faiss_knn,
     "FAISS IndexFlatIP": faiss_flat,
-    "FAISS IndexFlatIPPanorama": faiss_panorama,
-    "USearch exact": usearch_exact,
     "ScaNN brute force": scann_brute_force,
 }
-#: Rows that a side takes; USearch needs 277 s for 100,000.
-LIMITS = {"USearch exact": 10_000}
 SLOW = 30.0  #: seconds from which a side is timed once, in the run that checks it
-PACKAGES = ("faiss-cpu", "usearch", "scann")
+PACKAGES = ("faiss-cpu", "scann")
 
 
 def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
@@ -133,8 +111,6 @@ def compared(
     sides = {
         name: partial(search_heads, side, queries.numpy(), keys.numpy(), k)
         for name, side in SIDES.items()
-        if not (name.endswith("Panorama") and queries.shape[2] % 8)
-        and queries.shape[1] <= LIMITS.get(name, queries.shape[1])
     }
     scores, _ = topk_inner_product(queries, keys, k)
     tolerance = 1e-4 * float(scores.abs().max())

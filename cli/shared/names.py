@@ -66,6 +66,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         """
         from kmip_data.builds.home import Home, build_in, list_builds, own_command
         from kmip_data.errors import unknown_name
+        from kmip_data.files.marker import read_marker
 
         text = str(value)
         home = Home.locate(None if ctx is None else ctx.params.get("home"))
@@ -82,7 +83,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 meant = build_in(text, home) is not None
             except UsageError:
                 # A path to no build: an error of its own only if nothing else could be meant.
-                if len(self.kinds) == 1:
+                lines = read_marker(Path(text))
+                if len(self.kinds) == 1 or (lines and lines[0].strip().startswith("build ")):
                     raise
 
         # 2. The folder of a run, or the end of its path; `find_run` refuses one that several share.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 import os
@@ -284,14 +285,20 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     :func:`~kmip_data.saving.export.parts_of`.
 
     A hidden folder next to ``folder`` is written and renamed at the end; the next call removes the
-    remains of a killed one.
+    remains of a killed one, and returns a finished one of the same build and format.
 
-    Raises ``UsageError`` where the folder exists, a package is missing, or the format cannot hold
-    the data; ``OutOfResources`` where the disk is full.
+    Raises ``UsageError`` where the folder holds anything else, a package is missing, or the format
+    cannot hold the data; ``OutOfResources`` where the disk is full.
     """
+    card = build.card.to_json().encode()
+    content = f"export {to} of {hashlib.sha256(card).hexdigest()}"
     if os.path.lexists(folder):
+        paths = {part: folder / f"{part}.{to}" for part in parts_of(build)}
+        finished = all(path.is_file() for path in paths.values())
+        if finished and files.content_of(folder) == content:
+            return paths
         raise UsageError(f"{folder} already exists.", next="use another --output folder")
-    with files.new_folder(folder, "export", quiet=quiet) as scratch:
+    with files.new_folder(folder, content, quiet=quiet) as scratch:
         written = WRITERS[to](build, scratch, quiet=quiet)
         for path in scratch.rglob("*"):
             files.fsync_path(path)

@@ -46,7 +46,7 @@ _LICENSES = {
 }
 #: Next step where a file of a build, or a run, is damaged.
 _REMEDY = {
-    "build": "kmip-data verify {name} --repair",
+    "build": "kmip-data verify {folder} --repair",
     "run": "restore the file: the run's result.json has its digest",
 }
 PARQUET = "parquet"  #: folder of the Parquet view, in a push only
@@ -151,7 +151,7 @@ def push(
     ``SourceUnavailable`` where writing failed.
     """
     remote = _checked_address(address, kind, source)
-    share, blocks = _described(kind, source.name, content, known or {})
+    share, blocks = _described(kind, source, content, known or {})
     with contextlib.ExitStack() as locked:
         if remote.folder is not None:
             locked.enter_context(build_lock(remote.folder, quiet=quiet))
@@ -287,14 +287,14 @@ def _taken_error(remote: Remote, share: Share, content: str) -> UsageError:
 
 def _described(
     kind: Literal["build", "run"],
-    name: str,
+    folder: Path,
     content: Mapping[str, Path | bytes],
     known: Mapping[str, str],
 ) -> tuple[Share, bytes]:
     """Read every file once; return the manifest and the bytes of ``blocks.sha256``."""
     if len(content) > MAX_FILES:
-        raise UsageError(f"{name} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
-    remedy = _REMEDY[kind].format(name=shlex.quote(name))
+        raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
+    remedy = _REMEDY[kind].format(folder=shlex.quote(str(folder)))
     files = []
     blocks = bytearray()
     for file, source in content.items():
@@ -308,17 +308,17 @@ def _described(
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
-            raise DamagedInput(f"{file} cannot be read: {error}", next=remedy) from error
+            raise DamagedInput(f"{folder / file} cannot be read: {error}", next=remedy) from error
         digest = running.hexdigest()
         if known.get(file, digest) != digest:
             raise DamagedInput(
-                f"{file} was changed after it was written.",
+                f"{folder / file} was changed after it was written.",
                 expected=f"SHA-256 {known[file]}",
                 found=digest,
                 next=remedy,
             )
         files.append(SharedFile(file=file, sha256=digest, bytes=size))
-    share = Share(kind=kind, name=name, files=files, blocks=_sha256(blocks))
+    share = Share(kind=kind, name=folder.name, files=files, blocks=_sha256(blocks))
     return share, bytes(blocks)
 
 

@@ -20,7 +20,7 @@ def forward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` (H, N, k) may be None."""
     if not is_capturing(scores):
         check_best(scores, indices)
     missing = indices < 0

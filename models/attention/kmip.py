@@ -107,7 +107,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
 ) -> Attended:
-    """Like :func:`kmip_attention`, with weights and indices."""
+    """Like :func:`kmip_attention`, with weights and indices, (H, N, k) each."""
     queries, keys, values = _operands(queries, keys, values)
     check_backend(backend)
     problem.check_k(k)

@@ -97,7 +97,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     keep: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of :func:`attend` with respect to queries, keys and values, in their dtypes."""
+    """Return the gradients of :func:`attend` in queries, keys and values, from ``grad`` (H, N, v)."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
     of_queries, of_keys, of_values = _run(
@@ -185,7 +185,7 @@ def _run(
 
 
 def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
-    """Return the module whose ``forward`` and ``backward`` attend to k such values on another device.
+    """Return the module whose ``forward`` and ``backward`` attend to k such values (H, M, v) on another device.
 
     Triton's kernels in float32 where they run, else torch operations.
     """

@@ -12,7 +12,7 @@ from kmip_data.models.search.problem import check_finite, overflowing
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_weights(weights: Tensor) -> None:
-    """Raise on NaN from overflowing products; waits for the GPU, and is skipped during capture."""
+    """Raise on NaN in weights (H, N, k), from overflowing products; waits for the GPU, skipped in capture."""
     if is_capturing(weights):
         return
     if bool(weights.detach().sum().isnan()):

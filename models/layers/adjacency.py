@@ -192,7 +192,7 @@ class EdgeList:
 
 
 def widened(values: Tensor) -> Tensor:
-    """Return half precision as float32, which sums need; wider types as they are."""
+    """Return values (N, d) of half precision as float32, which sums need; wider types as they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

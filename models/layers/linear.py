@@ -43,7 +43,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_large(x: Tensor, weight: Tensor) -> bool:
-    """True if oneDNN can and should take the product: at least ``LARGE`` multiplications."""
+    """True if oneDNN should take x (N, d) by weight (v, d): at least ``LARGE`` multiplications."""
     if not suits_onednn(x, weight):  # check first: torch.compile cannot trace a comparison of sizes
         return False
     return x.numel() * len(weight) >= LARGE

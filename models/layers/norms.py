@@ -206,13 +206,13 @@ def normed(
 
 
 def activated(rows: Tensor, activation: Activation, p: float) -> Tensor:
-    """``dropout(activation(rows), p)``; the probability is 0 outside training."""
+    """``dropout(activation(rows), p)`` of rows (N, d); the probability is 0 outside training."""
     activate = getattr(nn.functional, activation)
     return dropout(activate(rows), p)
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Set elements of ``x`` to zero with probability ``p`` and scale up the others.
+    """Set elements of ``x`` (N, d) to zero with probability ``p`` and scale up the others.
 
     On a CPU, many elements are dropped by a hash, as PyTorch draws each random number on one core.
     """

@@ -177,7 +177,7 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
 
 
 def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
-    """Return the paper's gather, softmax and multiply; in parts if no gradient is needed."""
+    """Return the paper's gather of rows (H, n, k), softmax and multiply; in parts if no gradient is needed."""
     queries, keys, values = work.tensors
     heads, step, k = indices.shape
     if not torch.is_grad_enabled():

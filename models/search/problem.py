@@ -156,7 +156,7 @@ def check_problem(
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
-    """Return row pointers as a non-decreasing tuple from 0 to ``rows``."""
+    """Return row pointers (G + 1) as a non-decreasing tuple from 0 to ``rows``."""
     if ptr is None:
         return (0, rows)
     starts = _as_array(name, ptr)
@@ -266,7 +266,7 @@ def check_heads(dim: int, heads: int) -> None:
 
 
 def check_finite(queries: Tensor, keys: Tensor) -> None:
-    """Raise on NaN and infinity; waits for the device."""
+    """Raise on NaN and infinity in queries (H, N, d) or keys (H, M, d); waits for the device."""
     operands = {"queries": queries}
     if keys is not queries:
         operands["keys"] = keys

@@ -106,7 +106,7 @@ def search_op(
     key_ptr: Tensor | None,
     backend: str,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number."""
+    """:func:`topk_inner_product`, not differentiable; indices (H, N, k) are int32 where every row fits."""
     narrow = keys.shape[1] < 2**31
     checked = check_problem(queries, keys, k, query_ptr, key_ptr, narrow=narrow)
     return search_checked(checked, backend)

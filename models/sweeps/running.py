@@ -69,6 +69,11 @@ def run_cells(
     with build_lock(folder / "data", quiet=quiet):
         waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
 
+    # Locks of a killed sweep whose runs ended without it: looking at one removes it.
+    for cell in cells:
+        if cell.done:
+            is_free(log_of(cell, folder))
+
     # 2. A slot is a GPU, the only one the process sees, or a share of the cores.
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs

@@ -153,7 +153,7 @@ def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def log10_of(mean: Tensor) -> Tensor:
-    """Return the decimal logarithm of a mean; 0 is replaced by the smallest float32, without a gradient."""
+    """Return the decimal logarithm of a mean (); 0 is replaced by the smallest float32, without a gradient."""
     return mean.clamp_min(SMALLEST).log10()
 
 

@@ -33,12 +33,12 @@ LINK_TITLES = {
 
 
 def accuracy(confusion: Tensor) -> Tensor:
-    """Fraction of correct rows."""
+    """Fraction of correct rows, from a confusion matrix (C, C), row by label."""
     return confusion.diagonal().sum() / confusion.sum()
 
 
 def macro_f1(confusion: Tensor) -> Tensor:
-    """Mean F1 over the classes that occur among the labels or the predictions."""
+    """Mean F1 over classes among labels or predictions, from a confusion matrix (C, C)."""
     hit = confusion.diagonal()
     labels = confusion.sum(1)
     predictions = confusion.sum(0)
@@ -46,7 +46,7 @@ def macro_f1(confusion: Tensor) -> Tensor:
 
 
 def class_accuracy(confusion: Tensor) -> Tensor:
-    """Mean fraction of correct rows per class, over classes among labels or predictions.
+    """Mean fraction of correct rows per class, from a confusion matrix (C, C), over classes that occur.
 
     0 for a class that is not a label. GraphGPS's ``accuracy-SBM`` over the rows of a whole part, by
     which PATTERN and CLUSTER are reported; where every class is a label, the balanced accuracy.
@@ -58,7 +58,7 @@ def class_accuracy(confusion: Tensor) -> Tensor:
 
 
 def mean_iou(confusion: Tensor) -> Tensor:
-    """Mean Jaccard index over the classes that occur among the labels or the predictions."""
+    """Mean Jaccard index over classes among labels or predictions, from a confusion matrix (C, C)."""
     hit = confusion.diagonal()
     labels = confusion.sum(1)
     predictions = confusion.sum(0)
@@ -105,7 +105,7 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
 def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
     """Area under the ROC curve, averaged over labels.
 
-    Takes the same as :func:`mean_average_precision`. A label equals scikit-learn's
+    Takes scores and targets, (N, T) each, as :func:`mean_average_precision`. A label equals scikit-learn's
     ``roc_auc_score`` on its known rows; one without a positive and a negative row is left out, as
     in OGB's evaluator.
     """
@@ -141,7 +141,7 @@ def mean_absolute_error(sums: Tensor) -> Tensor:
 
 
 def mean_error_of_batches(sums: Tensor) -> Tensor:
-    """Mean over batches of the mean absolute error of each, then over targets; sums as above.
+    """Mean over batches of the mean absolute error of each, then over targets, of sums (7, T).
 
     ECHO's metric. Unlike :func:`mean_absolute_error`, it depends on the batch size, as small
     batches count as much as large ones. A batch shared by several processes counts once for each.
@@ -151,13 +151,13 @@ def mean_error_of_batches(sums: Tensor) -> Tensor:
 
 
 def log10_mean_squared_error(sums: Tensor) -> Tensor:
-    """Decimal logarithm of the mean squared error, itself a mean over targets; sums as above."""
+    """Decimal logarithm of the mean squared error, itself a mean over targets, of sums (7, T)."""
     rows, _, squares, *_ = sums.unbind()
     return (squares / rows)[rows > 0].mean().log10()
 
 
 def r_squared(sums: Tensor) -> Tensor:
-    """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)²; sums as above.
+    """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)², of sums (7, T).
 
     A constant target has 1 if predicted exactly, else 0, as in scikit-learn's ``r2_score``.
     """
@@ -170,7 +170,7 @@ def r_squared(sums: Tensor) -> Tensor:
 
 
 def mean_over_graphs(name: str, sums: Tensor) -> Tensor:
-    """One of :data:`LINK_TITLES` over the number of graphs."""
+    """One of :data:`LINK_TITLES` over the number of graphs, of sums (7,)."""
     return sums[[*LINK_TITLES].index(name)] / sums[-1]
 
 
@@ -181,7 +181,7 @@ class Accumulator(Protocol):
     """
 
     def update(self, logits: Tensor, target: Tensor, /) -> None:
-        """Count a batch."""
+        """Count a batch: logits (N, C) and their targets (N,) or (N, C)."""
 
     def compute(self) -> Any:
         """Return the counts of all processes together."""

@@ -87,7 +87,7 @@ class Task:
 
 
 def is_known(target: Tensor) -> Tensor:
-    """Return which targets are known, of the shape of ``target``."""
+    """Return which targets (N,) or (N, T) are known, of the same shape."""
     return ~target.isnan() if target.is_floating_point() else target != NO_CLASS
 
 

@@ -105,7 +105,10 @@ def encode_build(
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     # Check without the lock first: no lock is needed if no column is missing.
-    if recompute or _missing(build, encodings):
+    unfinished = (
+        build.path / COLUMNS / WORK
+    ).exists()  # also after a crash once the card was written
+    if recompute or unfinished or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.reread_card()
             _add(build, encodings if recompute else _missing(build, encodings), chosen)
@@ -133,8 +136,6 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         files.make_folder(work, root=build.path)
         for folder in folders:
             files.make_folder(folder, root=build.path)
-            # Without its card a column counts as unfinished from here on.
-            files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
     with executor:

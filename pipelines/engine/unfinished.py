@@ -95,14 +95,11 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 
 def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build; ``None`` if none, or one that is damaged.
+    """Return the card of a finished build, or ``None``; errors are those of :func:`read_card`.
 
-    Raises ``UsageError`` where a newer kmip-data wrote the build.
+    A damaged card is not replaced: it had the default split, which decides what is read.
     """
-    if (folder / CARD_NAME).is_file():
-        with contextlib.suppress(DamagedInput):
-            return read_card(folder)
-    return None
+    return read_card(folder) if (folder / CARD_NAME).is_file() else None
 
 
 def check_folder(folder: Path, key: str) -> None:

@@ -39,6 +39,9 @@ def test_the_same_build_command_writes_the_card_again(home, edges):
         (path / "notes.txt").write_text("mine")
         before = contents(path)
         (path / CARD_NAME).unlink()
+        message = refused("verify", path, "--repair")
+        assert f"{path} is not a finished build" in message
+        assert "next: build it again with the same command" in message
         assert build() == path
         assert contents(path) == before
 

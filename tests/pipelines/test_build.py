@@ -152,7 +152,7 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
         toy.build(split_parameters={"from_raw": True, "fold": 1})
 
 
-def test_work_left_by_a_crash_is_removed_and_a_damaged_card_replaced(toy: Toy) -> None:
+def test_work_left_by_a_crash_is_removed_and_a_damaged_card_refused(toy: Toy) -> None:
     build = toy.build()
     before = digests(build.path)
     (build.path / "work").mkdir()
@@ -161,7 +161,12 @@ def test_work_left_by_a_crash_is_removed_and_a_damaged_card_replaced(toy: Toy) -
     )
     assert toy.build().path == build.path
     assert digests(build.path) == before
-    (build.path / "card.json").write_text("{")
+    card = build.path / "card.json"
+    card.write_text("{")
+    # It had the default split: with another one asked for, other records would be read in silence.
+    with pytest.raises(DamagedInput, match=f"next: move {card} away, and build it again"):
+        toy.build(split_parameters={"fold": 1})
+    card.rename(toy.folder / "moved.json")
     assert toy.build().path == build.path
     assert digests(build.path) == before
 

@@ -35,7 +35,7 @@ def forward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` (H, N, k) may be None.
 
     An overflow of a row's largest score is raised by the next search or attention on the device.
     """

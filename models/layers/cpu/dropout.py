@@ -20,7 +20,7 @@ GRAIN = 1 << 20
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Set elements of float32 ``x`` to zero with probability ``p`` and multiply the others by 1 / (1 - p)."""
+    """Set elements of float32 ``x`` (N, d) to zero with probability ``p``, times 1 / (1 - p) the others."""
     return _Dropout.apply(x, p, drawn_seed())  # type: ignore[no-any-return, no-untyped-call]
 
 

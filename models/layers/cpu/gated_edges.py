@@ -267,7 +267,7 @@ def _add_product(addend: Tensor | None, rows: Tensor, weight: Tensor, out: Tenso
 
 
 def flat(tensor: Tensor) -> F32:
-    """Return the elements of a tensor row by row, for a kernel."""
+    """Return the elements (n,) of a tensor row by row, for a kernel."""
     elements: F32 = tensor.detach().contiguous().view(-1).numpy()
     return elements
 

@@ -103,7 +103,7 @@ class SearchDevice:
         launches: Sequence[Launch],
         members: I64,
     ) -> None:
-        """Run kernels on torch's current stream; ``members`` are the members of ``struct Search``."""
+        """Run kernels on torch's current stream; ``members`` (n,) are the members of ``struct Search``."""
         from cuda.bindings import driver
 
         kernels = self._kernels.setdefault(program, {})

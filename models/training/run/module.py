@@ -143,7 +143,7 @@ class TrainingModule(nn.Module):
 
 
 def of_part(batch: Data, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of a part: the rows of its mask, or all rows without masks."""
+    """Return the rows (N, C) of a part: the rows of its mask, or all rows without masks."""
     # On a GPU: indexing by a mask makes the host wait for the number of rows.
     rows = getattr(batch, ROWS[part], None)
     if rows is not None:
@@ -220,7 +220,7 @@ class Meter:
         self.values = torch.zeros(2, batches, device=device)
 
     def note(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
-        """Record a batch's loss, and the norm of its step's gradient before clipping."""
+        """Record a batch's loss (), and the norm () of its step's gradient before clipping."""
         self.values[0, batch] = loss
         if norm is not None:
             self.values[1, batch] = norm

@@ -136,11 +136,6 @@ def test_damage_is_refused(originals, tmp_path):
     assert count_outcomes(originals, tmp_path / "build", 48) == {"refused": 48}
 
 
-@pytest.mark.torture
-def test_400_damaged_builds_are_refused(originals, tmp_path):
-    assert count_outcomes(originals, tmp_path / "build", 400) == {"refused": 400}
-
-
 def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_path):
     """Opened while it was sound, damaged before the first map."""
     folder = shutil.copytree(originals / "whole", tmp_path / "build")

@@ -233,3 +233,11 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
     mark(hidden, "export")  # of an export that was killed
     assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
     assert list(tmp_path.iterdir()) == [out]
+
+    # Killed when all was renamed: the same command says so, another one replaces nothing.
+    assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
+    with pytest.raises(UsageError, match="already exists"):
+        export(graphs, "parquet", out, quiet=True)
+    (out / "test.pt").unlink()
+    with pytest.raises(UsageError, match="already exists"):
+        export(graphs, "pt", out, quiet=True)

@@ -17,7 +17,7 @@ from support.runs import sweeps
 from support.runs.sweeps import environment, events, start, wait_for, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.files.changes import build_lock
+from kmip_data.files.changes import build_lock, lock_path
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
 from kmip_data.models.sweeps.running import log_of
@@ -66,6 +66,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     check_once(home, cells)
     assert [described(cell.folder, home)["state"] for cell in cells] == ["done"] * 4
     before = events(home.root)
+    lock_path(log_of(cells[0], place(home, plan))).touch()  # of a sweep that was killed
     run(plan)
     assert events(home.root) == before
     assert not list(home.root.rglob("*.lock"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import signal
 import sys
 import time
@@ -21,6 +24,7 @@ from support.builds.toy_pipeline import (
 )
 
 from kmip_data.pipelines.base import PLUGIN_BYTES, is_small
+from kmip_data.pipelines.engine.pool import Workers
 from kmip_data.registry import ADDED
 from kmip_data.runtime import signals
 
@@ -75,6 +79,25 @@ def test_an_interrupt_ends_the_build_at_once(tmp_path: Path, reference: dict[str
     assert not list((tmp_path / "built").rglob("*.partial"))
     write_raw(tmp_path / "raw", GRAPHS)  # another content: built beside
     assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are no files here")
+def test_workers_leave_no_semaphores(tmp_path: Path) -> None:
+    def semaphores() -> list[str]:
+        return [path.name for path in Path("/dev/shm").glob(f"sem.loky-{os.getpid()}-*")]
+
+    (tmp_path / "work").mkdir()
+    for text in ("3", "not a number"):
+        with (
+            contextlib.suppress(ValueError),
+            Workers(tmp_path / "work" / "stop") as workers,
+        ):
+            workers.start(2)
+            workers.result(workers.submit(int, "3"), "unit")
+            assert semaphores()
+            workers.result(workers.submit(int, text), "unit")
+        gc.collect()
+        assert not semaphores(), text
 
 
 def test_an_interrupt_that_a_library_makes_an_error_of_ends_the_build() -> None:

@@ -7,12 +7,14 @@ wrapped too. Calls are counted in each process for itself, and only those on fil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +34,6 @@ class Fault:
     call: str
     n: int
     when: Literal["before", "middle", "after"] = "before"  #: the middle of a write
-    how: Literal["kill", "kill-group"] = "kill"  #: this process, or with all others of its group
     within: str = ""
 
 
@@ -94,6 +95,30 @@ def in_a_fork(fault: Fault, act: Callable[[], int], *, power: bool = False) -> i
     return None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
 
 
+CALLS = ("write", "fsync", "replace", "unlink")
+
+
+@contextlib.contextmanager
+def counted(folder: Path) -> Iterator[Counter[str]]:
+    """Count the calls at which :func:`in_a_fork` can kill what is done inside, by name."""
+    fault = Fault(str(folder), "builder", "", 0)
+    calls: Counter[str] = Counter()
+    functions = {name: getattr(os, name) for name in CALLS}
+
+    def counting(name: str) -> Any:
+        def call(first: Any, *rest: Any, **options: Any) -> Any:
+            calls[name] += _concerns(_place(first, options), fault)
+            return functions[name](first, *rest, **options)
+
+        return call
+
+    vars(os).update({name: counting(name) for name in CALLS})
+    try:
+        yield calls
+    finally:
+        vars(os).update(functions)
+
+
 def _lose_unsynced(folder: Path) -> None:
     """Let files shrink to what was synced of them, whatever their name by then, before this process dies."""
     write, fsync, die = os.write, os.fsync, _die
@@ -126,11 +151,7 @@ def _dying(fault: Fault, function: Any) -> Any:
 
     def call(first: Any, *rest: Any, **options: Any) -> Any:
         nonlocal seen
-        place = first
-        inside = options.get("src_dir_fd", options.get("dir_fd"))
-        if inside is not None:  # a name inside a folder
-            place = Path(f"/proc/self/fd/{inside}").readlink() / os.fspath(first)
-        concerned = _concerns(place, fault)
+        concerned = _concerns(_place(first, options), fault)
         seen += concerned
         last = concerned and seen == fault.n
         if last and fault.when == "middle":
@@ -145,9 +166,15 @@ def _dying(fault: Fault, function: Any) -> Any:
     return call
 
 
+def _place(target: Any, options: dict[str, Any]) -> Any:
+    """Return the path that a call names, also of a name inside an open folder."""
+    folder = options.get("src_dir_fd", options.get("dir_fd"))
+    if folder is None:
+        return target
+    return Path(f"/proc/self/fd/{folder}").readlink() / os.fspath(target)
+
+
 def _die(fault: Fault) -> None:
-    if fault.how == "kill-group":
-        os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

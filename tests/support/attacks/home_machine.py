@@ -1,52 +1,51 @@
 """A home that anything happens to, and a model in memory of what must be readable in it.
 
-Each rule is what a user, a disk or a killer does to builds, pushes and files in one home. After every
+Each step is what a user, a disk or a killer does to builds, pushes and files in one home. After every
 step the user's files are as they were; what is read is what the model says, or a refusal that
 names the file, and whose remedy, run as printed, brings the data back.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shlex
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.attacks.crash_points import Fault, in_a_fork
-from support.cli import Outcome, kmip
+from support.attacks.crash_points import Fault, counted, in_a_fork
+from support.attacks.home_model import (
+    COLUMNS,
+    SEEDS,
+    SPECS,
+    Known,
+    Truth,
+    attributes,
+    keys_by_part,
+    make_truths,
+    split_options,
+    values_of,
+)
+from support.cli import done, kmip
 
 from kmip_data.builds.columns import files_of_build
-from kmip_data.builds.home import Build
+from kmip_data.builds.home import added_names
 from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import MARKER
+from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.sharing.push import push_build
+from kmip_data.sharing.share import PUSH_NAME
 
-EDGES = "graph,source,target\n" + "".join(
-    f"g{graph},{i},{(i + 1) % 6}\n" for graph in range(12) for i in range(6)
-)
-NODES = "graph,node,mass\n" + "".join(
-    f"g{graph},{i},{graph + i / 8}\n" for graph in range(12) for i in range(6)
-)
-GRAPHS = "graph,label\n" + "".join(f"g{graph},{'ab'[graph % 2]}\n" for graph in range(12))
-COLUMNS = ("rwse3", "lappe2")
-#: Dataset, and the options that choose the build.
-SPECS = {
-    "sample": ("build", "zinc", "--sample", "--limit", "7"),
-    "less": ("build", "zinc", "--sample", "--limit", "4"),
-    "own": ("build", "graphs", "--name", "own", "--set", "feature=mass", "--archive"),
-}
 NAMES = ("a", "b", "c", "d")
 #: Names of the user's files, many of them like ours.
 LIKE_OURS = (
@@ -54,78 +53,77 @@ LIKE_OURS = (
     *("columns/mine/00000.h5", "columns/rwse3/00077.h5", "columns/rwse3/notes.txt"),
     *("columns/mine/card.json", "explore.html", "checkpoints/last.ckpt", "shards/old/00000.h5"),
 )
-CALLS = ("write", "fsync", "replace")
-#: Writes at which a command is killed, about as many as it has.
-MOST = {"a build": 15, "an encoding": 4, "a repair": 12, "a push": 8, "a removal": 8}
-COUNTS: Counter[str] = Counter()  #: steps by action
-GROUPS: Counter[str] = Counter()  #: steps by group
-KINDS: Counter[str] = Counter()  #: kills that happened, refusals, remedies that were run
-Values = dict[str, bytes]
+MOST_KEPT = 4  #: open datasets
+#: Kinds of steps, each as often as its name occurs.
+KINDS = ("work", *["damage"] * 2, *["kill"] * 3, *["files"] * 2)
+
+STEPS_DONE: Counter[str] = Counter()  #: by name
+KINDS_DONE: Counter[str] = Counter()  #: by kind
+EVENTS: Counter[str] = Counter()  #: refusals, remedies that were run, kills without power
 
 
-@dataclass
-class Known:
-    """A build that the model knows, by its folder."""
+@dataclass(frozen=True)
+class Step:
+    """Something that can happen, and what it can happen to: its arguments, one tuple a choice."""
 
-    spec: str
-    columns: set[str] = field(default_factory=set)
-    #: Damaged files with what they held, and its time.
-    hurt: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    unsure: bool = False  #: a killed command may have written part of something
-    finished: bool = True
-    removing: bool = False
+    kind: str
+    act: Callable[..., None]
+    choices: Callable[[Any], Sequence[tuple[Any, ...]]]
 
-
-@dataclass
-class Truth:
-    """What a build that nothing happened to holds."""
-
-    records: list[Values]
-    parts: dict[str, list[str]]
+    @property
+    def name(self) -> str:
+        return self.act.__name__.replace("_", " ")
 
 
-def values_of(item: Any) -> Values:
-    return {name: np.asarray(item[name]).tobytes() for name in item.keys()}  # noqa: SIM118
+STEPS: dict[str, Step] = {}
 
 
-def truth_of(folder: Path) -> Truth:
-    records = [values_of(item) for item in ShardedDataset(folder, columns=list_columns(folder))]
-    parts = {part: ShardedDataset(folder, part).keys for part in ("train", "val", "test")}
-    return Truth(records, parts)
-
-
-def list_columns(folder: Path, names: Iterator[str] | tuple[str, ...] = COLUMNS) -> list[str]:
-    """Return names of stored attributes of a build, and of added columns."""
-    stored = [column.attribute for column in read_card(folder).schema_.columns]
-    return [*stored, "edge_index", *names]
-
-
-Action = tuple[Callable[..., None], Callable[[Any], Any], dict[str, Any]]
-#: What can happen, by group; each group is a rule, so that none is rare.
-ACTIONS: dict[str, list[Action]] = {"work": [], "damage": [], "kill": [], "files": []}
-
-
-def action(
-    group: str, needs: Callable[[Any], Any] = lambda _: True, **strategies: Any
+def step(
+    kind: str, choices: Callable[[Any], Sequence[tuple[Any, ...]]]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a method, which ``needs`` something, be one of a group; count in it what really happened."""
+    """Make a method a step of the machine."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        ACTIONS[group].append((function, needs, strategies))
+        made = Step(kind, function, choices)
+        STEPS[made.name] = made
         return function
 
     return register
 
 
-def any_build(machine: Any) -> bool:
-    return any(not known.removing for known in machine.builds.values())
-
-
 class HomeMachine(RuleBasedStateMachine):
-    """See the rules; ``truths`` are made once, by :func:`make_truths`."""
+    """See the steps; the class attributes are made once, by :meth:`set_up`."""
 
     truths: dict[str, Truth]
     source: Path  #: raw files of the user's own graphs
+    #: Calls at which a command can be killed, by command, spec and call.
+    calls: dict[tuple[str, str], Counter[str]]
+
+    @classmethod
+    def set_up(cls, folder: Path) -> None:
+        """Note what each build holds, and count the writes of each command."""
+        cls.source, cls.truths = make_truths(folder)
+        cls.calls = {}
+        home = folder / "counted"
+        for spec in SPECS:
+            target = home / "built" / spec
+            more = (cls.source,) if spec == "own" else ()
+            pushed = home / "pushed" / spec
+            pushed.parent.mkdir(parents=True, exist_ok=True)
+            commands = {
+                "build": (*SPECS[spec], *more, "--output", target),
+                "encode": ("encode", target, COLUMNS[0]),
+                "push": ("push", target, pushed),
+                "pull": ("pull", pushed, "--output", home / "built" / f"pulled-{spec}"),
+                "repair": ("verify", target, "--repair"),
+                "remove": ("remove", target, "--yes"),
+            }
+            for name, command in commands.items():
+                if name == "repair":
+                    (target / "shards" / "00000.h5").unlink()
+                with counted(home) as calls:
+                    done(*command, "--home", home)
+                cls.calls[name, spec] = calls
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,12 +131,14 @@ class HomeMachine(RuleBasedStateMachine):
         self.home = self.root / "home"
         self.built = self.home / "built"
         self.pushed = self.root / "pushed"
+        self.pushed.mkdir()
         self.patch = pytest.MonkeyPatch()
         self.patch.setenv("KMIP_DATA_HOME", str(self.home))
         self.builds: dict[str, Known] = {}
-        self.shares: dict[str, tuple[str, set[str], bool]] = {}  # spec, columns, complete
+        #: What may have been pushed, one only unless the last push was killed.
+        self.shares: dict[str, list[Known]] = {}
         self.mine: dict[Path, bytes] = {}
-        self.foreign: set[str] = set()  # folders that are the user's alone
+        self.foreign: set[str] = set()  #: folders that are the user's alone
         self.kept: list[tuple[Any, Truth]] = []
 
     def teardown(self) -> None:
@@ -146,39 +146,103 @@ class HomeMachine(RuleBasedStateMachine):
         self.patch.undo()
         shutil.rmtree(self.root)
 
+    # --- one step -------------------------------------------------------------------------------
+
+    @initialize(data=st.data(), spec=st.sampled_from(sorted(SPECS)), name=st.sampled_from(NAMES))
+    def begin(self, data: st.DataObject, spec: str, name: str) -> None:
+        self.build(data, spec, name, SEEDS[0])
+
+    @rule(data=st.data())
+    def anything(self, data: st.DataObject) -> None:
+        """Do one of the steps that can be done now: first its kind is drawn, then which."""
+        possible: dict[str, dict[str, Sequence[tuple[Any, ...]]]] = {kind: {} for kind in KINDS}
+        for name, described in STEPS.items():
+            if choices := described.choices(self):
+                possible[described.kind][name] = choices
+        kind = data.draw(st.sampled_from([kind for kind in KINDS if possible[kind]]))
+        name = data.draw(st.sampled_from(list(possible[kind])))
+        arguments = data.draw(st.sampled_from(possible[kind][name]))
+        happened = STEPS[name].act(self, data, *arguments)
+        if happened is False:  # a command that ended before its kill
+            kind, name = "work", f"{name}, which ended before"
+        STEPS_DONE[name] += 1
+        KINDS_DONE[kind] += 1
+
+    @invariant()
+    def the_users_files_stay(self) -> None:
+        for path, data in self.mine.items():
+            assert path.is_file(), f"{path} is gone"
+            assert path.read_bytes() == data, f"{path} changed"
+
+    # --- what can be chosen ---------------------------------------------------------------------
+
+    def names(self, holds: Callable[[Known], bool] = lambda _: True) -> list[str]:
+        """Return the builds that are not half removed and for which this holds."""
+        return sorted(
+            name for name, known in self.builds.items() if not known.removing and holds(known)
+        )
+
+    def choices(self, holds: Callable[[Known], bool] = lambda _: True) -> list[tuple[str]]:
+        return [(name,) for name in self.names(holds)]
+
+    def free_names(self) -> list[str]:
+        return [
+            name for name in NAMES if name not in self.builds and not self.folder(name).exists()
+        ]
+
+    def with_free(self, holds: Callable[[Known], bool] = lambda _: True) -> list[tuple[str, str]]:
+        return [(name, free) for name in self.names(holds) for free in self.free_names()]
+
+    def new_builds(self) -> list[tuple[str, str, int]]:
+        specs = [
+            (spec, seed) for spec in sorted(SPECS) for seed in SEEDS if spec == "own" or not seed
+        ]
+        return [(spec, name, seed) for spec, seed in specs for name in self.free_names()]
+
+    def addresses(self, name: str) -> list[str]:
+        """Return the addresses to which a build can be pushed."""
+        spec = self.builds[name].spec
+        return [
+            address
+            for address in NAMES
+            if all(pushed.spec == spec for pushed in self.shares.get(address, []))
+        ]
+
     # --- commands -------------------------------------------------------------------------------
 
     def folder(self, name: str) -> Path:
         return self.built / name
 
-    def line(self, spec: str, name: str) -> tuple[object, ...]:
+    def line(self, spec: str, name: str, seed: int = SEEDS[0]) -> tuple[object, ...]:
         more = (self.source,) if spec == "own" else ()
-        return (*SPECS[spec], *more, "--output", self.folder(name), "--jobs", "1", "-q")
+        return (
+            *(*SPECS[spec], *more, "--output", self.folder(name)),
+            *("--jobs", "1", "-q"),
+            *split_options(spec, seed),
+        )
 
     def attempt(self, name: str, *args: object) -> None:
         """Run a command until it succeeds, with the remedies that it prints."""
-        outcome = kmip(*args)
-        for _ in range(5):
+        for _ in range(6):
+            outcome = kmip(*args)
             if outcome.code == 0:
                 return
             self.expect(name, f"{args}\n{outcome.err}")
             self.follow(name, outcome.err)
-            outcome = kmip(*args)
         raise AssertionError(f"{args} after its remedies\n{outcome.err}")
 
     def follow(self, name: str, error: str) -> None:
         """Do what an error says is to be done next."""
-        KINDS["refusals"] += 1
+        EVENTS["refusals"] += 1
         folder = self.folder(name)
         assert str(folder) in error, error
-        step = re.search(r"^  next: (.*)$", error, re.MULTILINE)
-        assert step, error
-        text = step[1]
-        KINDS[f"remedy: {re.sub(r'/[^ ]*', 'PATH', text)[:60]}"] += 1
+        printed = re.search(r"^  next: (.*)$", error, re.MULTILINE)
+        assert printed, error
+        text = printed[1]
+        EVENTS[f"remedy: {re.sub(r'/[^ ]*', 'PATH', text)[:60]}"] += 1
         card = folder / CARD_NAME
         if text.startswith(f"move {card} away"):
-            card.rename(folder / "moved.json")
-            (folder / "moved.json").unlink()
+            card.unlink()
             self.rebuild(name)
         elif text.startswith("build it again with the same command"):
             self.rebuild(name)
@@ -198,160 +262,126 @@ class HomeMachine(RuleBasedStateMachine):
         if outcome.code:
             self.follow(name, outcome.err)
         else:
-            self.built_anew(name)
+            self.built_anew(name, SEEDS[0])
 
-    def built_anew(self, name: str) -> None:
-        """All but the added columns was written again."""
+    def built_anew(self, name: str, seed: int) -> None:
+        """All but the added columns was written again; other splits are not on the new card."""
         known = self.builds[name]
-        known.hurt = {file: held for file, held in known.hurt.items() if "columns/" in file}
+        known.damaged = {file: held for file, held in known.damaged.items() if "columns/" in file}
         known.finished = True
+        known.unsure &= bool(known.columns)
+        known.default = seed
+        known.seeds = {SEEDS[0], seed} if known.spec == "own" else {seed}
 
     def healed(self, name: str) -> None:
         known = self.builds[name]
-        known.hurt.clear()
+        known.damaged.clear()
         known.unsure = False
         known.finished = True
 
-    # --- the rules ------------------------------------------------------------------------------
-
-    def one_of(self, data: st.DataObject, group: str) -> None:
-        """Do the first action, in any order, that can be done now."""
-        before = COUNTS.total()
-        for number in data.draw(st.permutations(range(len(ACTIONS[group])))):
-            function, needs, strategies = ACTIONS[group][number]
-            if needs(self):
-                values = {name: data.draw(strategy) for name, strategy in strategies.items()}
-                function(self, data, **values)
-            if COUNTS.total() > before:
-                GROUPS[group] += 1
-                return
-
-    @rule(data=st.data())
-    def ordinary_work(self, data: st.DataObject) -> None:
-        self.one_of(data, "work")
-
-    @rule(data=st.data())
-    def damage(self, data: st.DataObject) -> None:
-        self.one_of(data, "damage")
-
-    @rule(data=st.data())
-    def kill(self, data: st.DataObject) -> None:
-        self.one_of(data, "kill")
-
-    @rule(data=st.data())
-    def files_of_the_user(self, data: st.DataObject) -> None:
-        self.one_of(data, "files")
-
-    # --- what must hold -------------------------------------------------------------------------
-
-    @invariant()
-    def the_users_files_stay(self) -> None:
-        for path, data in self.mine.items():
-            assert path.is_file(), f"{path} is gone"
-            assert path.read_bytes() == data, f"{path} changed"
+    def expect(self, name: str, error: object) -> None:
+        """Only a build that something happened to may be refused."""
+        check(not self.builds[name].sound, error)
 
     def check_record(self, name: str, number: int) -> None:
-        """Read a record; where that is refused, the remedy brings it back."""
+        """Read a record and the parts; where that is refused, the remedy brings them back."""
+        folder = self.folder(name)
         known = self.builds[name]
         truth = self.truths[known.spec]
         number %= len(truth.records)
-        for _ in range(5):
+        for _ in range(6):
             try:
-                columns = list_columns(self.folder(name), tuple(sorted(known.columns)))
-                values = values_of(ShardedDataset(self.folder(name), columns=columns)[number])
-                keys = {part: ShardedDataset(self.folder(name), part).keys for part in truth.parts}
+                columns = attributes(folder, sorted(known.columns))
+                dataset = ShardedDataset(folder, columns=columns)
+                values = values_of(dataset[number])
+                default = keys_by_part(dataset)
+                others = {}
+                if known.spec == "own":
+                    for seed in known.seeds - {known.default}:
+                        name_of_split = f"random-seed{seed}"
+                        others[seed] = keys_by_part(
+                            ShardedDataset(folder, split_name=name_of_split)
+                        )
             except KmipDataError as error:
-                KINDS["refused reads"] += 1
+                EVENTS["refused reads"] += 1
                 self.expect(name, error)
                 self.follow(name, str(error))
                 continue
             for attribute, data in values.items():
                 assert data == truth.records[number][attribute], f"{name}: other {attribute}"
-            assert keys == truth.parts
+            assert default == truth.parts[known.default], f"{name}: other parts"
+            for seed, parts in others.items():
+                assert parts == truth.parts[seed], f"{name}: other parts of the split {seed}"
             return
         raise AssertionError(f"{name} cannot be read after its remedies")
 
-    def expect(self, name: str, error: object) -> None:
-        """Only a build that something happened to may be refused."""
-        known = self.builds[name]
-        check(known.hurt or known.unsure or not known.finished, error)
-
-    def choose(self, data: st.DataObject, *, damaged: bool = True) -> str:
-        names = [
-            name
-            for name, known in self.builds.items()
-            if not known.removing and (damaged or not (known.hurt or known.unsure))
-        ]
-        return data.draw(st.sampled_from(sorted(names)))
-
     # --- ordinary work --------------------------------------------------------------------------
 
-    @initialize(data=st.data(), spec=st.sampled_from(sorted(SPECS)), name=st.sampled_from(NAMES))
-    def begin(self, data: st.DataObject, spec: str, name: str) -> None:
-        self.build(data, spec, name)
-
-    @action("work", spec=st.sampled_from(sorted(SPECS)), name=st.sampled_from(NAMES))
-    def build(self, data: st.DataObject, spec: str, name: str) -> None:
-        if name in self.builds:
-            if self.builds[name].removing:
-                return
-            COUNTS["build again"] += 1
-            was_finished = self.builds[name].finished
-            self.attempt(name, *self.line(self.builds[name].spec, name))
-            if not was_finished:
-                self.built_anew(name)
-            return
-        COUNTS["build"] += 1
-        outcome = kmip(*self.line(spec, name))
-        if name in self.foreign:
-            assert outcome.code == 2, outcome.err
-            assert str(self.folder(name)) in outcome.err
-            return
-        assert outcome.code == 0, outcome.err
+    @step("work", new_builds)
+    def build(self, data: st.DataObject, spec: str, name: str, seed: int) -> None:
+        done(*self.line(spec, name, seed))
         self.builds[name] = Known(spec)
+        self.built_anew(name, seed)
 
-    @action("work", any_build, column=st.sampled_from(COLUMNS))
-    def encode(self, data: st.DataObject, column: str) -> None:
-        COUNTS["encode"] += 1
-        name = self.choose(data)
+    @step("work", lambda self: [(name,) for name in sorted(self.foreign) if self.is_there(name)])
+    def build_into_a_folder_of_the_user(self, data: st.DataObject, name: str) -> None:
+        outcome = kmip(*self.line("less", name))
+        assert outcome.code == 2, outcome.err
+        assert str(self.folder(name)) in outcome.err
+
+    def is_there(self, name: str) -> bool:
+        return any(path.is_file() for path in self.folder(name).rglob("*"))
+
+    @step("work", choices)
+    def build_again(self, data: st.DataObject, name: str) -> None:
+        self.finish(name, SEEDS[0])
+
+    @step("work", lambda self: self.choices(lambda known: not known.finished))
+    def resume(self, data: st.DataObject, name: str) -> None:
+        self.finish(name, SEEDS[0])
+        self.check_record(name, 0)
+
+    @step("work", lambda self: [
+        (name, seed)
+        for name in self.names(lambda known: known.spec == "own")
+        for seed in SEEDS[1:]
+    ])  # fmt: skip
+    def add_a_split(self, data: st.DataObject, name: str, seed: int) -> None:
+        self.finish(name, seed)
+
+    def finish(self, name: str, seed: int) -> None:
+        """Build what may be finished already; a split that is asked for then is a further one."""
+        known = self.builds[name]
+        was_finished = known.finished
+        self.attempt(name, *self.line(known.spec, name, seed))
+        if not was_finished:
+            self.built_anew(name, known.default if known.finished else seed)
+        known.seeds.add(seed)
+
+    @step("work", lambda self: [(name, column) for name in self.names() for column in COLUMNS])
+    def encode(self, data: st.DataObject, name: str, column: str) -> None:
         self.attempt(name, "encode", self.folder(name), column, "--jobs", "1", "-q")
         self.builds[name].columns.add(column)
 
-    @action("work", any_build, seed=st.integers(1, 3))
-    def add_a_split(self, data: st.DataObject, seed: int) -> None:
-        name = self.choose(data)
-        known = self.builds[name]
-        if known.spec == "own":
-            COUNTS["add a split"] += 1
-            more = ("--split-rule", "random", "--split-seed", str(seed))
-            was_finished = known.finished
-            self.attempt(name, *self.line(known.spec, name), *more)
-            if not was_finished:
-                self.built_anew(name)
+    @step("work", choices)
+    def read(self, data: st.DataObject, name: str) -> None:
+        self.check_record(name, data.draw(st.integers(0, 5)))
 
-    @action("work", any_build, number=st.integers(0, 20))
-    def read(self, data: st.DataObject, number: int) -> None:
-        COUNTS["read"] += 1
-        self.check_record(self.choose(data), number)
-
-    @action("work", any_build)
-    def open_and_keep(self, data: st.DataObject) -> None:
-        COUNTS["open and keep"] += 1
-        name = self.choose(data)
+    @step("work", choices)
+    def open_and_keep(self, data: st.DataObject, name: str) -> None:
         known = self.builds[name]
         try:
-            columns = list_columns(self.folder(name), tuple(sorted(known.columns)))
+            columns = attributes(self.folder(name), sorted(known.columns))
             kept = ShardedDataset(self.folder(name), columns=columns)
         except KmipDataError as error:
             self.expect(name, error)
             return
-        self.kept.append((kept, self.truths[known.spec]))
+        self.kept = [*self.kept, (kept, self.truths[known.spec])][-MOST_KEPT:]
 
-    @action("work", lambda self: self.kept, which=st.integers(0, 9), number=st.integers(0, 20))
-    def read_what_is_kept(self, data: st.DataObject, which: int, number: int) -> None:
-        COUNTS["read what is kept"] += 1
-        dataset, truth = self.kept[which % len(self.kept)]
-        number %= len(truth.records)
+    @step("work", lambda self: [(number,) for number in range(len(self.kept))])
+    def read_what_is_kept(self, data: st.DataObject, which: int) -> None:
+        dataset, truth = self.kept[which]
+        number = data.draw(st.integers(0, 5)) % len(truth.records)
         try:
             values = values_of(dataset[number])
         except KmipDataError as error:
@@ -360,110 +390,89 @@ class HomeMachine(RuleBasedStateMachine):
         for attribute, value in values.items():
             assert value == truth.records[number][attribute], f"an open dataset: {attribute}"
 
-    @action("work", any_build)
-    def verify(self, data: st.DataObject) -> None:
-        name = self.choose(data)
+    @step("work", choices)
+    def verify(self, data: st.DataObject, name: str) -> None:
         known = self.builds[name]
-        COUNTS["verify"] += 1
         outcome = kmip("verify", self.folder(name))
-        soft = {"README.md", "croissant.json", MARKER}
         if known.unsure or not known.finished:
             return
-        if known.hurt.keys() - soft:
-            assert outcome.code in {1, 4}, outcome
+        # What is made of the card is a remark alone.
+        if known.damaged.keys() - {PAGE_NAME, CROISSANT_NAME, MARKER}:
+            # Without its card it is unfinished, which is said in other words.
+            assert outcome.code in {1, 2, 4}, outcome
             assert str(self.folder(name)) in outcome.err
-        elif MARKER not in known.hurt:
+        elif MARKER not in known.damaged:
             assert outcome.code == 0, outcome.err
 
-    @action("work", any_build)
-    def repair(self, data: st.DataObject) -> None:
-        name = self.choose(data)
-        if not self.builds[name].finished:
-            return
-        COUNTS["repair"] += 1
+    @step("work", lambda self: self.choices(lambda known: known.finished))
+    def repair(self, data: st.DataObject, name: str) -> None:
         self.attempt(name, "verify", self.folder(name), "--repair", "--jobs", "1", "-q")
         self.healed(name)
         outcome = kmip("verify", self.folder(name))
         assert outcome.code == 0, outcome.err
         assert "writes it again" not in outcome.out
-        for number in range(3):
-            self.check_record(name, number)
+        self.check_record(name, data.draw(st.integers(0, 5)))
 
-    @action("work", any_build, other=st.sampled_from(NAMES), renamed=st.booleans())
-    def copy_or_rename(self, data: st.DataObject, other: str, *, renamed: bool) -> None:
-        name = self.choose(data)
+    @step("work", with_free)
+    def copy(self, data: st.DataObject, name: str, other: str) -> None:
+        self.take_along(name, other)
+        shutil.copytree(self.folder(name), self.folder(other))
+
+    @step("work", with_free)
+    def rename(self, data: st.DataObject, name: str, other: str) -> None:
         source = self.folder(name)
-        target = self.folder(other)
-        if target.exists() or other in self.builds:
-            return
-        COUNTS["rename" if renamed else "copy"] += 1
-        known = self.builds[name]
-        inside = {path: held for path, held in self.mine.items() if path.is_relative_to(source)}
-        for path, held in inside.items():
-            self.mine[target / path.relative_to(source)] = held
-        self.builds[other] = replace(known, hurt=dict(known.hurt), columns=set(known.columns))
-        if renamed:
-            source.rename(target)
-            del self.builds[name]
-            for path in inside:
-                del self.mine[path]
-        else:
-            shutil.copytree(source, target)
+        for path in self.take_along(name, other):
+            del self.mine[path]
+        del self.builds[name]
+        source.rename(self.folder(other))
 
-    @action("work", any_build, address=st.sampled_from(NAMES))
-    def push(self, data: st.DataObject, address: str) -> None:
-        self.push_to(self.choose(data), address)
+    def take_along(self, name: str, other: str) -> list[Path]:
+        """Note that a build and the user's files in it lie in another folder, too; return these."""
+        source = self.folder(name)
+        inside = [path for path in self.mine if path.is_relative_to(source)]
+        for path in inside:
+            self.mine[self.folder(other) / path.relative_to(source)] = self.mine[path]
+        self.builds[other] = copy.deepcopy(self.builds[name])
+        return inside
 
-    def push_to(self, name: str, address: str) -> None:
-        known = self.builds[name]
-        if not known.finished or self.shares.get(address, (known.spec,))[0] != known.spec:
-            return
-        COUNTS["push"] += 1
-        place = self.pushed / address
-        self.pushed.mkdir(exist_ok=True)
-        build = Build(self.folder(name), self.readable_card(name))
-        for _ in range(4):
-            try:
-                push_build(build, str(place), quiet=True)
-                self.shares[address] = (known.spec, set(known.columns), True)
-                return
-            except KmipDataError as error:
-                self.expect(name, error)
-                check("kmip-data verify" in str(error.parts["next"]), error)
-                self.attempt(name, "verify", self.folder(name), "--repair", "-q")
-                self.healed(name)
-                build = Build(self.folder(name), read_card(self.folder(name)))
-        raise AssertionError("not pushed")
+    @step("work", lambda self: [
+        (name, address)
+        for name in self.names(lambda known: known.finished)
+        for address in self.addresses(name)
+    ])  # fmt: skip
+    def push(self, data: st.DataObject, name: str, address: str) -> None:
+        self.attempt(name, "push", self.folder(name), self.pushed / address, "-q")
+        self.shares[address] = [copy.deepcopy(self.builds[name])]
 
-    def readable_card(self, name: str) -> Any:
-        try:
-            return read_card(self.folder(name))
-        except KmipDataError as error:
-            self.follow(name, str(error))
-            return read_card(self.folder(name))
-
-    @action("work", lambda self: self.shares, name=st.sampled_from(NAMES))
-    def pull(self, data: st.DataObject, name: str) -> None:
-        address = data.draw(st.sampled_from(sorted(self.shares)))
-        if name in self.builds or self.folder(name).exists():
-            return
-        COUNTS["pull"] += 1
-        spec, columns, complete = self.shares[address]
+    @step("work", lambda self: [
+        (address, name) for address in sorted(self.shares) for name in self.free_names()
+    ])  # fmt: skip
+    def pull(self, data: st.DataObject, address: str, name: str) -> None:
+        pushes = self.shares[address]
         outcome = kmip("pull", self.pushed / address, "--output", self.folder(name), "-q")
-        if not complete:
-            assert outcome.code in {0, 2, 4}, outcome
-        else:
-            assert outcome.code == 0, outcome.err
+        assert outcome.code == 0 or len(pushes) > 1, outcome.err
         if outcome.code == 0:
-            self.builds[name] = Known(spec, set(columns))
-            self.check_record(name, 0)
+            self.pulled(name, pushes)
 
-    @action("work", lambda self: len(self.builds) > 1)
-    def remove(self, data: st.DataObject) -> None:
-        COUNTS["remove"] += 1
-        name = data.draw(st.sampled_from(sorted(self.builds)))
+    def pulled(self, name: str, pushes: Sequence[Known]) -> None:
+        """Know a build as that of the pushes which it can be."""
+        card = read_card(self.folder(name))
+        columns = set(added_names(self.folder(name)))
+        fitting = []
+        for pushed in pushes:
+            seeds = {f"random-seed{seed}" for seed in pushed.seeds}
+            same = pushed.spec != "own" or card.splits.keys() == seeds
+            if same and pushed.columns <= columns:
+                fitting.append(pushed)
+        assert fitting, "another build than any that was pushed"
+        self.builds[name] = copy.deepcopy(fitting[-1])
+        self.healed(name)
+        self.check_record(name, 0)
+
+    @step("work", lambda self: [(name,) for name in sorted(self.builds)])
+    def remove(self, data: st.DataObject, name: str) -> None:
         outcome = kmip("remove", self.folder(name), "--yes")
-        if outcome.code and MARKER in self.builds[name].hurt:
+        if outcome.code and MARKER in self.builds[name].damaged:
             self.follow(name, outcome.err)
             outcome = kmip("remove", self.folder(name), "--yes")
         assert outcome.code == 0, outcome.err
@@ -477,54 +486,51 @@ class HomeMachine(RuleBasedStateMachine):
             return
         left = {path for path in folder.rglob("*") if path.is_file()}
         others = left - set(self.mine)
-        if known.hurt or known.unsure or not known.finished:
-            for path in others:
-                path.unlink()
-            left -= others
-        else:
-            assert not others, others
-        if left:
+        if known.sound:
+            # A split that only an earlier card listed is no longer ours.
+            splits = {folder / f"splits/random-seed{seed}.h5" for seed in SEEDS}
+            assert others <= splits, others - splits
+        for path in others:
+            path.unlink()
+        if left - others:
             self.foreign.add(name)
         else:
             shutil.rmtree(folder)
 
     # --- damage ---------------------------------------------------------------------------------
 
-    def files(self, name: str) -> list[str]:
-        return [*files_of_build(self.folder(name)), MARKER]
+    def targets(self, *, lost: bool = False) -> list[tuple[str, str]]:
+        """Return the files of finished builds that can be damaged, or lost."""
+        targets = []
+        for name in self.names(lambda known: known.finished and not known.unsure):
+            folder = self.folder(name)
+            damaged = self.builds[name].damaged.keys()
+            for file in [*files_of_build(folder), MARKER]:
+                path = folder / file
+                if path in self.mine or not path.is_file() or "work/" in file:
+                    continue
+                # Without its card a column is unfinished, and nothing of it is read.
+                is_column = file.startswith("columns/")
+                if is_column and (not (path.parent / CARD_NAME).is_file() or lost):
+                    continue
+                # A folder with neither marker nor card, or a lost marker, is anybody's.
+                pair = {MARKER, CARD_NAME}
+                if (file in pair and damaged & (pair - {file})) or (file == MARKER and lost):
+                    continue
+                targets.append((name, file))
+        return targets
 
-    def hurt(self, data: st.DataObject, change: Callable[[bytes], bytes | None]) -> Path | None:
-        """Change a file of a finished build, by rename where a dataset may have it mapped."""
-        name = self.choose(data)
+    def damage(self, name: str, file: str, after: bytes | None) -> None:
+        """Change a file, by rename where a dataset may have it mapped."""
         known = self.builds[name]
-        if not known.finished or known.unsure:
-            return None
-        file = data.draw(st.sampled_from([f for f in self.files(name) if "work/" not in f]))
         path = self.folder(name) / file
-        if not path.is_file() or path in self.mine:
-            return None
-        before = path.read_bytes()
-        # Without its card a column is unfinished, and nothing of it is read.
-        card = path.parent / CARD_NAME
-        if file.startswith("columns/") and (not card.is_file() or change(before) is None):
-            return None
-        # A folder without its marker, or with neither its marker nor its card, is anybody's.
-        pair = {MARKER, CARD_NAME}
-        if (file == MARKER and change(before) is None) or (
-            file in pair and known.hurt.keys() & (pair - {file})
-        ):
-            return None
-        held = known.hurt.get(file, (before, path.stat().st_mtime_ns))
-        after = change(before)
+        held = known.damaged.pop(file, (path.read_bytes(), path.stat().st_mtime_ns))
         if after is None:
             path.unlink()
         else:
             self.put(path, after)
-        if after == held[0]:
-            known.hurt.pop(file, None)
-        else:
-            known.hurt[file] = held
-        return path
+        if after != held[0]:
+            known.damaged[file] = held
 
     def put(self, path: Path, data: bytes) -> None:
         if self.kept:  # rewriting a mapped file is not defended against
@@ -534,45 +540,40 @@ class HomeMachine(RuleBasedStateMachine):
             path.chmod(0o644)
             path.write_bytes(data)
 
-    @action("damage", any_build, position=st.integers(0, 2**20), bit=st.integers(0, 7))
-    def flip(self, data: st.DataObject, position: int, bit: int) -> None:
-        COUNTS["flip"] += self.hurt(data, lambda before: flipped(before, position, bit)) is not None
+    def flipped(self, data: st.DataObject, name: str, file: str) -> bytes:
+        before = bytearray((self.folder(name) / file).read_bytes()) or bytearray(b"\0")
+        position = data.draw(st.integers(0, len(before) - 1))
+        before[position] ^= 1 << data.draw(st.integers(0, 7))
+        return bytes(before)
 
-    @action("damage", any_build, position=st.integers(0, 2**20), bit=st.integers(0, 7))
-    def flip_and_put_the_time_back(self, data: st.DataObject, position: int, bit: int) -> None:
-        name = self.choose(data)
-        if self.builds[name].finished and not self.builds[name].unsure:
-            self.check_record(name, position)  # so that what was checked is remembered
-        path = self.hurt(data, lambda before: flipped(before, position, bit))
-        if path is not None:
-            COUNTS["flip, time put back"] += 1
-            time = next(
-                known.hurt[str(path.relative_to(self.folder(name)))][1]
-                for name, known in self.builds.items()
-                if path.is_relative_to(self.folder(name))
-                and str(path.relative_to(self.folder(name))) in known.hurt
-            )
-            os.utime(path, ns=(time, time))
+    @step("damage", targets)
+    def flip(self, data: st.DataObject, name: str, file: str) -> None:
+        self.damage(name, file, self.flipped(data, name, file))
 
-    @action("damage", any_build, share=st.floats(0, 1))
-    def cut_short(self, data: st.DataObject, share: float) -> None:
-        COUNTS["cut short"] += (
-            self.hurt(data, lambda before: before[: int(len(before) * share)]) is not None
-        )
-
-    @action("damage", any_build)
-    def lose(self, data: st.DataObject) -> None:
-        COUNTS["lose"] += self.hurt(data, lambda _: None) is not None
-
-    @action("damage", any_build)
-    def put_back(self, data: st.DataObject) -> None:
-        name = self.choose(data)
+    @step("damage", targets)
+    def flip_and_put_the_time_back(self, data: st.DataObject, name: str, file: str) -> None:
         known = self.builds[name]
-        if not known.hurt:
-            return
-        COUNTS["put back"] += 1
-        file = data.draw(st.sampled_from(sorted(known.hurt)))
-        held, time = known.hurt.pop(file)
+        if known.sound:
+            self.check_record(name, 0)  # so that what was checked is remembered
+        path = self.folder(name) / file
+        time = path.stat().st_mtime_ns
+        self.damage(name, file, self.flipped(data, name, file))
+        os.utime(path, ns=(time, time))
+
+    @step("damage", targets)
+    def cut_short(self, data: st.DataObject, name: str, file: str) -> None:
+        before = (self.folder(name) / file).read_bytes()
+        self.damage(name, file, before[: data.draw(st.integers(0, max(len(before) - 1, 0)))])
+
+    @step("damage", lambda self: self.targets(lost=True))
+    def lose(self, data: st.DataObject, name: str, file: str) -> None:
+        self.damage(name, file, None)
+
+    @step("damage", lambda self: [
+        (name, file) for name in self.names() for file in sorted(self.builds[name].damaged)
+    ])  # fmt: skip
+    def put_back(self, data: st.DataObject, name: str, file: str) -> None:
+        held, time = self.builds[name].damaged.pop(file)
         path = self.folder(name) / file
         if path.parent.is_dir():
             self.put(path, held) if path.exists() else path.write_bytes(held)
@@ -580,179 +581,172 @@ class HomeMachine(RuleBasedStateMachine):
 
     # --- kills ----------------------------------------------------------------------------------
 
-    def killed(self, data: st.DataObject, what: str, act: Callable[[], int]) -> int | None:
+    def killed(self, data: st.DataObject, what: str, spec: str, *line: object) -> int | None:
         """Kill a command at a random write; return its exit code, ``None`` where it was killed."""
-        call = "unlink" if what == "a removal" else data.draw(st.sampled_from(CALLS))
-        number = data.draw(st.integers(1, MOST[what]))
-        when = data.draw(st.sampled_from(["before", "after"]))
+        calls = self.calls[what, spec]
+        call = "unlink"
+        if what != "remove":
+            call = data.draw(st.sampled_from(["write", "fsync", "replace"]))
+        number = data.draw(st.integers(1, calls[call]))
+        when = data.draw(st.sampled_from(["before", "middle", "after"]))
+        if when == "middle" and call != "write":
+            when = "before"
         power = data.draw(st.booleans())
         fault = Fault(str(self.root), "builder", call, number, when)
-        code = in_a_fork(fault, act, power=power)
-        KINDS["kills with what was not synced lost"] += code is None and power
-        COUNTS[f"kill {what}" if code is None else f"{what} that ended before its kill"] += 1
+        code = in_a_fork(fault, lambda: kmip(*line).code, power=power)
+        EVENTS["kills with what was not synced lost"] += code is None and power
         assert code != 99, "an unexpected error before the kill"
         return code
 
-    @action("kill", spec=st.sampled_from(sorted(SPECS)), name=st.sampled_from(NAMES))
-    def kill_a_build(self, data: st.DataObject, spec: str, name: str) -> None:
-        if name in self.builds or name in self.foreign:
-            return
-        code = self.killed(data, "a build", lambda: kmip(*self.line(spec, name)).code)
+    @step("kill", new_builds)
+    def kill_a_build(self, data: st.DataObject, spec: str, name: str, seed: int) -> bool:
+        code = self.killed(data, "build", spec, *self.line(spec, name, seed))
         assert code in {None, 0}
-        if code is None and not self.folder(name).exists():
-            return
-        self.builds[name] = Known(spec, finished=code == 0, unsure=code is None)
+        if not (self.folder(name) / MARKER).exists():
+            done(*self.line(spec, name, seed))  # until then the folder is anybody's
+        self.builds[name] = Known(spec, unsure=True, finished=False)
+        self.finish_if_killed_late(name, seed)
+        return code is None
 
-    @action("kill", lambda self: any(not known.finished for known in self.builds.values()))
-    def kill_a_build_again(self, data: st.DataObject) -> None:
-        names = [name for name, known in self.builds.items() if not known.finished]
-        name = data.draw(st.sampled_from(sorted(names)))
-        known = self.builds[name]
-        if not known.removing:
-            line = self.line(known.spec, name)
-            if self.killed(data, "a build", lambda: kmip(*line).code) == 0:
-                self.built_anew(name)
+    def finish_if_killed_late(self, name: str, seed: int) -> None:
+        if (self.folder(name) / CARD_NAME).exists():  # which comes last
+            self.built_anew(name, seed)
 
-    @action("kill", any_build, column=st.sampled_from(COLUMNS))
-    def kill_an_encoding(self, data: st.DataObject, column: str) -> None:
-        name = self.choose(data)
+    @step("kill", lambda self: self.choices(lambda known: not known.finished))
+    def kill_a_build_that_resumes(self, data: st.DataObject, name: str) -> bool:
         known = self.builds[name]
-        if not known.finished or known.hurt or known.unsure:
-            return
+        code = self.killed(data, "build", known.spec, *self.line(known.spec, name))
+        self.finish_if_killed_late(name, SEEDS[0])
+        return code is None
+
+    @step("kill", lambda self: [
+        (name, column)
+        for name in self.names(lambda known: known.sound)
+        for column in COLUMNS
+        if column not in self.builds[name].columns
+    ])  # fmt: skip
+    def kill_an_encoding(self, data: st.DataObject, name: str, column: str) -> bool:
+        known = self.builds[name]
         line = ("encode", self.folder(name), column, "--jobs", "1", "-q")
-        code = self.killed(data, "an encoding", lambda: kmip(*line).code)
+        code = self.killed(data, "encode", known.spec, *line)
         if code == 0:
             known.columns.add(column)
-        else:
-            self.check_record(name, 0)
+        self.check_record(name, 0)
+        return code is None
 
-    @action("kill", any_build)
-    def kill_a_repair(self, data: st.DataObject) -> None:
-        name = self.choose(data)
+    @step("kill", lambda self: self.choices(lambda known: known.finished and known.damaged))
+    def kill_a_repair(self, data: st.DataObject, name: str) -> bool:
         known = self.builds[name]
-        if not known.finished:
-            return
         line = ("verify", self.folder(name), "--repair", "--jobs", "1", "-q")
-        if not known.hurt:
-            return
-        if self.killed(data, "a repair", lambda: kmip(*line).code) is None:
+        code = self.killed(data, "repair", known.spec, *line)
+        if code is None:
             known.unsure = True
-            known.hurt.clear()
+            known.damaged.clear()
+        elif code == 0:
+            self.healed(name)
+        return code is None
 
-    @action("kill", any_build, address=st.sampled_from(NAMES))
-    def kill_a_push(self, data: st.DataObject, address: str) -> None:
-        name = self.choose(data)
+    @step("kill", lambda self: [
+        (name, address)
+        for name in self.names(lambda known: known.sound)
+        for address in self.addresses(name)
+    ])  # fmt: skip
+    def kill_a_push(self, data: st.DataObject, name: str, address: str) -> bool:
         known = self.builds[name]
-        same = self.shares.get(address, (known.spec,))[0] == known.spec
-        if not known.finished or known.hurt or known.unsure or not same:
-            return
-        self.pushed.mkdir(exist_ok=True)
-        build = Build(self.folder(name), read_card(self.folder(name)))
+        line = ("push", self.folder(name), self.pushed / address, "-q")
+        code = self.killed(data, "push", known.spec, *line)
+        assert code in {None, 0}
+        earlier = [] if code == 0 else self.shares.get(address, [])
+        # The second of two equal ones says that it may be incomplete.
+        self.shares[address] = [*earlier, *[copy.deepcopy(known)] * (1 if code == 0 else 2)]
+        return code is None
 
-        def act() -> int:
-            push_build(build, str(self.pushed / address), quiet=True)
-            return 0
+    @step("kill", lambda self: [
+        (address, name)
+        for address, pushes in sorted(self.shares.items())
+        for name in self.free_names()
+        if len(pushes) == 1
+    ])  # fmt: skip
+    def kill_a_pull(self, data: st.DataObject, address: str, name: str) -> bool:
+        (pushed,) = self.shares[address]
+        line = ("pull", self.pushed / address, "--output", self.folder(name), "-q")
+        code = self.killed(data, "pull", pushed.spec, *line)
+        assert code in {None, 0}
+        if code is None:
+            done(*line)  # the same call resumes
+        self.pulled(name, [pushed])
+        return code is None
 
-        code = self.killed(data, "a push", act)
-        self.shares[address] = (known.spec, set(known.columns), code == 0)
-
-    @action("kill", any_build)
-    def kill_a_removal(self, data: st.DataObject) -> None:
-        name = self.choose(data)
+    @step("kill", lambda self: [(name,) for name in sorted(self.builds)])
+    def kill_a_removal(self, data: st.DataObject, name: str) -> bool:
+        known = self.builds[name]
         line = ("remove", self.folder(name), "--yes")
-        code = self.killed(data, "a removal", lambda: kmip(*line).code)
-        if code is None and self.folder(name).exists():
-            self.builds[name].removing = True
-            self.builds[name].unsure = True
+        code = self.killed(data, "remove", known.spec, *line)
+        if code is None and (self.folder(name) / MARKER).exists():
+            known.removing = True
         elif code is None or code == 0:
             self.gone(name)
+        return code is None
 
-    # --- files of the user's ----------------------------------------------------------------------
+    # --- files of the user ----------------------------------------------------------------------
 
-    def add(self, path: Path, data: bytes) -> bool:
-        if path.exists() or any(parent.is_file() for parent in path.parents):
-            return False
+    def new_files(self, folders: Sequence[Path]) -> list[tuple[Path]]:
+        """Return paths in these folders where the user may put a file."""
+        paths = [folder / file for folder in folders for file in LIKE_OURS]
+        return [
+            (path,)
+            for path in paths
+            if not path.exists() and not any(parent.is_file() for parent in path.parents)
+        ]
+
+    def add(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        self.mine[path] = data
-        return True
+        self.write_mine(path)
 
-    @action("files", file=st.sampled_from(LIKE_OURS), held=st.binary(max_size=40))
-    def add_a_file_to_a_build(self, data: st.DataObject, file: str, held: bytes) -> None:
-        if self.builds:
-            name = data.draw(st.sampled_from(sorted(self.builds)))
-            COUNTS["a file in a build"] += self.add(self.folder(name) / file, held)
+    def write_mine(self, path: Path) -> None:
+        self.mine[path] = f"mine {sum(KINDS_DONE.values())}".encode()
+        path.write_bytes(self.mine[path])
 
-    @action(
-        "files",
-        name=st.sampled_from(NAMES),
-        file=st.sampled_from(LIKE_OURS),
-        held=st.binary(max_size=9),
+    @step("files", lambda self: self.new_files([self.folder(name) for name in sorted(self.builds)]))
+    def add_a_file_to_a_build(self, data: st.DataObject, path: Path) -> None:
+        self.add(path)
+
+    @step("files", lambda self: self.new_files(
+        # Before its first file is there, a folder is anybody's.
+        [self.pushed / name for name in sorted(self.shares) if (self.pushed / name / PUSH_NAME).exists()]
+    ))  # fmt: skip
+    def add_a_file_to_a_push(self, data: st.DataObject, path: Path) -> None:
+        self.add(path)
+
+    @step("files", lambda self: self.new_files(sorted(self.home.glob("raw/*/members-*"))))
+    def add_a_file_to_raw(self, data: st.DataObject, path: Path) -> None:
+        self.add(path)
+
+    @step(
+        "files", lambda self: self.new_files([self.folder(name) for name in self.free_names()[1:]])
     )
-    def add_a_file_to_a_push(self, data: st.DataObject, name: str, file: str, held: bytes) -> None:
-        if name in self.shares and (self.pushed / name).is_dir():
-            COUNTS["a file in a push"] += self.add(self.pushed / name / file, held)
+    def begin_a_folder(self, data: st.DataObject, path: Path) -> None:
+        self.add(path)
+        self.foreign.add(path.relative_to(self.built).parts[0])
 
-    @action("files", file=st.sampled_from(LIKE_OURS), held=st.binary(max_size=40))
-    def add_a_file_to_raw(self, data: st.DataObject, file: str, held: bytes) -> None:
-        for folder in sorted(self.home.glob("raw/*/members-*"))[:1]:
-            COUNTS["a file in raw"] += self.add(folder / file, held)
+    @step("files", lambda self: [(path,) for path in sorted(self.mine)])
+    def edit(self, data: st.DataObject, path: Path) -> None:
+        self.write_mine(path)
 
-    @action(
-        "files",
-        name=st.sampled_from(NAMES),
-        file=st.sampled_from(LIKE_OURS),
-        held=st.binary(max_size=9),
-    )
-    def begin_a_folder(self, data: st.DataObject, name: str, file: str, held: bytes) -> None:
-        if name not in self.builds and not self.folder(name).exists():
-            COUNTS["a folder of the user's"] += self.add(self.folder(name) / file, held)
-            self.foreign.add(name)
+    @step("files", lambda self: [(path,) for path in sorted(self.mine)])
+    def take_away(self, data: st.DataObject, path: Path) -> None:
+        path.unlink()
+        del self.mine[path]
 
-    @action("files", held=st.binary(max_size=40))
-    def edit(self, data: st.DataObject, held: bytes) -> None:
-        if self.mine:
-            COUNTS["edit"] += 1
-            path = data.draw(st.sampled_from(sorted(self.mine)))
-            path.write_bytes(held)
-            self.mine[path] = held
-
-    @action("files")
-    def take_away(self, data: st.DataObject) -> None:
-        if self.mine:
-            COUNTS["take away"] += 1
-            path = data.draw(st.sampled_from(sorted(self.mine)))
-            path.unlink()
-            del self.mine[path]
+    @step("files", lambda self: [
+        (name,) for name in sorted(self.foreign) if self.folder(name).exists()
+    ])  # fmt: skip
+    def clear_a_folder(self, data: st.DataObject, name: str) -> None:
+        """The user removes a folder of theirs, so that its name is free again."""
+        shutil.rmtree(self.folder(name))
+        self.mine = {path: held for path, held in self.mine.items() if path.exists()}
+        self.foreign.discard(name)
 
 
 def check(holds: object, error: object) -> None:
     assert holds, error
-
-
-def flipped(before: bytes, position: int, bit: int) -> bytes:
-    if not before:
-        return b"x"
-    after = bytearray(before)
-    after[position % len(before)] ^= 1 << bit
-    return bytes(after)
-
-
-def make_truths(folder: Path) -> None:
-    """Build each of :data:`SPECS` undisturbed, with all columns, and note what it holds."""
-    HomeMachine.source = folder / "graphs"
-    HomeMachine.source.mkdir(parents=True)
-    tables = {"edges.csv": EDGES, "nodes.csv": NODES, "graphs.csv": GRAPHS}
-    for name, text in tables.items():
-        (HomeMachine.source / name).write_text(text)
-    HomeMachine.truths = {}
-    for spec, line in SPECS.items():
-        more = (HomeMachine.source,) if spec == "own" else ()
-        target = folder / spec
-        for command in (
-            (*line, *more, "--output", target, "--home", folder / "home", "--jobs", "1", "-q"),
-            ("encode", target, *COLUMNS, "--jobs", "1", "-q"),
-        ):
-            outcome: Outcome = kmip(*command)
-            assert outcome.code == 0, outcome.err
-        HomeMachine.truths[spec] = truth_of(target)

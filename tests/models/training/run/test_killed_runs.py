@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
+from support.attacks.power_cuts import recorded
 from support.builds.learnable import OF_THE_MACHINE, learnable_build, read_history
+from support.cli import kmip
 
 from kmip_data.cli.main import run
 
@@ -223,3 +225,29 @@ def test_runs_whose_disk_is_full_from_any_operation_on(
     cases = random.Random(1).sample(cases, 40)
     check(place, cases)
     torture_count("full disks", len(cases))
+
+
+def test_runs_after_a_power_cut_at_every_moment(
+    place: Path, tmp_path: Path, torture_count: Callable[..., None]
+) -> None:
+    home = tmp_path / "home"
+    begin = [*train(place, home), "--quiet"]
+    begin[begin.index("4")] = "2"
+    (home / "runs").mkdir(parents=True)
+    with recorded(home / "runs") as disk:
+        assert kmip(*begin).code == 0
+    whole = state(home)
+
+    for number, files in enumerate(disk.states):
+        disk.put(files)
+        commands = [begin]
+        outcome = kmip(*begin)
+        while outcome.code != 0 and len(commands) < 4:
+            named = RESUME.search(outcome.err)
+            commands.append(
+                [*shlex.split(named[1]), "--home", str(home), "--quiet"] if named else begin
+            )
+            outcome = kmip(*commands[-1])
+        assert outcome.code == 0, (number, outcome.err)
+        assert state(home) == whole, number
+    torture_count("power cuts of runs", len(disk.states))

@@ -1,0 +1,121 @@
+"""What builds of a home must hold, whatever happened to them: records, splits and columns by build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support.cli import done
+
+from kmip_data.format.card import read_card
+from kmip_data.reading.dataset import ShardedDataset
+
+GRAPHS = 6
+SIZE = 4
+EDGES = "graph,source,target\n" + "".join(
+    f"g{graph},{i},{(i + 1) % SIZE}\n" for graph in range(GRAPHS) for i in range(SIZE)
+)
+NODES = "graph,node,mass\n" + "".join(
+    f"g{graph},{i},{graph + i / 8}\n" for graph in range(GRAPHS) for i in range(SIZE)
+)
+LABELS = "graph,label\n" + "".join(f"g{graph},{'ab'[graph % 2]}\n" for graph in range(GRAPHS))
+COLUMNS = ("rwse3", "lappe2")
+SEEDS = (0, 1, 2)  #: of the splits of the user's own graphs; the first is the usual one
+#: Dataset, and the options that choose the build.
+SPECS = {
+    "sample": ("build", "zinc", "--sample", "--limit", "5"),
+    "less": ("build", "zinc", "--sample", "--limit", "4"),
+    "own": ("build", "graphs", "--name", "own", "--set", "feature=mass", "--archive"),
+}
+Values = dict[str, bytes]
+Parts = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What an undisturbed build holds."""
+
+    records: list[Values]
+    parts: dict[int, Parts]  #: keys of each part, by the seed of the split
+
+
+@dataclass
+class Known:
+    """A build that the model knows, by its folder."""
+
+    spec: str
+    columns: set[str] = field(default_factory=set)
+    default: int = SEEDS[0]  #: seed of its default split
+    seeds: set[int] = field(default_factory=lambda: {SEEDS[0]})  #: of all its splits
+    #: Content and time of each damaged file before its damage.
+    damaged: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    unsure: bool = False  #: a killed command may have written part of something
+    finished: bool = True
+    removing: bool = False
+
+    @property
+    def sound(self) -> bool:
+        """True if nothing happened to it."""
+        return self.finished and not self.unsure and not self.damaged and not self.removing
+
+
+def split_options(spec: str, seed: int) -> tuple[str, ...]:
+    """Return the options that ask for a split; a dataset of ours has its published one."""
+    if spec != "own" or seed == SEEDS[0]:
+        return ()
+    return ("--split-rule", "random", "--split-seed", str(seed))
+
+
+def values_of(item: Any) -> Values:
+    return {name: np.asarray(item[name]).tobytes() for name in item.keys()}  # noqa: SIM118
+
+
+def attributes(folder: Path, columns: Iterable[str]) -> list[str]:
+    """Return names of stored attributes of a build, and of added columns."""
+    stored = [column.attribute for column in read_card(folder).schema_.columns]
+    return [*stored, "edge_index", *columns]
+
+
+def keys_by_part(dataset: ShardedDataset) -> Parts:
+    """Return the keys of each part of the split of a dataset of all records."""
+    keys = dataset.keys
+    positions = dataset.get_idx_split()
+    return {part: [keys[position] for position in positions[part]] for part in positions}
+
+
+def check_own(dataset: ShardedDataset) -> None:
+    """Compare the user's own graphs with the tables above, so that what is read first is right, too."""
+    assert dataset.keys == [f"g{graph}" for graph in range(GRAPHS)]
+    ring = [list(range(SIZE)), [(i + 1) % SIZE for i in range(SIZE)]]
+    for graph, item in enumerate(dataset):
+        assert item.x.flatten().tolist() == [graph + i / 8 for i in range(SIZE)]
+        assert item.edge_index.tolist() == ring
+        assert item.y.flatten().tolist() == [graph % 2]
+
+
+def make_truths(folder: Path) -> tuple[Path, dict[str, Truth]]:
+    """Build each of :data:`SPECS` undisturbed; return the source of the user's graphs and what is held."""
+    source = folder / "graphs"
+    source.mkdir(parents=True)
+    tables = {"edges.csv": EDGES, "nodes.csv": NODES, "graphs.csv": LABELS}
+    for name, text in tables.items():
+        (source / name).write_text(text)
+
+    truths = {}
+    for spec, line in SPECS.items():
+        more = (source,) if spec == "own" else ()
+        parts = {}
+        for seed in SEEDS if spec == "own" else SEEDS[:1]:
+            target = folder / f"{spec}-{seed}"
+            options = ("--output", target, "--home", folder / "home", "--jobs", "1", "-q")
+            done(*line, *more, *options, *split_options(spec, seed))
+            parts[seed] = keys_by_part(ShardedDataset(target))
+        done("encode", target, *COLUMNS, "--jobs", "1", "-q")
+        items = ShardedDataset(target, columns=attributes(target, COLUMNS))
+        if spec == "own":
+            check_own(items)
+        truths[spec] = Truth([values_of(item) for item in items], parts)
+    return source, truths
