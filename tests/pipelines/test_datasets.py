@@ -66,7 +66,9 @@ def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path
     graph = theirs[FOLDS]
     folds = manifest.layout.folds
     # By their numbers: in the card's alphabetical order fold 10 comes before fold 2.
-    names = [f"upstream-fold{fold}" for fold in range(folds)]
+    names = ["upstream"]
+    if folds > 1:
+        names = [f"upstream-fold{fold}" for fold in range(folds)]
     assert sorted(names) == sorted(build.card.splits)
     for fold, split_name in enumerate(names):
         data = graph.clone()
