@@ -99,7 +99,15 @@ def finished_card(folder: Path) -> Card | None:
 
     A damaged card is not replaced: it had the default split, which decides what is read.
     """
-    return read_card(folder) if (folder / CARD_NAME).is_file() else None
+    if not (folder / CARD_NAME).is_file():
+        return None
+    try:
+        return read_card(folder)
+    except DamagedInput:
+        # Without a marker the file is someone else's: the folder is taken.
+        if files.content_of(folder) is None:
+            return None
+        raise
 
 
 def check_folder(folder: Path, key: str) -> None:
