@@ -107,8 +107,8 @@ class PartialBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 
-MAX_SHOWN = 40  #: names that an error lists
-FEW = 20  #: names that are also listed after the nearest one
+MAX_SHOWN = 16  #: names that an error lists
+FEW = MAX_SHOWN  #: names that are also listed after the nearest one
 
 
 def unknown_name(

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import json_digest
+from kmip_data.files.reading import json_digest, plainly
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
@@ -390,7 +390,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         unknown = False
         for fault in error.errors():
             field = ".".join(map(str, fault["loc"]))
-            why = fault["msg"].removeprefix("Value error, ")
+            why = plainly(fault["msg"])
             # List the names for an unknown name, not for a bad value.
             if fault["type"] == "extra_forbidden":
                 unknown = True

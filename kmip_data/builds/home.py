@@ -185,6 +185,8 @@ def named_build(
     similar = [build.path.name for build in others if build.card.sample == sample]
     if similar:  # often meant, and building the one that was named may be a download of gigabytes
         step = f"use {' or '.join(similar[:3])} instead, or {step}"
+    elif others and not sample:
+        step += ", or --sample for the generated one"
     chosen_options = f" ({options})" if options else ""
     raise UsageError(
         f"There is no finished build of {dataset}{chosen_options} under {home.built}.",

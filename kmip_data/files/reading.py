@@ -162,11 +162,21 @@ def first_fault(error: Exception) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     # A misspelt key explains one that is missing.
     faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
-    message = faults[0]["msg"].removeprefix("Value error, ")
+    message = plainly(faults[0]["msg"])
     location = ".".join(str(part)[:80] for part in faults[0]["loc"])
     if location:
         message = f"{location}: {message}"
     return message[:300]
+
+
+def plainly(fault: str) -> str:
+    """Return a fault that pydantic found in words for a reader.
+
+    >>> plainly("Input should be greater than or equal to 1")
+    'must be greater than or equal to 1'
+    """
+    fault = fault.removeprefix("Value error, ").replace("Field required", "is missing")
+    return fault.replace("Input should be", "must be")
 
 
 def canonical_json(value: object) -> str:

@@ -247,11 +247,14 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
         if change.applies(dataset, model) and plan.has(dataset, model):
             cells += _cells(plan, dataset, model, change, home)
     if not cells:
+        problem = f"The sweep {plan.name} has no run."
         remedy = "kmip-data sweep NAME, or --dataset NAME"
+        if not plan.datasets:
+            problem = "The sweep has neither a plan nor a dataset."
         if plan.leave_out:
             chosen = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
             remedy = f"{plan.name} leaves them out; without it: kmip-data sweep {chosen}"
-        raise UsageError(f"The sweep {plan.name} has no run.", next=remedy)
+        raise UsageError(problem, next=remedy)
     return cells
 
 

@@ -27,8 +27,8 @@ CASES = {
     "build heslinki": "Did you mean 'helsinki'?\n  next: kmip-data list --all\n",
     "build s3dis --kk 3": "next: kmip-data build --help",
     "build s3dis --split room": "--split-rule",  # the rule of a split is not its part
-    "build s3dis --split-rule foo": "split_rule = 'foo': Input should be 'upstream'",
-    "build s3dis --test-area 7": "test_area = 7: Input should be less than or equal to 6",
+    "build s3dis --split-rule foo": "split_rule = 'foo': must be 'upstream'",
+    "build s3dis --test-area 7": "test_area = 7: must be less than or equal to 6",
     "build s3dis --k many": "'--k': 'many'",
     "build s3dis --set knn_rule=exat": "knn_rule = 'exat'",
     "build s3dis --set knn_rull=exact": "Did you mean 'knn_rule'",
