@@ -323,11 +323,7 @@ IDS = [
     ("u,v\n5,7\n", "a,b\n5,7\n7,5\n", "may be those in a, b"),
     ("u,v\na,b\n", "id,mass\na,1\nc,2\n", "line 2: the node b"),
     ("u,v\n0,1\n", "id,mass\n1,1\n2,2\n", "not those of the edges"),  # by row, or a missing 0
-    (
-        "u,v\n7.0,9.0\n",
-        "id,mass\n9,1\n7,2\n",
-        [1, 0],
-    ),  # as pandas writes integers next to missing ones
+    ("u,v\nv1.0,v2.0\n", "id,mass\nv2.0,1\nv1.0,2\nv1.1,3\n", [1, 0]),
 ]
 
 

@@ -86,8 +86,7 @@ class Table:
     def ids(self, name: str) -> Array:
         """Return a column of ids, without empty cells.
 
-        They are int64 if all are written canonically, or all as 1.0, which is how pandas writes
-        integers next to missing ones; else texts: 001 is not 1, 2⁶³ not 2⁶³ + 1.
+        They are int64 if all are written canonically, else texts: 001 is not 1, 2⁶³ not 2⁶³ + 1.
         """
         hint = "fill in the id, or remove the line"
         values = self.frame[name]
@@ -119,8 +118,6 @@ class Table:
         texts: pd.Series[Any] = pd.read_csv(io.BytesIO(self.text.encode()), **options)[
             position
         ].str.strip()
-        if texts.str.endswith(".0").all():
-            texts = texts.str.removesuffix(".0")
         try:
             whole: pd.Series[Any] = texts.astype("int64")
         except (ValueError, TypeError, OverflowError):
