@@ -400,8 +400,8 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     model, SplitParams
                 ):
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
-                if field == "k":
-                    hint = " here: it has no k-NN graph (keys per query: --set model.attention.k=K)"
+                if field == "k" and not issubclass(model, SplitParams):
+                    hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
                 faults.append(f"{field!r} is unknown{hint}")
             elif not field:  # a fault of several values together
                 faults.append(why)

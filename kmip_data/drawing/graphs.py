@@ -146,9 +146,8 @@ def city_graph(
     header["facts"] = f"{nodes}, {counted(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
-    low, high = mass_of(
-        city.position
-    )  # the page begins with it; some intersections may lie outside
+    # The page begins with the mass; some intersections may lie outside.
+    low, high = mass_of(city.position)
     header["mass"] = np.stack([low, high], axis=1).tolist()
     longer = are_longer(city)
     header["longer"] = packer.add(longer.astype(np.uint8))

@@ -105,9 +105,8 @@ def encode_build(
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     # Check without the lock first: no lock is needed if no column is missing.
-    unfinished = (
-        build.path / COLUMNS / WORK
-    ).exists()  # also after a crash once the card was written
+    # Its work is left, too, by a crash after the card was written.
+    unfinished = (build.path / COLUMNS / WORK).exists()
     if recompute or unfinished or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.reread_card()

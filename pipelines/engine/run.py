@@ -286,7 +286,7 @@ def run_units(
             finished += task.graphs
 
         def show(running: Iterable[T]) -> None:
-            """Count the graphs of finished units, and the ones of ``running`` units so far."""
+            """Count the graphs of finished units, and what ``running`` units have done so far."""
             progress.update(finished + sum(map(read_count, running)) - progress.done)
 
         try:

@@ -95,9 +95,10 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 
 def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build, or ``None``; errors are those of :func:`read_card`.
+    """Return the card of a finished build; ``None`` if there is none, or the folder is not ours.
 
-    A damaged card is not replaced: it had the default split, which decides what is read.
+    Raises as :func:`read_card`: a damaged card is not replaced, as it had the default split, which
+    decides what is read.
     """
     if not (folder / CARD_NAME).is_file():
         return None

@@ -42,9 +42,8 @@ _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
-_DOT = re.compile(
-    rb"(//[^\n]*\n\s*)*(strict\s+)?(di)?graph\b[^\[{\n]*\{", re.IGNORECASE
-)  #: of Graphviz
+#: Beginning of a file of Graphviz.
+_DOT = re.compile(rb"(//[^\n]*\n\s*)*(strict\s+)?(di)?graph\b[^\[{\n]*\{", re.IGNORECASE)
 #: Key of a JSON object -> networkx function that reads it.
 _JSON = {
     "adjacency": "adjacency_graph",

@@ -18,7 +18,7 @@ class ReadOptions(NamedTuple):
     position: tuple[str, ...] = ("x", "y", "z")  #: names of the position
     header: str | None = None  #: ``yes`` or ``no``: the first line of a text has names
     bin: tuple[str, ...] = ()  #: names of the float32 columns of a binary file
-    encoding: str = ""  #: of texts that are neither UTF-8 nor UTF-16
+    encoding: str = ""  #: encoding of texts that are neither UTF-8 nor UTF-16
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,8 @@ from kmip_data.shipped import read_shipped
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 12
 BLOCKS_PER_FILE = 1_000
-AREA_BLOCKS = (
-    3_687,
-    4_440,
-    1_650,
-    3_662,
-    6_852,
-    3_294,
-)  #: blocks of each area in the published set
+#: Blocks of each area in the published set.
+AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)
 _ROOMS = read_shipped("tables", "rooms")
 CLASSES = list(_ROOMS["colours"])
 COLORS = np.array(list(_ROOMS["colours"].values()), np.float64)

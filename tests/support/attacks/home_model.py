@@ -23,7 +23,7 @@ NODES = "graph,node,mass\n" + "".join(
 )
 LABELS = "graph,label\n" + "".join(f"g{graph},{'ab'[graph % 2]}\n" for graph in range(GRAPHS))
 COLUMNS = ("rwse3", "lappe2")
-SEEDS = (0, 1, 2)  #: of the splits of the user's own graphs; the first is the usual one
+SEEDS = (0, 1, 2)  #: seeds of the splits of the user's own graphs; the first is the usual one
 #: Dataset, and the options that choose the build.
 SPECS = {
     "sample": ("build", "zinc", "--sample", "--limit", "5"),
@@ -49,7 +49,7 @@ class Known:
     spec: str
     columns: set[str] = field(default_factory=set)
     default: int = SEEDS[0]  #: seed of its default split
-    seeds: set[int] = field(default_factory=lambda: {SEEDS[0]})  #: of all its splits
+    seeds: set[int] = field(default_factory=lambda: {SEEDS[0]})  #: seeds of all its splits
     #: Content and time of each damaged file before its damage.
     damaged: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     unsure: bool = False  #: a killed command may have written part of something
