@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -98,6 +99,8 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(building, "obtain_raw", obtain_sample)
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    # A snippet may run the command.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     BEFORE.get(page, lambda folder: None)(tmp_path)
     names: dict[str, Any] = {"__name__": "snippet"}

@@ -14,13 +14,14 @@ from unittest.mock import patch
 import torch
 from support.builds.learnable import streets
 from support.builds.written import s3dis_records, s3dis_schema, write_build
+from support.oracles.gathered_attention import attend_to_pairs
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.models import network
-from kmip_data.models.attention import gathered, kmip
+from kmip_data.models.attention import kmip
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.adjacency import EdgeList, widened
@@ -123,11 +124,10 @@ def computed(way: Way, work: Work) -> Iterator[None]:
         disabled.pop("search", None)
     patches = [patch.dict(DISABLED, disabled)]
     if {"network", "attention"} & {*way.compiled}:
-        # As operators that torch.compile sees through.
-        patches += [
-            patch.object(kmip, "is_transformed", lambda *_: True),
-            patch.object(gathered, "check_weights", lambda _: None),
-        ]
+        attend = attend_to_pairs  # torch.compile sees through it
+        if "attention" in way.compiled:
+            attend = _compiled(attend, work)
+        patches.append(patch.object(kmip, "attend", attend))
     if {"network", "edges"} & {*way.compiled}:
         patches += [
             patch.object(gated_gcn, "_kernel", lambda *_: None),
@@ -137,9 +137,6 @@ def computed(way: Way, work: Work) -> Iterator[None]:
         ]
     if "network" in way.compiled:
         patches.append(patch.object(network, "read_batch", _read_batch))
-    if "attention" in way.compiled:
-        function = _compiled(kmip.differentiable, work)
-        patches.append(patch.object(kmip, "differentiable", function))
     if "edges" in way.compiled:
         function = _compiled(gated_gcn.GatedGCN._by_operators, work)
         patches.append(patch.object(gated_gcn.GatedGCN, "_by_operators", function))

@@ -9,6 +9,7 @@ import itertools
 
 import pytest
 import torch
+from support.oracles.gathered_attention import attend_to_pairs
 from torch import Tensor
 
 from kmip_data.models import kernels
@@ -54,7 +55,7 @@ def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> No
     queries, keys, values, scores, indices = operands
     scale = 0.3
     exact = [rows.double().requires_grad_() for rows in (queries, keys, values)]
-    expected, _ = gathered.differentiable(*exact, indices, keep, scale)
+    expected, _ = attend_to_pairs(*exact, scores, indices, scale, keep, kept_scale=1.0)
     grad = (
         torch.randn(expected.shape).transpose(0, 1).contiguous().transpose(0, 1)
     )  # rows of all heads
