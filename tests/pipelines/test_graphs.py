@@ -121,8 +121,9 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
     assert [record.key for record in records] == ["1", "01"]
     assert [record.edge_index.tolist() for record in records] == [[[1], [0]], [[0], [0]]]
     unknown = write(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
-    with pytest.raises(DamagedInput, match=r"edges\.csv, line 2: .*7\.0"):
+    with pytest.raises(DamagedInput, match=r"edges\.csv, line 2: .*7\.0") as caught:
         made(unknown)
+    assert "Int64" in str(caught.value)
 
 
 def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):

@@ -428,5 +428,10 @@ def _positions(
         if others:
             problem += f", nor are {counted(others, 'other end')} of edges"
         hint = f"add a line for the node to {nodes.name}, or --set node= and the column of its ids"
+        if f"{name}.0" in index or name.removesuffix(".0") in index:
+            hint = (
+                f"write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
+                f"table[column] = table[column].astype('Int64') before to_csv"
+            )
         raise tables["edge"].fault(rows_of["edge"][row], problem, hint)
     return positions, ids
