@@ -430,8 +430,8 @@ def _positions(
         hint = f"add a line for the node to {nodes.name}, or --set node= and the column of its ids"
         if f"{name}.0" in index or name.removesuffix(".0") in index:
             hint = (
-                f"write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
-                f"table[column] = table[column].astype('Int64') before to_csv"
+                "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
+                "table[column] = table[column].astype('Int64') before to_csv"
             )
         raise tables["edge"].fault(rows_of["edge"][row], problem, hint)
     return positions, ids
