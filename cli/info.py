@@ -151,7 +151,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
-    from kmip_data.models.training.run.aim import aim_of
+    from kmip_data.models.training.run.published_result import aim_of
     from kmip_data.plugins import import_plugins_of
 
     import_plugins_of(model=model)

@@ -172,7 +172,7 @@ def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell
 
 def _rows(cells: list[Cell]) -> list[Json]:
     """Return a row for each dataset, model and change: its seeds, sizes and published result."""
-    from kmip_data.models.training.run.aim import aim_of
+    from kmip_data.models.training.run.published_result import aim_of
 
     rows: dict[tuple[str, str, str], Json] = {}
     for cell in cells:

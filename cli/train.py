@@ -259,7 +259,7 @@ def _settings_of(row: Ours, stop_after: int | None) -> Json:
 def _facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the paper's, the time and the memory."""
     from kmip_data.models.training.config.keys import RunConfig
-    from kmip_data.models.training.run.aim import aim_of
+    from kmip_data.models.training.run.published_result import aim_of
     from kmip_data.models.training.run.result import mean_std, with_unit
 
     first = summary.results[0]

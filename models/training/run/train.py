@@ -41,11 +41,11 @@ from kmip_data.models.training.machine import Device, build_logger, check_logger
 from kmip_data.models.training.memory import StepMemory, memory_error, plan_evaluation, plan_memory
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
-from kmip_data.models.training.run.aim import aim_of
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.published_result import aim_of
 from kmip_data.models.training.run.result import (
     Memory,
     RunResult,

@@ -21,7 +21,7 @@ from kmip_data.models.training.config.presets import (
     preset_names,
     read_preset,
 )
-from kmip_data.models.training.run.aim import aim_of
+from kmip_data.models.training.run.published_result import aim_of
 from kmip_data.shipped import read_shipped
 
 TABLES = {table.plan: table for table in paper_tables()}

@@ -6,7 +6,7 @@ import pytest
 
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for, preset_names, read_preset
-from kmip_data.models.training.run.aim import aim_of
+from kmip_data.models.training.run.published_result import aim_of
 
 CITY = "paper, table of City-Networks results and table of their training times"
 LRGB = "paper, table of LRGB results"
