@@ -151,7 +151,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
-    from kmip_data.models.training.run.published_result import aim_of
+    from kmip_data.models.training.run.published_result import published_result_of
     from kmip_data.plugins import import_plugins_of
 
     import_plugins_of(model=model)
@@ -175,7 +175,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
         text.append(f"There is no preset for {target}: these are the defaults.")
         return result, "\n".join(text)
 
-    aim = aim_of(config)
+    published_result = published_result_of(config)
     size = ""
     if preset.size is not None:
         size = "{} layers × {} channels: {:,} parameters".format(*preset.size)
@@ -184,7 +184,10 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
         ("source", preset.source),
         ("variants", f"{', '.join(preset.variants)}  [default: {preset.default}]"),
         ("published size", size),
-        ("the paper's result", aim and f"{aim.value} ({aim.published.source})"),
+        (
+            "the paper's result",
+            published_result and f"{published_result.value} ({published_result.figure.source})",
+        ),
     ]
     text.append(facts(pairs))
     differences = [[key, entry.code, entry.paper] for key, entry in preset.text.items()]

@@ -172,7 +172,7 @@ def _run(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell
 
 def _rows(cells: list[Cell]) -> list[Json]:
     """Return a row for each dataset, model and change: its seeds, sizes and published result."""
-    from kmip_data.models.training.run.published_result import aim_of
+    from kmip_data.models.training.run.published_result import published_result_of
 
     rows: dict[tuple[str, str, str], Json] = {}
     for cell in cells:
@@ -183,10 +183,12 @@ def _rows(cells: list[Cell]) -> list[Json]:
         model = cell.config.model
         published = None
         source = None
-        aim = aim_of(cell.config)
-        if aim is not None and not (aim.other_keys or aim.sample):
-            published = aim.value
-            source = aim.published.source
+        published_result = published_result_of(cell.config)
+        if published_result is not None and not (
+            published_result.other_keys or published_result.sample
+        ):
+            published = published_result.value
+            source = published_result.figure.source
         rows[key] = {
             "dataset": cell.dataset,
             "model": cell.model,

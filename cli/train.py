@@ -259,7 +259,7 @@ def _settings_of(row: Ours, stop_after: int | None) -> Json:
 def _facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the paper's, the time and the memory."""
     from kmip_data.models.training.config.keys import RunConfig
-    from kmip_data.models.training.run.published_result import aim_of
+    from kmip_data.models.training.run.published_result import published_result_of
     from kmip_data.models.training.run.result import mean_std, with_unit
 
     first = summary.results[0]
@@ -270,13 +270,16 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
         shown = f"{first.metric} {with_unit(first.metric, test)}"
         if first.chance is not None:
             shown += f"; a constant answer has {with_unit(first.metric, first.chance)}"
-    aim = aim_of(RunConfig.model_validate(first.config))
+    published_result = published_result_of(RunConfig.model_validate(first.config))
     total = sum(result.seconds.total for result in summary.results)
     epoch = sum(result.seconds.train_epoch for result in summary.results) / len(summary.results)
     host = max(result.memory.host for result in summary.results)
     return [
         ("test", shown),
-        ("published", "" if aim is None or aim.sample else aim.value),
+        (
+            "published",
+            "" if published_result is None or published_result.sample else published_result.value,
+        ),
         ("time", f"{total:,.1f} s of training, {epoch:,.2f} s an epoch without evaluation"),
         ("memory", f"{human_bytes(host)} at most"),
     ]

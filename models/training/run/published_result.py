@@ -24,17 +24,17 @@ _SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
 _IRRELEVANT = {"data.dataset", "data.sample", "training.seed"}
 
 
-class Aim(NamedTuple):
+class PublishedResult(NamedTuple):
     """A result of the paper, and the differences between a run and its settings."""
 
-    published: PaperResult
+    figure: PaperResult
     other_keys: list[str]  #: keys with another value
     sample: bool  #: True if the run is on a sample
 
     @property
     def value(self) -> str:
         """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
-        figure = self.published
+        figure = self.figure
         scale = 0.01 if is_share(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
         value = with_unit(figure.metric, scale * figure.mean, std)
@@ -43,7 +43,7 @@ class Aim(NamedTuple):
     @property
     def line(self) -> str:
         """Log line: the figure, its source, and the run's differences."""
-        line = f"published: {self.value} ({self.published.source})"
+        line = f"published: {self.value} ({self.figure.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.other_keys:
@@ -51,7 +51,7 @@ class Aim(NamedTuple):
         return line
 
 
-def aim_of(config: RunConfig) -> Aim | None:
+def published_result_of(config: RunConfig) -> PublishedResult | None:
     """Return the published result of a run's dataset, model and metric; None without one.
 
     Runs with the settings of the paper's experiment on the influence of k aim at the figure of
@@ -69,12 +69,12 @@ def aim_of(config: RunConfig) -> Aim | None:
     if isinstance(k, int) and preset.model == "gps-kmip":
         figure = published_at_k(preset.dataset, config.variant, k)
         if figure is not None and set(_other_keys(config, config.variant)) <= {_K}:
-            return Aim(figure, [], config.data.sample)
+            return PublishedResult(figure, [], config.data.sample)
 
     if preset.paper is None or preset.paper.metric != config.training.metric:
         return None
     variant = "text" if config.variant == "text" else preset.default
-    return Aim(preset.paper, _other_keys(config, variant), config.data.sample)
+    return PublishedResult(preset.paper, _other_keys(config, variant), config.data.sample)
 
 
 def _other_keys(config: RunConfig, variant: str) -> list[str]:

@@ -45,7 +45,7 @@ from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.published_result import aim_of
+from kmip_data.models.training.run.published_result import published_result_of
 from kmip_data.models.training.run.result import (
     Memory,
     RunResult,
@@ -139,9 +139,9 @@ def train(
     line = origin(config)
     if line:
         log(line)
-    aim = aim_of(config)
-    if aim is not None:
-        log(aim.line)
+    published_result = published_result_of(config)
+    if published_result is not None:
+        log(published_result.line)
 
     # Refuse a wrong fold before training any.
     configs = [config]
