@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kmip_data.builds.home import Home
-    from kmip_data.models.reports.ours import Ours
+    from kmip_data.models.reports.shipped_results import Ours
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.run.result import Summary
 
@@ -175,7 +175,7 @@ def command(
             _refuse_others(
                 "--reproduce", reproduce, ("--seeds", "--device", "--name", "--stop-after")
             )
-            from kmip_data.models.reports.ours import our_row
+            from kmip_data.models.reports.shipped_results import our_row
 
             row = our_row(reproduce)
             dataset = row.dataset
@@ -220,7 +220,7 @@ def _show(summary: Summary, row: Ours | None) -> None:
     text.append(f"On new data: {_command('evaluate', summary)} --dataset TARGET")
     data = summary.to_dict()
     if row is not None:
-        from kmip_data.models.reports.ours import check_reproduced
+        from kmip_data.models.reports.shipped_results import check_reproduced
 
         data["reproduced"], compared = check_reproduced(row, summary)
         text.insert(0, f"{compared}\n")

@@ -21,7 +21,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted
-from kmip_data.models.reports.ours import entry_for, row_of_result
+from kmip_data.models.reports.shipped_results import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs

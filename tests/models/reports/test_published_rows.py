@@ -14,8 +14,14 @@ from support.shared import ROOT
 
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest
-from kmip_data.models.reports import ours
-from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_rows, row_of_result
+from kmip_data.models.reports import shipped_results
+from kmip_data.models.reports.shipped_results import (
+    Ours,
+    check_reproduced,
+    our_row,
+    our_rows,
+    row_of_result,
+)
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.config.presets import family_of, load_preset
@@ -195,15 +201,17 @@ def test_next_to_the_figure_of_the_source_of_its_settings(monkeypatch) -> None:
 def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypatch) -> None:
     result = read_result(write_run(tmp_path, 0.9))
     own = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
-    monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": own})
+    monkeypatch.setattr(shipped_results, "our_rows", lambda: {"malnet-tiny/gps-kmip": own})
     assert row_of_result(result) is None
     plain = own.model_copy(update={"set": ()})
-    monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": plain})
+    monkeypatch.setattr(shipped_results, "our_rows", lambda: {"malnet-tiny/gps-kmip": plain})
     assert row_of_result(result) == plain
 
 
 def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)})
+    monkeypatch.setattr(
+        shipped_results, "our_rows", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)}
+    )
     for seed in (0, 1):
         write_run(tmp_path, 0.9, seed=seed, changes=["training.epochs=20"], epochs=20)
         write_run(tmp_path, 0.8, seed=seed, changes=["model.dropout=0.3"])
