@@ -12,6 +12,15 @@ from kmip_data.errors import unknown_name
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
+from kmip_data.models.component_names import (
+    Builder,
+    Encoder,
+    Names,
+    all_heads,
+    all_norms,
+    edge_encoders,
+    node_encoders,
+)
 from kmip_data.models.layers.kinds import GatedGCNPart, MessagePassing
 from kmip_data.models.parts import Activation, Fraction, Part
 from kmip_data.models.positions import (
@@ -23,15 +32,6 @@ from kmip_data.models.positions import (
     SignNetKeys,
     StableKeys,
     positional,
-)
-from kmip_data.models.tables import (
-    Builder,
-    Encoder,
-    Names,
-    all_heads,
-    all_norms,
-    edge_encoders,
-    node_encoders,
 )
 from kmip_data.registry import ADDED, modules_in, with_added
 from kmip_data.shipped import Strict, read_shipped, shipped_names

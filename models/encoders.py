@@ -1,4 +1,4 @@
-"""Encoders of features and positions, registered in ``models/tables.py`` and ``models/positions.py``."""
+"""Encoders of features and positions, registered in ``models/component_names.py`` and ``models/positions.py``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kmip_data.models.layers.norms import BatchNorm
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
+    from kmip_data.models.component_names import Builder, Integers
     from kmip_data.models.positions import Positional
-    from kmip_data.models.tables import Builder, Integers
 
 
 def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:

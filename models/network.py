@@ -16,6 +16,14 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from kmip_data.errors import UsageError
+from kmip_data.models.component_names import (
+    NORMS_OF_ROWS,
+    all_heads,
+    all_norms,
+    attributes,
+    edge_encoders,
+    node_encoders,
+)
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
@@ -26,14 +34,6 @@ from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Activation, LayerInfo, NoPart
 from kmip_data.models.search.topk import search_op
-from kmip_data.models.tables import (
-    NORMS_OF_ROWS,
-    all_heads,
-    all_norms,
-    attributes,
-    edge_encoders,
-    node_encoders,
-)
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class GPSLayer(nn.Module):
     dim, dropout
         Channels d; probability of dropout after attention and twice in the feed-forward block.
     norm
-        Name in :data:`~kmip_data.models.tables.NORMS`, or of a loaded plugin.
+        Name in :data:`~kmip_data.models.component_names.NORMS`, or of a loaded plugin.
     activation, feed_forward
         Activation of the feed-forward block; False: the layer ends with h.
     add_local_input

@@ -11,7 +11,7 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.tables import Builder, Names, attributes, late
+from kmip_data.models.component_names import Builder, Names, attributes, late
 from kmip_data.shipped import Strict
 
 

@@ -193,7 +193,7 @@ def normed(
     """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
     Arguments that are None are omitted. ``before`` and ``after`` are the probabilities of the two
-    dropouts, 0 outside training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows
+    dropouts, 0 outside training; ``norm`` is of :data:`~kmip_data.models.component_names.NORMS`, and rows
     are the nodes of ``batch`` (None: one graph).
     """
     if more is not None:

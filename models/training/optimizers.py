@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.models.tables import late
+from kmip_data.models.component_names import late
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:

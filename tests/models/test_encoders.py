@@ -9,9 +9,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.positions import POSITIONAL, LapPEKeys, RWSEKeys
-from kmip_data.models.tables import (
+from kmip_data.models.component_names import (
     ATOM,
     BOND,
     EDGE_ENCODERS,
@@ -19,6 +17,8 @@ from kmip_data.models.tables import (
     edge_encoders,
     node_encoders,
 )
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.positions import POSITIONAL, LapPEKeys, RWSEKeys
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 

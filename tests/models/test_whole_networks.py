@@ -17,9 +17,9 @@ from torch_geometric.data import Batch, Data
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encoding import Graphs
 from kmip_data.manifest import load_manifest
+from kmip_data.models.component_names import ATOM, BOND
 from kmip_data.models.config import ModelConfig, models
 from kmip_data.models.network import build_model, fit_hidden_dim
-from kmip_data.models.tables import ATOM, BOND
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
 

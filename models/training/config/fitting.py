@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.format.targets import TargetKind, is_integer, kind_of, target_column
-from kmip_data.models.tables import Encoder, all_heads, edge_encoders, node_encoders
+from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.losses import all_losses

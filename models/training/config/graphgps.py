@@ -16,10 +16,10 @@ from typing import Any
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import load_manifest
+from kmip_data.models.component_names import all_heads
 from kmip_data.models.config import USUAL_DIM, ModelConfig, dotted, kinds_of, merged
 from kmip_data.models.layers.kinds import GatedGCNPart, StackPart
 from kmip_data.models.parts import Part
-from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for, load_preset, read_preset

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from kmip_data.graphs.city_columns import Coordinates
+from kmip_data.models.component_names import Names
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.parts import Fraction
-from kmip_data.models.tables import Names
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimizers import all_optimizers

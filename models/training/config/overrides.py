@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.reading import read_small
+from kmip_data.models.component_names import Names
 from kmip_data.models.config import SECTIONS, ModelConfig, kinds_of
-from kmip_data.models.tables import Names
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED

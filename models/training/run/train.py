@@ -23,12 +23,12 @@ from kmip_data.files.changes import build_lock, content_of, refuse_links, write_
 from kmip_data.files.marker import OUTPUTS
 from kmip_data.files.reading import first_fault, sha256_file
 from kmip_data.format.card import SplitPart
+from kmip_data.models.component_names import edge_encoders, node_encoders
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model, count_parameters
 from kmip_data.models.precision import float32_products
 from kmip_data.models.search.gpu.launch import forget_not_finite
-from kmip_data.models.tables import edge_encoders, node_encoders
 from kmip_data.models.training import machine, self_check
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
