@@ -181,7 +181,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
     The influence of every node is kept where the run is of the data of the ``first``.
     """
     from kmip_data.models.analysis.answers import by_distance, influence_of
-    from kmip_data.models.reports.tables import configuration_of
+    from kmip_data.models.reports.result_tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
     say(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")

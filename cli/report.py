@@ -62,8 +62,8 @@ def command(
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import readable_json
+    from kmip_data.models.reports.result_tables import read_runs, tables_of
     from kmip_data.models.reports.sheets import page_of, sheet_of
-    from kmip_data.models.reports.tables import read_runs, tables_of
 
     runs, notices = read_runs(folders)
     if not runs:

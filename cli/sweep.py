@@ -277,7 +277,7 @@ def _print(
 
     # 3. Results, and the best change on val of each dataset and model.
     if not dry_run:
-        from kmip_data.models.reports.tables import read_runs, tables_of
+        from kmip_data.models.reports.result_tables import read_runs, tables_of
 
         finished, notices = read_runs([run["path"] for run in by_state.get("done", ())])
         tables, left_out = tables_of(finished)

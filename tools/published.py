@@ -23,8 +23,8 @@ from kmip_data.format.card import Card
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
+from kmip_data.models.reports.result_tables import Run, read_runs, tables_of
 from kmip_data.models.reports.shipped_results import Ours, leaderboards, our_rows
-from kmip_data.models.reports.tables import Run, read_runs, tables_of
 from kmip_data.models.sweeps.states import folders_of
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published

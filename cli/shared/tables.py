@@ -12,8 +12,8 @@ from kmip_data.wording import human_bytes, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
+    from kmip_data.models.reports.result_tables import Table
     from kmip_data.models.reports.sheets import Sheet
-    from kmip_data.models.reports.tables import Table
 
 
 def builds_table(builds: list[Build]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.drawing.style import PALETTE, new_figure, percent, plain_ticks, save, styled
 from kmip_data.models.analysis.study import Study
-from kmip_data.models.reports.tables import Row
+from kmip_data.models.reports.result_tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_share
 
 #: Analysis -> title, label and maximum of the y axis, and label, colour and style of each curve.
@@ -79,7 +79,7 @@ def draw_study(
 def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
-    Rows come from :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour
+    Rows come from :func:`~kmip_data.models.reports.result_tables.rows_over_k`. A curve has one colour
     and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")

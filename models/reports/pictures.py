@@ -29,7 +29,7 @@ from kmip_data.drawing.style import (
     using_style,
 )
 from kmip_data.manifest import dataset_names
-from kmip_data.models.reports.tables import Row, Run, Table, rows_over_k
+from kmip_data.models.reports.result_tables import Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import (
     PaperResult,
     influence_of_k,

@@ -16,7 +16,7 @@ from kmip_data.drawing.style import STYLES
 from kmip_data.files.templates import asset, template
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, row_colors, short_name
-from kmip_data.models.reports.tables import Row, Table
+from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import title_of, value_text
 from kmip_data.wording import rough_time

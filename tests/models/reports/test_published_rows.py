@@ -15,6 +15,7 @@ from support.shared import ROOT
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest
 from kmip_data.models.reports import shipped_results
+from kmip_data.models.reports.result_tables import read_runs, tables_of
 from kmip_data.models.reports.shipped_results import (
     Ours,
     check_reproduced,
@@ -22,7 +23,6 @@ from kmip_data.models.reports.shipped_results import (
     our_rows,
     row_of_result,
 )
-from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.config.presets import family_of, load_preset
 from kmip_data.models.training.run.result import Summary, read_result

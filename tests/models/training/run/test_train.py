@@ -27,8 +27,8 @@ from kmip_data.format import targets
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.layers.gated_gcn import _kernel
 from kmip_data.models.network import build_model
+from kmip_data.models.reports.result_tables import read_runs, tables_of
 from kmip_data.models.reports.sheets import sheet_of
-from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.losses import weighted_cross_entropy
