@@ -43,7 +43,7 @@ def command(
     """
     source = build_or_run(target, home, sample=sample)
     if isinstance(source, Path):
-        from kmip_data.models.training.sharing import push_run
+        from kmip_data.models.training.run_page import push_run
 
         share = push_run(source, address, page=page, quiet=quiet)
     else:

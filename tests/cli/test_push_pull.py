@@ -8,7 +8,7 @@ from support.cli import done, refused
 
 from kmip_data.files.changes import MARKER
 from kmip_data.models.training.run.result import read_result
-from kmip_data.models.training.sharing import run_page
+from kmip_data.models.training.run_page import run_page
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--name", "mine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
