@@ -19,7 +19,7 @@ from kmip_data.cli.shared.output import (
     show,
     table,
 )
-from kmip_data.cli.shared.tables import builds_table
+from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.wording import OPTIONS, human_bytes
 
 if TYPE_CHECKING:

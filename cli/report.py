@@ -12,7 +12,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.names import SWEEP_OR_RUN
 from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
 from kmip_data.cli.shared.output import check_output, csv_of
-from kmip_data.cli.shared.tables import report_text
+from kmip_data.cli.shared.printed_tables import report_text
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 

@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show
-from kmip_data.cli.shared.tables import runs_table
+from kmip_data.cli.shared.printed_tables import runs_table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

@@ -232,7 +232,7 @@ def _print(
     status: bool,
 ) -> None:
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
-    from kmip_data.cli.shared.tables import report_text, runs_table
+    from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.states import described, runs_of
 
