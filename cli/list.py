@@ -104,7 +104,7 @@ def command(everything: bool, home: Home) -> None:
 
 def _runs(home: Home) -> list[Json]:
     """Return name, bytes and begin of each run of a home, the newest first."""
-    from kmip_data.cli.shared.belongings import bytes_below
+    from kmip_data.cli.shared.removable import bytes_below
 
     configs = home.runs.glob("*/*/*/config.toml")
     begun = [(config.stat().st_mtime, config.parent) for config in configs]
@@ -154,7 +154,7 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
     """
     import platformdirs
 
-    from kmip_data.cli.shared.belongings import belongings, bytes_below
+    from kmip_data.cli.shared.removable import belongings, bytes_below
 
     # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
     sizes = Counter[str]()

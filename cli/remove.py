@@ -34,7 +34,7 @@ def command(
     kmip-data writes are removed; yours stay. Refuses a folder that another process is writing to.
     Processes that only read it are not detected: stop them first.
     """
-    from kmip_data.cli.shared.belongings import bytes_below, find, remove
+    from kmip_data.cli.shared.removable import bytes_below, find, remove
 
     # 1. Show what would go, each folder once, however often it is named.
     folders = list(dict.fromkeys(find(target, home) for target in targets))
