@@ -154,13 +154,13 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
     """
     import platformdirs
 
-    from kmip_data.cli.shared.removable import belongings, bytes_below
+    from kmip_data.cli.shared.removable import bytes_below, removable_folders
 
     # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
     sizes = Counter[str]()
     kinds = {}
     runs = Counter[str]()
-    for item in belongings(home):
+    for item in removable_folders(home):
         name = item.name
         kind: str = item.kind
         if kind == "run":

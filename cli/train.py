@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kmip_data.builds.home import Home
-    from kmip_data.models.reports.shipped_results import Ours
+    from kmip_data.models.reports.shipped_results import ShippedResult
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.run.result import Summary
 
@@ -175,9 +175,9 @@ def command(
             _refuse_others(
                 "--reproduce", reproduce, ("--seeds", "--device", "--name", "--stop-after")
             )
-            from kmip_data.models.reports.shipped_results import our_row
+            from kmip_data.models.reports.shipped_results import shipped_result
 
-            row = our_row(reproduce)
+            row = shipped_result(reproduce)
             dataset = row.dataset
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None
@@ -212,7 +212,7 @@ def command(
         _show(summary, row)
 
 
-def _show(summary: Summary, row: Ours | None) -> None:
+def _show(summary: Summary, row: ShippedResult | None) -> None:
     """Print results, and the commands that show and measure the first run."""
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     text.append(f"{facts(_facts(summary))}\n")
@@ -243,7 +243,7 @@ def _build(config: RunConfig, name: str | None, options: Json) -> None:
     obtain(target, data.parameters, data.split, sample=data.sample, **chosen)
 
 
-def _settings_of(row: Ours, stop_after: int | None) -> Json:
+def _settings_of(row: ShippedResult, stop_after: int | None) -> Json:
     """Return the options that train a row of our results again."""
     # A row may have stopped before the end of its schedule: so does its repetition.
     last = min(stop_after or row.epochs, row.epochs)

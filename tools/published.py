@@ -24,7 +24,11 @@ from kmip_data.format.splits import PARTS
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.result_tables import Run, read_runs, tables_of
-from kmip_data.models.reports.shipped_results import Ours, leaderboards, our_rows
+from kmip_data.models.reports.shipped_results import (
+    ShippedResult,
+    leaderboards,
+    read_shipped_results,
+)
 from kmip_data.models.sweeps.states import folders_of
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
@@ -170,7 +174,7 @@ def planned_epochs(result: RunResult) -> dict[str, int]:
 
 def results_table(file: str) -> str:
     """Return the rows of one file as Markdown."""
-    rows = [row for name, row in our_rows().items() if name.startswith(f"{file}/")]
+    rows = [row for name, row in read_shipped_results().items() if name.startswith(f"{file}/")]
     unit = "[%]" if is_share(rows[0].metric) else title_of(rows[0].metric)
     lines = [
         f"|model|val {unit}|test {unit}|seeds|epochs|one training|parameters|",
@@ -197,7 +201,7 @@ def published_table() -> str:
         "|data|model|ours|published|difference|command|minutes|",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in our_rows().items():
+    for name, row in read_shipped_results().items():
         if row.published is None:
             continue
         mean, std = row.published
@@ -224,7 +228,7 @@ def attention_table() -> str:
         "|data|nodes of a graph|k-MIP|full attention|none|k-MIP − full|k-MIP − none|",
         "|---|---|---|---|---|---|---|",
     ]
-    rows = our_rows()
+    rows = read_shipped_results()
     for name, kmip in rows.items():
         if kmip.nodes is None or kmip.name != "gps-kmip":
             continue
@@ -238,7 +242,7 @@ def attention_table() -> str:
     return "\n".join(lines)
 
 
-def difference(first: Ours, second: Ours) -> str:
+def difference(first: ShippedResult, second: ShippedResult) -> str:
     """Return the difference of two means in deviations, positive where the first is better."""
     if first.std is None or second.std is None:
         return "–"
@@ -278,7 +282,7 @@ def leaderboard() -> str:
 def all_standings() -> dict[tuple[str, str], list[Standing]]:
     """Return our rows, the paper's results and leaderboards' by dataset and metric, the best first."""
     standings = defaultdict(list)
-    for name, row in our_rows().items():
+    for name, row in read_shipped_results().items():
         standings[row.dataset, row.metric].append(our_standing(name, row))
 
     for dataset in dataset_names():
@@ -304,7 +308,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
     return dict(sorted(standings.items()))
 
 
-def our_standing(name: str, row: Ours) -> Standing:
+def our_standing(name: str, row: ShippedResult) -> Standing:
     """Return a row of ours with the command that repeats it, and the epochs that its schedule or preset has."""
     preset = family_of(row.dataset) or "city"  # of the cities that were built from tensors
     planned = max(row.schedule_epochs, load_preset(preset, row.model, row.variant).training.epochs)

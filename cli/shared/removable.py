@@ -24,7 +24,7 @@ MAX_SHOWN = 5  #: names that a message lists
 
 
 @dataclass(frozen=True)
-class Belonging:
+class Removable:
     """A folder that can be removed as a whole."""
 
     kind: Kind
@@ -33,7 +33,7 @@ class Belonging:
     top: Path  #: ``built/``, ``raw/`` or ``runs/`` of the home
 
 
-def belongings(home: Home) -> list[Belonging]:
+def removable_folders(home: Home) -> list[Removable]:
     """Return all builds, raw files and runs of a home, without links and hidden folders."""
     items = []
     for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
@@ -49,19 +49,19 @@ def belongings(home: Home) -> list[Belonging]:
                 kind = "run"
             elif (path / CARD_NAME).is_file():
                 kind = "build"
-            items.append(Belonging(kind, path, path.relative_to(home.root).as_posix(), top))
+            items.append(Removable(kind, path, path.relative_to(home.root).as_posix(), top))
     return items
 
 
-def find(target: str, home: Home) -> Belonging:
-    """Return the belonging in a folder, or at a path below the home (raw files: ``raw/NAME``).
+def find(target: str, home: Home) -> Removable:
+    """Return the removable folder at a path, absolute or below the home (raw files: ``raw/NAME``).
 
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
     and runs.
     """
     # 1. A folder, its name below the home, or the end of its path: of raw files, which may have
     #    taken hours to download, never the end alone.
-    known = belongings(home)
+    known = removable_folders(home)
     full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
     path = Path(target)
     matches = []
@@ -106,7 +106,7 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-def remove(items: Sequence[Belonging]) -> None:
+def remove(items: Sequence[Removable]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, has no marker, or another process works in

@@ -24,7 +24,7 @@ from kmip_data.shipped import Digest, Strict, read_shipped, shipped_names
 LOSS = 0.01
 METRIC = 0.001
 
-#: Column of a file's runs -> list of :class:`Ours`. All others: columns of ``metrics.csv``.
+#: Column of a file's runs -> list of :class:`ShippedResult`. All others: columns of ``metrics.csv``.
 RUN_COLUMNS = {
     "seed": "seeds",
     "fold": "folds",
@@ -36,7 +36,7 @@ RUN_COLUMNS = {
 }
 
 
-class Ours(Strict):
+class ShippedResult(Strict):
     """One row; lists have one value per seed."""
 
     name: str
@@ -101,7 +101,7 @@ class Ours(Strict):
 
 
 @functools.cache
-def our_rows() -> dict[str, Ours]:
+def read_shipped_results() -> dict[str, ShippedResult]:
     """Return every row by ``FILE/NAME``."""
     rows = {}
     for file in shipped_names("results/ours"):
@@ -112,7 +112,7 @@ def our_rows() -> dict[str, Ours]:
     return rows
 
 
-def _read_row(row: dict[str, Any]) -> Ours:
+def _read_row(row: dict[str, Any]) -> ShippedResult:
     """Read a row: ``columns`` are names, ``runs`` has a line of their values for each run."""
     columns = row.pop("columns")
     runs = row.pop("runs")
@@ -125,12 +125,12 @@ def _read_row(row: dict[str, Any]) -> Ours:
         cells = zip(columns, run, strict=True)
         first_epochs.append({name: value for name, value in cells if name not in RUN_COLUMNS})
     row["first_epochs"] = list(filter(None, first_epochs))
-    return Ours.model_validate(row)
+    return ShippedResult.model_validate(row)
 
 
-def our_row(name: str) -> Ours:
+def shipped_result(name: str) -> ShippedResult:
     """Return a row by ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
-    rows = our_rows()
+    rows = read_shipped_results()
     if name not in rows:
         raise unknown_name(
             "row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL"
@@ -138,11 +138,11 @@ def our_row(name: str) -> Ours:
     return rows[name]
 
 
-def row_of_result(result: RunResult) -> Ours | None:
+def row_of_result(result: RunResult) -> ShippedResult | None:
     """Return the row with the data, model, variant and epochs of ``result``, for any seeds."""
     planned = result.config["training"]["epochs"]
     wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
-    for row in our_rows().values():
+    for row in read_shipped_results().values():
         length = (row.epochs, row.schedule_epochs)
         settings = (row.build, row.model, row.variant, row.metric, *length)
         if settings == wanted and not row.set:
@@ -150,7 +150,7 @@ def row_of_result(result: RunResult) -> Ours | None:
     return None
 
 
-def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, object], str]:
+def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, object], str]:
     """Compare each seed of ``summary`` with ``row``; return the comparison as a dictionary and as text.
 
     A seed is *equal* where test metric and SHA-256 of the weights are those of the row or, in a run
@@ -257,7 +257,7 @@ class EpochValue(NamedTuple):
         return f"{self.name} of epoch {self.epoch}: {self.here!r}, row {self.row!r}"
 
 
-def _first_values(row: Ours, folder: Path, number: int) -> list[EpochValue]:
+def _first_values(row: ShippedResult, folder: Path, number: int) -> list[EpochValue]:
     """Compare the columns of ``metrics.csv`` with the first epochs of ``row``."""
     measured = metrics_columns(folder)
     stored = dict(zip(row.runs, row.first_epochs, strict=False)).get(number, {})
@@ -269,14 +269,14 @@ def _first_values(row: Ours, folder: Path, number: int) -> list[EpochValue]:
     return values
 
 
-def _deciding(row: Ours, values: list[EpochValue]) -> list[EpochValue]:
+def _deciding(row: ShippedResult, values: list[EpochValue]) -> list[EpochValue]:
     """Return training loss and val metric of the second epoch, or of the only epoch."""
     last = max((value.epoch for value in values), default=0)
     names = {"train_loss", f"val_{row.metric}"}
     return [value for value in values if value.epoch == last and value.name in names]
 
 
-def _is_close(row: Ours, test: float | None, deciding: list[EpochValue]) -> bool:
+def _is_close(row: ShippedResult, test: float | None, deciding: list[EpochValue]) -> bool:
     """True if the test metric, where there is one, and the second epoch are near the row's."""
     if test is not None and row.std is not None and abs(test - row.mean) > 3 * row.std:
         return False

@@ -17,11 +17,11 @@ from kmip_data.files.reading import json_digest
 from kmip_data.models.reports import shipped_results
 from kmip_data.models.reports.result_tables import read_runs, tables_of
 from kmip_data.models.reports.shipped_results import (
-    Ours,
+    ShippedResult,
     check_reproduced,
-    our_row,
-    our_rows,
+    read_shipped_results,
     row_of_result,
+    shipped_result,
 )
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.config.presets import family_of, load_preset
@@ -41,7 +41,7 @@ PAGES = [DOCS / "results.md", DOCS / "datasets/long-range.md"]
 TEST = (0.90, 0.92, 0.94)
 
 
-def a_row(**changes: object) -> Ours:
+def a_row(**changes: object) -> ShippedResult:
     row = {
         "name": "gps-kmip",
         "dataset": "malnet-tiny",
@@ -61,7 +61,7 @@ def a_row(**changes: object) -> Ours:
         "seconds": [1.0, 2.0, 3.0],
         "weights": [hashlib.sha256(bytes([seed])).hexdigest() for seed in range(3)],
     }
-    return Ours.model_validate(row | changes)
+    return ShippedResult.model_validate(row | changes)
 
 
 def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0) -> Summary:
@@ -175,7 +175,7 @@ def test_a_whole_training_of_one_seed_is_close_by_its_second_epoch(tmp_path) -> 
 
 def test_a_partial_row_says_of_how_many_epochs(monkeypatch) -> None:
     rows = {"malnet-tiny/gps-kmip": a_row(epochs=40, planned=150)}
-    monkeypatch.setattr("tools.published.our_rows", lambda: rows)
+    monkeypatch.setattr("tools.published.read_shipped_results", lambda: rows)
     assert "|40 of 150|" in results_table("malnet-tiny")
 
 
@@ -194,23 +194,27 @@ def test_a_row_of_published_splits_goes_by_folds(tmp_path) -> None:
 
 def test_next_to_the_figure_of_the_source_of_its_settings(monkeypatch) -> None:
     row = a_row(published=[0.9, 0.01], name="gcn", model="gcn")
-    monkeypatch.setattr("tools.published.our_rows", lambda: {"malnet-tiny/gcn": row})
+    monkeypatch.setattr("tools.published.read_shipped_results", lambda: {"malnet-tiny/gcn": row})
     assert "|92.00 ± 2.00|90.00 ± 1.00|+2.0|" in published_table()
 
 
 def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypatch) -> None:
     result = read_result(write_run(tmp_path, 0.9))
     own = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
-    monkeypatch.setattr(shipped_results, "our_rows", lambda: {"malnet-tiny/gps-kmip": own})
+    monkeypatch.setattr(
+        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": own}
+    )
     assert row_of_result(result) is None
     plain = own.model_copy(update={"set": ()})
-    monkeypatch.setattr(shipped_results, "our_rows", lambda: {"malnet-tiny/gps-kmip": plain})
+    monkeypatch.setattr(
+        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": plain}
+    )
     assert row_of_result(result) == plain
 
 
 def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        shipped_results, "our_rows", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)}
+        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)}
     )
     for seed in (0, 1):
         write_run(tmp_path, 0.9, seed=seed, changes=["training.epochs=20"], epochs=20)
@@ -229,7 +233,7 @@ def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
 
 
 def test_shipped_rows() -> None:
-    rows = our_rows()
+    rows = read_shipped_results()
     assert {name.partition("/")[0] for name in rows} >= {"long-range", "helsinki"}
     assert all(name.endswith(f"/{row.name}") for name, row in rows.items())
     for row in rows.values():
@@ -242,7 +246,7 @@ def test_shipped_rows() -> None:
             key, _, value = item.partition("=")
             assert str(key_value(config, key)) == value or key.startswith("data.split.")
     with pytest.raises(UsageError, match="'long-range/gps-kmip'"):
-        our_row("long-range/gps-kmipp")
+        shipped_result("long-range/gps-kmipp")
 
 
 def test_tables_of_the_docs_are_those_of_the_rows() -> None:
@@ -292,7 +296,7 @@ def test_the_leaderboard_has_every_row_and_the_best_first(monkeypatch) -> None:
             dataset="long-range", model="gcn", variant="sssp", metric="mae", epochs=12
         ),
     }
-    monkeypatch.setattr(published, "our_rows", lambda: rows)
+    monkeypatch.setattr(published, "read_shipped_results", lambda: rows)
     tables = {}
     for section in leaderboard().split("## ")[1:]:
         title, _, text = section.partition("\n\n")
