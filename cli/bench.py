@@ -91,7 +91,7 @@ def attention(
     from kmip_data.models.profiling.methods import Shape, sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
-    from kmip_data.shipped import read_shipped
+    from kmip_data.strict_model import read_shipped
 
     # 1. Where results go, and what is measured: wrong options end here.
     saved = None

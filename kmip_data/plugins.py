@@ -30,7 +30,7 @@ from kmip_data.files.reading import first_fault, json_digest, read_small, sha256
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.runtime.signals import Ended
-from kmip_data.shipped import shipped_datasets, shipped_names
+from kmip_data.strict_model import shipped_datasets, shipped_names
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points

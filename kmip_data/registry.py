@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from kmip_data.errors import UsageError
-from kmip_data.shipped import Digest, Strict
+from kmip_data.strict_model import Digest, Strict
 
 T = TypeVar("T")
 

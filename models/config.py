@@ -34,7 +34,7 @@ from kmip_data.models.positions import (
     positional,
 )
 from kmip_data.registry import ADDED, modules_in, with_added
-from kmip_data.shipped import Strict, read_shipped, shipped_names
+from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
 def _kinds(base: type[Part]) -> dict[str, type[Part]]:

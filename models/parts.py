@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 if TYPE_CHECKING:
     from torch import nn

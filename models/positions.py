@@ -12,7 +12,7 @@ from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, encodings, parse_enc
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.models.component_names import Builder, Names, attributes, late
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 
 class PositionKeys(Strict):

@@ -21,7 +21,7 @@ from kmip_data.errors import CheckFailed
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime import http_client
-from kmip_data.shipped import shipped_datasets
+from kmip_data.strict_model import shipped_datasets
 
 sys.path.insert(0, str(ROOT))
 

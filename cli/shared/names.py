@@ -34,7 +34,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
         from kmip_data.files.reading import read_json
         from kmip_data.manifest import dataset_names
-        from kmip_data.shipped import shipped_names
+        from kmip_data.strict_model import shipped_names
 
         names = set()
         if "dataset" in self.kinds or "build" in self.kinds:

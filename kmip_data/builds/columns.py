@@ -32,7 +32,7 @@ from kmip_data.format.card import (
 from kmip_data.format.reader import members_of
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 WORK = "work"  #: folder inside an unfinished build or ``columns``, of temporary files alone
 #: Files in ``work`` that list, under ``files``, what a step is about to write.

@@ -31,7 +31,7 @@ from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.runtime.threads import for_ranges
-from kmip_data.shipped import read_shipped, shipped_datasets, shipped_names
+from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 
 
 @dataclass(frozen=True)

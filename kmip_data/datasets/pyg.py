@@ -10,7 +10,7 @@ from kmip_data.datasets.points import ShapeNetPart
 from kmip_data.datasets.pyg_calls import STEPS
 from kmip_data.errors import unknown_name
 from kmip_data.manifest import load_manifest
-from kmip_data.shipped import shipped_datasets
+from kmip_data.strict_model import shipped_datasets
 
 
 def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name

@@ -23,7 +23,7 @@ from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, member_file, parse_schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 from kmip_data.wording import as_values
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"

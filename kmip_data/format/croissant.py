@@ -9,7 +9,7 @@ from typing import Any
 
 from kmip_data.format.card import Card
 from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manifest
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 from kmip_data.wording import as_values
 
 #: Combining character of a LaTeX accent.

@@ -25,7 +25,7 @@ from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
 from kmip_data.format import schema as names
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ExpectedDataset, parse_schema
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 if TYPE_CHECKING:
     import h5py

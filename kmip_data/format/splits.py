@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.faults import refuse
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: name of the union of two parts, as in PyTorch Geometric

@@ -10,7 +10,7 @@ from pydantic import FailFast, Field, model_validator
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, json_digest, sealed_json
 from kmip_data.format.card import Card, Count, PathPart, RelativePath
-from kmip_data.shipped import Digest, Strict
+from kmip_data.strict_model import Digest, Strict
 
 PUSH_NAME = "push.json"  #: written first: marker of an address
 SHARE_NAME = "share.json"  #: written last: a folder without it is not a push

@@ -26,7 +26,7 @@ from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.pipelines.find import find, record_parameters
-from kmip_data.shipped import Strict, read_shipped, shipped_names
+from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]

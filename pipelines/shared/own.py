@@ -25,7 +25,7 @@ from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 
 class OwnParams(Params):

@@ -18,7 +18,7 @@ from kmip_data.format.targets import eval_metric, kind_of, target_column
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.shipped import shipped_names
+from kmip_data.strict_model import shipped_names
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from support.shared import ROOT
 
 from kmip_data.manifest import Manifest, Mirror, Source, digests_of, load_manifest
-from kmip_data.shipped import read_shipped, shipped_datasets
+from kmip_data.strict_model import read_shipped, shipped_datasets
 
 MARK = "<!-- datasets: written by `make docs-tables` -->\n"
 DIGESTS = MARK.replace("datasets:", "digests:", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kmip_data.manifest import load_manifest
-from kmip_data.shipped import shipped_datasets
+from kmip_data.strict_model import shipped_datasets
 
 
 def datasets() -> list[str]:

@@ -24,7 +24,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for, load_preset, read_preset
 from kmip_data.models.training.metrics import METRICS
-from kmip_data.shipped import read_shipped, shipped_datasets
+from kmip_data.strict_model import read_shipped, shipped_datasets
 from kmip_data.wording import counted
 
 #: Their names -> ours.

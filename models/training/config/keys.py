@@ -19,7 +19,7 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED, Plugin
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 
 class OptimizerConfig(Strict):

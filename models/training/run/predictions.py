@@ -32,7 +32,7 @@ from kmip_data.models.training.run.module import of_part
 from kmip_data.models.training.tasks import KIND_OF_TASK, NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 ARRAYS = ("logits", "pred", "key", "ptr")
 

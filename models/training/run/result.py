@@ -22,7 +22,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.registry import Plugin
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:

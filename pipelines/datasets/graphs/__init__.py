@@ -55,7 +55,7 @@ from kmip_data.pipelines.shared.own import (
 )
 from kmip_data.pipelines.shared.records import units_of_rows
 from kmip_data.runtime.extras import require_extra
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)

@@ -16,7 +16,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import I64
 from kmip_data.pipelines.shared.sample_files import write_lines
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 DEFAULT_GRAPHS = 50
 #: Family and sizes of the graphs of each type.

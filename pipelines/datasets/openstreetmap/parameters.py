@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.shared.cities import CityParams
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 #: Raw members other than the map itself.
 POLYGON = "area.geojson"

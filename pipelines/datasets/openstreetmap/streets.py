@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kmip_data.arrays import F64, I32
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 _RULES = read_shipped("tables", "streets")
 #: Network type -> key -> values, any of which leaves a way out.

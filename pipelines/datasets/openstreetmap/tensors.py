@@ -21,7 +21,7 @@ from kmip_data.pipelines.shared.cities import (
     store_features,
 )
 from kmip_data.runtime.memory import require_memory
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 OTHERS = "others"
 MISSING = "nan"  #: a street without the tag, as upstream's text of a missing value

@@ -18,7 +18,7 @@ from kmip_data.files.reading import csv_bytes
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.peptides import PIPELINE
 from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 DEFAULT_PEPTIDES = 64
 NUM_LABELS = 10  #: labels of peptides-func

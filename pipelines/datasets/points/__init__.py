@@ -45,7 +45,7 @@ from kmip_data.pipelines.shared.own import (
 )
 from kmip_data.pipelines.shared.records import class_column, feature_column
 from kmip_data.runtime.extras import require_extra
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 FOLDER = "points"
 LIDAR = (".las", ".laz")

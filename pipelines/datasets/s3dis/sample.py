@@ -25,7 +25,7 @@ from kmip_data.pipelines.shared.clouds import (
     windows,
 )
 from kmip_data.pipelines.shared.sample_files import write_lines
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 12

@@ -35,7 +35,7 @@ from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.records import split_by_lists, units_by_size
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 #: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
 SHORTEST_LINE = 14

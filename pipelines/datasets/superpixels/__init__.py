@@ -34,7 +34,7 @@ from kmip_data.pipelines.shared.own import (
     files_below,
 )
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
-from kmip_data.shipped import Strict
+from kmip_data.strict_model import Strict
 
 IMAGES = "images"
 MASKS = "masks"

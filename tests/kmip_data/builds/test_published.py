@@ -12,7 +12,7 @@ from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 OWN_FILES = {"city", "graphs", "points", "superpixels"}  #: recipes, for files of the user
 PUBLISHED = sorted(set(dataset_names()) - OWN_FILES)

@@ -20,7 +20,7 @@ from kmip_data.format.targets import USUAL_METRICS, eval_metric, num_tasks, task
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.shipped import shipped_datasets
+from kmip_data.strict_model import shipped_datasets
 
 ROOT = "some/root"
 TRANSFORM, PRE, KEEP = T.NormalizeScale(), T.Constant(), bool

@@ -26,7 +26,7 @@ from kmip_data.models.analysis.study import (
     run_study,
 )
 from kmip_data.models.profiling.measuring import Measurement, draw_sweep
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 
 def slow_curves(queries, keys, values, ks):

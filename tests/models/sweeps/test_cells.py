@@ -19,7 +19,7 @@ from kmip_data.models.sweeps.cells import cells_of, digest, read_plan, sweep_nam
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 CHANGES = [
     {"name": "as-it-is"},

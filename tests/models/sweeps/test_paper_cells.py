@@ -22,7 +22,7 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.run.published_result import published_result_of
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 TABLES = {table.plan: table for table in paper_tables()}
 OVER_K = read_shipped("results", "influence-of-k")

@@ -25,7 +25,7 @@ from kmip_data.models.training.config.presets import load_preset, preset_names, 
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.shipped import read_shipped
+from kmip_data.strict_model import read_shipped
 
 FILES = read_shipped("tables", "graphgps-files")
 REASONS = read_shipped("tables", "graphgps")["reasons"]

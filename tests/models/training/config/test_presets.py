@@ -25,7 +25,7 @@ from kmip_data.models.training.config.presets import (
     presets_of,
     read_preset,
 )
-from kmip_data.shipped import read_shipped, shipped_names
+from kmip_data.strict_model import read_shipped, shipped_names
 
 UPSTREAM = {"s3dis": "S3DIS", "shapenet-part": "ShapeNet"}
 
