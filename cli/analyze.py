@@ -24,7 +24,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import Json, csv_of, default_output, saved_paths, show, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

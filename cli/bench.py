@@ -26,7 +26,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import Json, csv_of, saved_paths, show, table
 from kmip_data.models.profiling.figures import machine_line, quantity
 from kmip_data.runtime.progress import say
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

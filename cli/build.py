@@ -33,7 +33,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import build_facts, build_pairs, facts, shortened, show, table
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
-from kmip_data.wording import as_options
+from kmip_data.text import as_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

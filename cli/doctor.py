@@ -20,7 +20,7 @@ from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show, wants_json
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, PACKAGES, install_command
-from kmip_data.wording import counted, human_bytes
+from kmip_data.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

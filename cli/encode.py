@@ -16,7 +16,7 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import facts, show
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

@@ -10,7 +10,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import archive_options, work_options
 from kmip_data.cli.shared.output import show, table
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

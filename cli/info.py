@@ -20,7 +20,7 @@ from kmip_data.cli.shared.output import (
     table,
 )
 from kmip_data.cli.shared.printed_tables import builds_table
-from kmip_data.wording import OPTIONS, human_bytes
+from kmip_data.text import OPTIONS, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, build_facts, show, table
 from kmip_data.cli.shared.printed_tables import builds_table
-from kmip_data.wording import counted, human_bytes, timestamp
+from kmip_data.text import counted, human_bytes, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

@@ -18,7 +18,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import check_output, default_output, show
 from kmip_data.errors import UsageError
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 
 @click.command(cls=Command)

@@ -21,7 +21,7 @@ from kmip_data.cli.shared.output import Json, check_output, default_output, show
 from kmip_data.errors import UsageError
 from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.runtime.progress import say
-from kmip_data.wording import as_values
+from kmip_data.text import as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home

@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import path_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
-from kmip_data.wording import counted, human_bytes
+from kmip_data.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
-from kmip_data.wording import counted, human_bytes, shown_address
+from kmip_data.text import counted, human_bytes, shown_address
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

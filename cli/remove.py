@@ -11,7 +11,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import shortened, show, table, wants_json
 from kmip_data.errors import UsageError
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

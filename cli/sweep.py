@@ -24,7 +24,7 @@ from kmip_data.cli.shared.output import Json, show, table
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import say
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

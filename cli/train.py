@@ -26,7 +26,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import Json, facts, show
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.runtime.progress import say
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

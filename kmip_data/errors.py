@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kmip_data.wording import nearest_names, without_controls, without_secrets
+from kmip_data.text import nearest_names, without_controls, without_secrets
 
 #: Exit codes besides the exit codes of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR = 70

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_datasets
-from kmip_data.wording import shown_address
+from kmip_data.text import shown_address
 
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

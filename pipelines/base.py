@@ -27,7 +27,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.registry import ADDED
 from kmip_data.strict_model import Strict
-from kmip_data.wording import counted, nearest
+from kmip_data.text import counted, nearest
 
 
 class Params(Strict):

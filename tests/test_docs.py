@@ -23,7 +23,7 @@ from kmip_data.cli.main import root
 from kmip_data.cli.shared.names import NameType
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.wording import OPTIONS
+from kmip_data.text import OPTIONS
 
 PAGES = [
     ROOT / "README.md",

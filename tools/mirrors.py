@@ -26,7 +26,7 @@ from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.strict_model import shipped_datasets
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests" / "datasets"
 SMALL = 8 * 2**20  #: bytes up to which a file is downloaded for its digest

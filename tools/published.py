@@ -36,7 +36,7 @@ from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import RunResult, title_of, value_text
-from kmip_data.wording import rough_time
+from kmip_data.text import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"

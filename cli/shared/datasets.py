@@ -12,7 +12,7 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.output import Json
 from kmip_data.errors import UsageError
-from kmip_data.wording import OPTIONS
+from kmip_data.text import OPTIONS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ import click
 
 from kmip_data.errors import UsageError
 from kmip_data.files.faults import located
-from kmip_data.wording import human_bytes, without_controls, without_logins
+from kmip_data.text import human_bytes, without_controls, without_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build

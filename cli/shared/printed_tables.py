@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import Json, annotated, build_facts, table
-from kmip_data.wording import human_bytes, timestamp
+from kmip_data.text import human_bytes, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build

@@ -14,7 +14,7 @@ from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.faults import located
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
-from kmip_data.wording import as_options, as_values
+from kmip_data.text import as_options, as_values
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard

@@ -12,7 +12,7 @@ from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find import find
 from kmip_data.plugins import import_plugin_of
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.wording import is_address
+from kmip_data.text import is_address
 
 
 def open(  # noqa: A001 -- its public name

@@ -37,7 +37,7 @@ from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, u
 from kmip_data.drawing.style import element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import NODE_PARTS
-from kmip_data.wording import as_values, counted
+from kmip_data.text import as_values, counted
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

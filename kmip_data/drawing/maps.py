@@ -32,7 +32,7 @@ from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, open_store
-from kmip_data.wording import as_values, counted
+from kmip_data.text import as_values, counted
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"

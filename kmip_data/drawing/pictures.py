@@ -23,7 +23,7 @@ from kmip_data.drawing.layers import (
 from kmip_data.drawing.maps import length_text, nice_length
 from kmip_data.drawing.records import Drawing, Labels, class_name
 from kmip_data.drawing.style import NOTE, Axes, Figure, look, new_figure, save, styled
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 FEW = 1_000  #: nodes below which nodes and edges share a panel
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees

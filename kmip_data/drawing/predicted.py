@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import F32, I64, Array
 from kmip_data.drawing.layers import Layer, Scale, class_layer
 from kmip_data.drawing.style import class_colors, look
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -24,7 +24,7 @@ from kmip_data.format.schema import Schema, member_file, parse_schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict_model import Strict
-from kmip_data.wording import as_values
+from kmip_data.text import as_values
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"

@@ -10,7 +10,7 @@ from typing import Any
 from kmip_data.format.card import Card
 from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manifest
 from kmip_data.strict_model import read_shipped
-from kmip_data.wording import as_values
+from kmip_data.text import as_values
 
 #: Combining character of a LaTeX accent.
 _ACCENTS = {"'": "\u0301", "`": "\u0300", '"': "\u0308", "^": "\u0302", "v": "\u030c"}

@@ -10,7 +10,7 @@ from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.files.templates import template
 from kmip_data.format.card import Card
 from kmip_data.format.splits import in_order
-from kmip_data.wording import without_controls
+from kmip_data.text import without_controls
 
 #: Key in the statistics of a card and its caption.
 SPREADS = {

@@ -24,7 +24,7 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import open_store
-from kmip_data.wording import counted, without_controls
+from kmip_data.text import counted, without_controls
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
 

@@ -13,7 +13,7 @@ import requests
 import urllib3
 
 from kmip_data import __version__
-from kmip_data.wording import without_controls, without_secrets
+from kmip_data.text import without_controls, without_secrets
 
 MAX_REDIRECTS = 10
 CONNECT = 15.0  #: seconds for a connection to one address

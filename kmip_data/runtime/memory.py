@@ -25,7 +25,7 @@ import numpy as np
 
 from kmip_data.arrays import U8, Array, DType
 from kmip_data.errors import OutOfResources
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))

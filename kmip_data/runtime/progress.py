@@ -8,7 +8,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TextIO
 
-from kmip_data.wording import without_controls
+from kmip_data.text import without_controls
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -32,7 +32,7 @@ from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.saving import ExportFormat
 from kmip_data.sharing.push import PARQUET, dataset_page
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

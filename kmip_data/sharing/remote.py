@@ -35,7 +35,7 @@ from kmip_data.sharing.share import (
     damaged_error,
     parse_pushed,
 )
-from kmip_data.wording import shown_address, without_secrets
+from kmip_data.text import shown_address, without_secrets
 
 PIECE = 8 * BLOCK  #: bytes requested at a time
 #: Tries per request: a dataset takes thousands, and any may hit a temporary failure.

@@ -35,7 +35,7 @@ from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.pipelines.find import record_parameters
-from kmip_data.wording import natural
+from kmip_data.text import natural
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun

@@ -19,7 +19,7 @@ from kmip_data.models.reports.pictures import pictures_of, row_colors, short_nam
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.result import title_of, value_text
-from kmip_data.wording import rough_time
+from kmip_data.text import rough_time
 
 FEW = "†"  #: marks a mean over fewer runs than the paper's
 EDITED = "(edited)"  #: marks a mean that includes an edited result

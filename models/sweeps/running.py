@@ -27,7 +27,7 @@ from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
-from kmip_data.wording import counted, rough_time
+from kmip_data.text import counted, rough_time
 
 SWEEP = "sweep"  #: marker of a log folder
 

@@ -25,7 +25,7 @@ from kmip_data.models.training.run.folder import (
     metrics_columns,
 )
 from kmip_data.models.training.run.result import is_edited, read_result
-from kmip_data.wording import rough_time, timestamp
+from kmip_data.text import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
 

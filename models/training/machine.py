@@ -24,7 +24,7 @@ from torch import distributed
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.runtime.progress import say
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 T = TypeVar("T")
 

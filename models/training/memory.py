@@ -20,7 +20,7 @@ from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.runtime.memory import free_host_memory
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 #: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
 COPIES = 5

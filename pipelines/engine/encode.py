@@ -47,7 +47,7 @@ from kmip_data.runtime import signals, threads
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
-from kmip_data.wording import as_options
+from kmip_data.text import as_options
 
 
 @dataclass(frozen=True)

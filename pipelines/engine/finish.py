@@ -40,7 +40,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.engine.unfinished import Steps, UnitResult
 from kmip_data.pipelines.shared.records import apply_split
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 
 def versions_of_bytes() -> dict[str, str]:

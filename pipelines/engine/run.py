@@ -42,7 +42,7 @@ from kmip_data.pipelines.engine.unfinished import (
 )
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 
 def open_executor(

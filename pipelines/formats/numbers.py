@@ -17,7 +17,7 @@ from kmip_data.arrays import F64, I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import InflateError, open_gzip
 from kmip_data.runtime.threads import njit_nogil
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 BLOCK = 2**20  #: bytes of text that are read at a time
 EXACT = 22  #: the largest power of ten that is a float64

@@ -24,7 +24,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.extract import is_clean, recognise, write_members
-from kmip_data.wording import timestamp
+from kmip_data.text import timestamp
 
 RECEIPT_NAME = "receipt.json"
 _DOWNLOADED = ".receipt.json"  #: ends the name of a download's receipt

@@ -32,7 +32,7 @@ from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.strict_model import Strict
-from kmip_data.wording import human_bytes, timestamp
+from kmip_data.text import human_bytes, timestamp
 
 _ATTEMPTS = 3  #: consecutive fruitless tries at one mirror
 

@@ -38,7 +38,7 @@ from kmip_data.pipelines.raw.copies import (
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import say
-from kmip_data.wording import counted, timestamp
+from kmip_data.text import counted, timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licenses.json"

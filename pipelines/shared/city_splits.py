@@ -15,7 +15,7 @@ from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.splits import PARTS
 from kmip_data.graphs.elementary import sine_cosine
 from kmip_data.pipelines.base import Records, Split, SplitParams
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
 #: metres: what is chosen from

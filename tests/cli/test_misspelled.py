@@ -17,7 +17,7 @@ from kmip_data.cli.shared.datasets import RECORDS, keep_settings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime.extras import install_command
-from kmip_data.wording import OPTIONS
+from kmip_data.text import OPTIONS
 
 #: Line -> words of its error.
 CASES = {

@@ -14,7 +14,7 @@ from functools import partial
 from kmip_data.builds.home import Home, find_build
 from kmip_data.errors import CheckFailed
 from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 Step = tuple[str, Callable[[], str]]
 

@@ -25,7 +25,7 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for, load_preset, read_preset
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.strict_model import read_shipped, shipped_datasets
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 #: Their names -> ours.
 _NAMES = read_shipped("tables", "graphgps")

@@ -21,7 +21,7 @@ from kmip_data.models.config import SECTIONS, ModelConfig, kinds_of
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED
-from kmip_data.wording import nearest
+from kmip_data.text import nearest
 
 HELP = "kmip-data info DATASET --model MODEL lists every key"
 

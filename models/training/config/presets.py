@@ -24,7 +24,7 @@ from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 #: Model whose settings others use if upstream has none.
 USUAL = "gps-kmip"

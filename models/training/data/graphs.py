@@ -27,7 +27,7 @@ from kmip_data.models.training.data.run_data import Pass, RunData, check_columns
 from kmip_data.pipelines.find import obtain, obtain_columns, obtain_split
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kmip_data.models.network import count_parameters
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.module import TrainingModule

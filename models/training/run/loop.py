@@ -40,7 +40,7 @@ from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import working_time
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
-from kmip_data.wording import counted, rough_time
+from kmip_data.text import counted, rough_time
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
 LONG = 1_800.0

@@ -16,7 +16,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.metrics import is_share
 from kmip_data.models.training.run.result import with_unit
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 _K = "model.attention.k"
 _SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")

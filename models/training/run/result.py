@@ -23,7 +23,7 @@ from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.registry import Plugin
 from kmip_data.strict_model import Strict
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData

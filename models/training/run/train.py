@@ -60,7 +60,7 @@ from kmip_data.models.training.run.result import (
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     counts_from_zero,
     read_table,
 )
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
 Rows = dict[str, I64]  #: rows of each graph, by its name

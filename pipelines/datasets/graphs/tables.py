@@ -20,7 +20,7 @@ from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.shared.checks import in_range
 from kmip_data.pipelines.shared.own import OwnTextParams
 from kmip_data.pipelines.shared.records import codes_of_masks
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 NO_CLASS = -1  #: of a node
 _LARGEST = float(np.finfo(np.float32).max)

@@ -29,7 +29,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
     is_gzip,
 )
 from kmip_data.pipelines.formats.text import decoded
-from kmip_data.wording import counted
+from kmip_data.text import counted
 
 UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
 MAX_COLUMNS = 65_536

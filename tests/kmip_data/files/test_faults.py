@@ -10,7 +10,7 @@ import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files.faults import FULL, require_room, writing
-from kmip_data.wording import human_bytes
+from kmip_data.text import human_bytes
 
 WRONG_PLACE = ("EROFS", "EACCES", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EEXIST")
 CASES = dict.fromkeys((*FULL, errno.EIO), OutOfResources)

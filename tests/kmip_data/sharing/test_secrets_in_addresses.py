@@ -23,7 +23,7 @@ from kmip_data.runtime.http_client import MirrorFailed, from_exception
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.remote import file_system
-from kmip_data.wording import without_secrets
+from kmip_data.text import without_secrets
 
 SECRET = "Xq7-s3cr3t"
 LOGINS = ["me:{}@", "{}@", "me:{}/y@", "me:x?{}@", "me:x#{}@", "me:a@{}@"]
