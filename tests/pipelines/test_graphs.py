@@ -208,7 +208,7 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
 def test_molecules_have_the_features_of_ogb(tmp_path):
     from torch_geometric.utils import from_smiles
 
-    from kmip_data.pipelines.shared.molecules import read_smiles
+    from kmip_data.pipelines.domains.molecules import read_smiles
 
     texts = ["CCO", "c1ccccc1Cl", "C/C=C/[N+](=O)[O-]", "[Na]"]
     lines = [f"m{i},{text},{i % 2},{i / 3},test" for i, text in enumerate(texts)]

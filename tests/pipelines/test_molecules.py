@@ -9,7 +9,7 @@ from rdkit import rdBase
 from support.builds.raw_graphs import real_rows
 from support.cases import check_each
 
-from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
+from kmip_data.pipelines.domains.molecules import RefusedSmilesError, read_smiles
 
 SMILES = [
     "C", "[H][H]", "CC", "O=C=O", "C#N", "[NH4+].[Cl-]", "[13CH3][2H]", "[CH3]", "[CH2]", "C[C@H](N)C(=O)O",

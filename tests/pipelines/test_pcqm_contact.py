@@ -16,7 +16,7 @@ from torch_geometric.loader import DataLoader
 from kmip_data import GraphLoader, PCQMContact
 from kmip_data.format.writer import Skipped
 from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE, read_record
-from kmip_data.pipelines.shared.molecules import RefusedSmilesError
+from kmip_data.pipelines.domains.molecules import RefusedSmilesError
 from kmip_data.pipelines.shared.sample_files import write_archive
 
 

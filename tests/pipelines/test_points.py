@@ -25,7 +25,7 @@ from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import label_files, read_points
 from kmip_data.pipelines.datasets.points.pcd import expand
-from kmip_data.pipelines.shared.clouds import block_rows, normalised, windows
+from kmip_data.pipelines.domains.point_clouds import block_rows, normalised, windows
 
 ROW = np.dtype(
     [

@@ -17,9 +17,7 @@ from kmip_data.arrays import F32, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
-from kmip_data.pipelines.formats.tensors import read_tensor
-from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.shared.cities import (
+from kmip_data.pipelines.domains.cities import (
     FEATURES,
     NODE_FEATURES,
     CityParams,
@@ -29,6 +27,8 @@ from kmip_data.pipelines.shared.cities import (
     store_city,
     symmetrise,
 )
+from kmip_data.pipelines.formats.tensors import read_tensor
+from kmip_data.pipelines.shared.checks import check_edges
 
 LABELS = "10-chunk_16-hop_node_labels.pt"
 #: Name of the labels when the graphs were directed.

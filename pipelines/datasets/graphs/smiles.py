@@ -14,7 +14,7 @@ from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
-from kmip_data.pipelines.shared.molecules import RefusedSmilesError, check_smiles, read_smiles
+from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smiles, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms

@@ -19,14 +19,14 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, Unit
-from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
-from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.shared.molecules import (
+from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
     check_partition,
     check_smiles,
 )
+from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
+from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.shared.pieces import write_texts
 from kmip_data.pipelines.shared.records import units_of_rows
 

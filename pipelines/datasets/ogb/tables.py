@@ -26,15 +26,15 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.formats.numbers import NumberTable
-from kmip_data.pipelines.shared.edges import undirected
-from kmip_data.pipelines.shared.fitted import record_of, schema_of
-from kmip_data.pipelines.shared.molecules import (
+from kmip_data.pipelines.domains.molecules import (
     ATOM_SIZES,
     BOND_SIZES,
     check_partition,
     molecule_columns,
 )
+from kmip_data.pipelines.formats.numbers import NumberTable
+from kmip_data.pipelines.shared.edges import undirected
+from kmip_data.pipelines.shared.fitted import record_of, schema_of
 from kmip_data.pipelines.shared.pieces import Pieces, finish_pieces
 from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, split_by_lists
 from kmip_data.pipelines.short import PiecesPipeline

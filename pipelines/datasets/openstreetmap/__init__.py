@@ -18,8 +18,8 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     OpenStreetMapParams,
     check_source,
 )
+from kmip_data.pipelines.domains.cities import CityPipeline, check_tensors, chunk_labels, store_city
 from kmip_data.pipelines.raw.obtain import show_license
-from kmip_data.pipelines.shared.cities import CityPipeline, check_tensors, chunk_labels, store_city
 
 
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.shared.cities import CityParams
+from kmip_data.pipelines.domains.cities import CityParams
 from kmip_data.strict_model import Strict
 
 #: Raw members other than the map itself.

@@ -42,7 +42,7 @@ from kmip_data.pipelines.datasets.openstreetmap.tensors import (
     city_tensors,
     land_uses,
 )
-from kmip_data.pipelines.shared.cities import CityTensors
+from kmip_data.pipelines.domains.cities import CityTensors
 
 if TYPE_CHECKING:
     from shapely import Geometry

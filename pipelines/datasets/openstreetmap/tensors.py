@@ -13,7 +13,7 @@ from kmip_data.arrays import F32, I8, Array, Integers
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, nearest_land_use
 from kmip_data.pipelines.datasets.openstreetmap.network import StreetGraph, count_streets
 from kmip_data.pipelines.datasets.openstreetmap.streets import street_speeds
-from kmip_data.pipelines.shared.cities import (
+from kmip_data.pipelines.domains.cities import (
     CityTensors,
     Streets,
     join_streets,

@@ -21,14 +21,14 @@ from kmip_data.files.changes import remove_tree
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
-from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.shared.molecules import (
+from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
     RefusedSmilesError,
     check_smiles,
     featurise,
 )
+from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.shared.pieces import write_texts
 
 TABLE = "pcqm4m-contact.tsv.gz"

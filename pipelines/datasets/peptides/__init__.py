@@ -22,8 +22,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
+from kmip_data.pipelines.domains.molecules import MoleculeParams, MoleculePipeline, check_smiles
 from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, check_smiles
 from kmip_data.pipelines.shared.pieces import write_texts
 
 TARGETS = (

@@ -24,7 +24,7 @@ from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
 from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encoded
 from kmip_data.pipelines.datasets.points.survey import Survey, load
-from kmip_data.pipelines.shared.clouds import (
+from kmip_data.pipelines.domains.point_clouds import (
     MIN_POINTS,
     PointParams,
     block_rows,

@@ -32,8 +32,13 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
+from kmip_data.pipelines.domains.point_clouds import (
+    PointParams,
+    connect,
+    knn_schema,
+    nodes_per_shard,
+)
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.records import rows_inside
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, U8
-from kmip_data.pipelines.shared.clouds import (
+from kmip_data.pipelines.domains.point_clouds import (
     BLOCK_POINTS,
     MIN_POINTS,
     WINDOW,

@@ -31,8 +31,13 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
+from kmip_data.pipelines.domains.point_clouds import (
+    PointParams,
+    connect,
+    knn_schema,
+    nodes_per_shard,
+)
 from kmip_data.pipelines.formats.text import parse_points, read_lines
-from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.records import split_by_lists, units_by_size
 from kmip_data.strict_model import read_shipped

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Records, Unit, load_pipeline
-from kmip_data.pipelines.shared.cities import (
+from kmip_data.pipelines.domains.cities import (
     FEATURES,
     CityTensors,
     check_tensors,
@@ -29,7 +29,7 @@ from kmip_data.pipelines.shared.cities import (
     street_weights,
     symmetrise,
 )
-from kmip_data.pipelines.shared.city_splits import (
+from kmip_data.pipelines.domains.city_splits import (
     DROPPED,
     CitySplitParams,
     city_split,

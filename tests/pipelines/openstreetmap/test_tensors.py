@@ -29,7 +29,7 @@ from kmip_data.pipelines.datasets.openstreetmap.tensors import (
     city_tensors,
     land_uses,
 )
-from kmip_data.pipelines.shared.cities import FEATURES, CityTensors
+from kmip_data.pipelines.domains.cities import FEATURES, CityTensors
 from kmip_data.runtime import memory
 
 

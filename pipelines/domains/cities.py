@@ -3,7 +3,7 @@
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
 The rules are those of City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
-``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.shared.city_splits`.
+``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.domains.city_splits`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
+from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.shared.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.shared.records import (
     OneGraphParams,
     OneGraphPipeline,
