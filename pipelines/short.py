@@ -32,7 +32,7 @@ from kmip_data.pipelines.base import (
     check_fold,
     raw_lists,
 )
-from kmip_data.pipelines.shared.fitted import (
+from kmip_data.pipelines.graph_arrays.layout_reader import (
     Graph,
     Raw,
     fitted,
@@ -40,7 +40,7 @@ from kmip_data.pipelines.shared.fitted import (
     record_of,
     schema_of,
 )
-from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
+from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import (
     OneGraphParams,
     OneGraphPipeline,

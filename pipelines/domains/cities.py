@@ -23,7 +23,7 @@ from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
-from kmip_data.pipelines.shared.checks import check_edges
+from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
 from kmip_data.pipelines.shared.records import (
     OneGraphParams,
     OneGraphPipeline,

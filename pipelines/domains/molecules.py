@@ -32,8 +32,8 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
-from kmip_data.pipelines.shared.edges import there_and_back
-from kmip_data.pipelines.shared.pieces import Pieces
+from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces
+from kmip_data.pipelines.graph_arrays.reverse_edges import there_and_back
 from kmip_data.pipelines.shared.records import feature_column, split_by_lists, units_of_rows
 
 if TYPE_CHECKING:

@@ -16,7 +16,13 @@ from kmip_data.manifest import Layout, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.finish import build_key
-from kmip_data.pipelines.shared.fitted import Raw, fitted, fitted_batches, fitted_column, schema_of
+from kmip_data.pipelines.graph_arrays.layout_reader import (
+    Raw,
+    fitted,
+    fitted_batches,
+    fitted_column,
+    schema_of,
+)
 
 MANIFEST = load_manifest("zinc")
 SCHEMA = schema_of(MANIFEST)

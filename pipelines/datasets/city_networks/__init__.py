@@ -28,7 +28,7 @@ from kmip_data.pipelines.domains.cities import (
     symmetrise,
 )
 from kmip_data.pipelines.formats.tensors import read_tensor
-from kmip_data.pipelines.shared.checks import check_edges
+from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
 
 LABELS = "10-chunk_16-hop_node_labels.pt"
 #: Name of the labels when the graphs were directed.

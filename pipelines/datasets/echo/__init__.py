@@ -17,7 +17,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.shared.fitted import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.short import GraphsPipeline
 
 #: Task -> column of y; 0 of the others.

@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tree
-from kmip_data.pipelines.shared.edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_graphs
 
 DEFAULT_GRAPHS = 120

@@ -33,8 +33,8 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.shared.edges import undirected
+from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
+from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
 from kmip_data.pipelines.shared.records import (
     OneGraphParams,
     OneGraphPipeline,

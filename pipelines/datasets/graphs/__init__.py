@@ -43,9 +43,9 @@ from kmip_data.pipelines.datasets.graphs.tables import (
     numbers,
 )
 from kmip_data.pipelines.domains.molecules import molecule_columns
+from kmip_data.pipelines.graph_arrays.graph_checks import MAX_NODES
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import store_own, unpack
-from kmip_data.pipelines.shared.checks import MAX_NODES
 from kmip_data.pipelines.shared.own import (
     OwnPipeline,
     OwnSplitParams,

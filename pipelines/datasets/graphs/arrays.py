@@ -24,7 +24,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
     head_of,
 )
 from kmip_data.pipelines.formats.npz import NpzFile
-from kmip_data.pipelines.shared.checks import check_edges, nodes_of
+from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
 
 WANTS = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "

@@ -12,8 +12,8 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
-from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.shared.fitted import Raw
+from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 
 WANTS = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
 _ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")

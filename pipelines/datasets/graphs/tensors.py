@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
-from kmip_data.pipelines.shared.checks import check_edges, nodes_of
+from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
 
 WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Besides Data: the dictionaries of a collated pair, and ``torch.Size``.

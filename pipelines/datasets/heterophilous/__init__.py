@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kmip_data.arrays import Array
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.shared.fitted import Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 from kmip_data.pipelines.short import FoldParams, ShortPipeline
 
 

@@ -22,7 +22,7 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
-from kmip_data.pipelines.shared.edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
 from kmip_data.pipelines.shared.records import (
     class_column,
     feature_column,

@@ -33,9 +33,9 @@ from kmip_data.pipelines.domains.molecules import (
     molecule_columns,
 )
 from kmip_data.pipelines.formats.numbers import NumberTable
-from kmip_data.pipelines.shared.edges import undirected
-from kmip_data.pipelines.shared.fitted import record_of, schema_of
-from kmip_data.pipelines.shared.pieces import Pieces, finish_pieces
+from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
+from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, finish_pieces
+from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
 from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, split_by_lists
 from kmip_data.pipelines.short import PiecesPipeline
 

@@ -29,7 +29,7 @@ from kmip_data.pipelines.domains.molecules import (
     featurise,
 )
 from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.shared.pieces import write_texts
+from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
 
 TABLE = "pcqm4m-contact.tsv.gz"
 LISTS = {

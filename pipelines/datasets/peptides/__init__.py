@@ -24,7 +24,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.domains.molecules import MoleculeParams, MoleculePipeline, check_smiles
 from kmip_data.pipelines.formats.text import read_columns
-from kmip_data.pipelines.shared.pieces import write_texts
+from kmip_data.pipelines.graph_arrays.mapped_graphs import write_texts
 
 TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",

@@ -20,7 +20,7 @@ from kmip_data.format.splits import NO_PART
 from kmip_data.pipelines.base import Records, Split, check_fold
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
-from kmip_data.pipelines.shared.fitted import Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 from kmip_data.pipelines.short import FoldParams, ShortPipeline
 
 VAL, TEST = 500, 1_000  #: nodes

@@ -39,7 +39,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     nodes_per_shard,
 )
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.fitted import columns_of
+from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.shared.records import rows_inside
 
 if TYPE_CHECKING:

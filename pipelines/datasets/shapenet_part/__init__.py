@@ -38,7 +38,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     nodes_per_shard,
 )
 from kmip_data.pipelines.formats.text import parse_points, read_lines
-from kmip_data.pipelines.shared.fitted import columns_of
+from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.shared.records import split_by_lists, units_by_size
 from kmip_data.strict_model import read_shipped
 

@@ -27,7 +27,7 @@ from kmip_data.pipelines.formats.tensors import (
     separated,
     stream_pickled,
 )
-from kmip_data.pipelines.shared.fitted import Graph, Raw
+from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.shared.records import in_order
 from kmip_data.pipelines.short import GraphsPipeline
 

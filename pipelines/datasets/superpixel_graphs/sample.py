@@ -17,7 +17,7 @@ from kmip_data.arrays import F32, I64
 from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
-from kmip_data.pipelines.shared.edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
 from kmip_data.pipelines.shared.sample_files import Tensor, write_pickle
 
 DEFAULT_PICTURES = 90

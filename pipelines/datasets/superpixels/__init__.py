@@ -22,8 +22,8 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Unit
 from kmip_data.pipelines.datasets.superpixels import graph
+from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.pipelines.shared.fitted import columns_of
 from kmip_data.pipelines.shared.own import (
     OwnParams,
     OwnPipeline,

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.shared.edges import both_ways
+from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -1,0 +1,1 @@
+"""Arrays of graphs on their way to records: read by layout, checked, mapped and sorted."""
