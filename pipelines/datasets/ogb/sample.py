@@ -20,7 +20,7 @@ from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
 from kmip_data.pipelines.datasets.ogb.tables import FILES, rule_of
 from kmip_data.pipelines.domains.molecules import ATOM_SIZES, BOND_SIZES
-from kmip_data.pipelines.shared.sample_files import (
+from kmip_data.pipelines.sample_files import (
     deal,
     gzipped,
     part_sizes,

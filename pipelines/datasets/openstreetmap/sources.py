@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
 )
 from kmip_data.pipelines.datasets.openstreetmap.tensors import Vocabulary
 from kmip_data.pipelines.raw.copies import list_copies, problems, store_own, unpack
-from kmip_data.pipelines.shared.own import given_file
+from kmip_data.pipelines.user_files import given_file
 
 if TYPE_CHECKING:
     from requests import Response

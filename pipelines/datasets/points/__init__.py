@@ -33,7 +33,8 @@ from kmip_data.pipelines.domains.point_clouds import (
     knn_schema,
     normalised,
 )
-from kmip_data.pipelines.shared.own import (
+from kmip_data.pipelines.shared.records import class_column, feature_column
+from kmip_data.pipelines.user_files import (
     OwnPipeline,
     OwnSplitParams,
     OwnTextParams,
@@ -43,7 +44,6 @@ from kmip_data.pipelines.shared.own import (
     codes_text,
     files_below,
 )
-from kmip_data.pipelines.shared.records import class_column, feature_column
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
 

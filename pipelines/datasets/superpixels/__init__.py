@@ -24,7 +24,8 @@ from kmip_data.pipelines.base import About, Prepared, RawFolder, Unit
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.pipelines.shared.own import (
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
+from kmip_data.pipelines.user_files import (
     OwnParams,
     OwnPipeline,
     ascii_key,
@@ -33,7 +34,6 @@ from kmip_data.pipelines.shared.own import (
     codes_text,
     files_below,
 )
-from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 from kmip_data.strict_model import Strict
 
 IMAGES = "images"

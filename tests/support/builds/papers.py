@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.ogb.sample import (
     POWER,
 )
 from kmip_data.pipelines.datasets.ogb.tables import FILES
-from kmip_data.pipelines.shared.sample_files import gzipped, lines_bytes
+from kmip_data.pipelines.sample_files import gzipped, lines_bytes
 
 PUBLISHED = 111_059_956  #: nodes
 CLASSES = 172
