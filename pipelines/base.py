@@ -56,7 +56,7 @@ class SplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's
-    (:func:`~kmip_data.pipelines.shared.records.apply_split`).
+    (:func:`~kmip_data.pipelines.units_and_splits.apply_split`).
     """
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw at random

@@ -1,8 +1,9 @@
 """Datasets in the short form: columns and splits in the manifest, and a class that reads the files.
 
 ``read`` returns the arrays of a graph as stored in the files: ``x``, ``y``, ``edge_index`` and
-further ``[layout.columns]``. It checks nothing that the manifest states: :mod:`.shared.fitted` validates
-values before casting them, and adds reverse edges afterwards.
+further ``[layout.columns]``. It checks nothing that the manifest states:
+:mod:`.graph_arrays.layout_reader` validates values before casting them, and adds reverse edges
+afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from kmip_data.pipelines.graph_arrays.layout_reader import (
     schema_of,
 )
 from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, write_pieces
-from kmip_data.pipelines.shared.records import (
+from kmip_data.pipelines.units_and_splits import (
     OneGraphParams,
     OneGraphPipeline,
     codes_of_masks,

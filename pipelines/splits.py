@@ -17,7 +17,7 @@ from kmip_data.pipelines.base import (
     pipeline_of,
 )
 from kmip_data.pipelines.engine.finish import read_records, write_split
-from kmip_data.pipelines.shared.records import apply_split
+from kmip_data.pipelines.units_and_splits import apply_split
 
 
 def ensure_split(

@@ -30,11 +30,12 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
+from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces
 from kmip_data.pipelines.graph_arrays.reverse_edges import there_and_back
-from kmip_data.pipelines.shared.records import feature_column, split_by_lists, units_of_rows
+from kmip_data.pipelines.units_and_splits import split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol

@@ -39,7 +39,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
 )
 from kmip_data.pipelines.engine.unfinished import Steps, UnitResult
-from kmip_data.pipelines.shared.records import apply_split
+from kmip_data.pipelines.units_and_splits import apply_split
 from kmip_data.text import counted
 
 

@@ -16,11 +16,11 @@ from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import ColumnForm, Layout, Manifest
+from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.graph_checks import in_range
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
-from kmip_data.pipelines.shared.records import class_column
 
 BATCH = 256  #: graphs checked at a time
 _NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")

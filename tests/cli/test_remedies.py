@@ -19,7 +19,7 @@ from kmip_data.models.training.memory import memory_error
 from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import read_result
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.shared.records import feature_column, target_column
+from kmip_data.pipelines.common_columns import feature_column, target_column
 
 SMALL = [
     "--device",

@@ -33,14 +33,10 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
+from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
-from kmip_data.pipelines.shared.records import (
-    OneGraphParams,
-    OneGraphPipeline,
-    codes_of_masks,
-    feature_column,
-)
+from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline, codes_of_masks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -46,7 +46,7 @@ from kmip_data.pipelines.domains.molecules import molecule_columns
 from kmip_data.pipelines.graph_arrays.graph_checks import MAX_NODES
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import store_own, unpack
-from kmip_data.pipelines.shared.records import units_of_rows
+from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.user_files import (
     OwnPipeline,
     OwnSplitParams,

@@ -18,7 +18,7 @@ from kmip_data.format.schema import Column, ItemForm, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.graph_arrays.graph_checks import in_range
-from kmip_data.pipelines.shared.records import codes_of_masks
+from kmip_data.pipelines.units_and_splits import codes_of_masks
 from kmip_data.pipelines.user_files import OwnTextParams
 from kmip_data.text import human_bytes
 

@@ -22,12 +22,9 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
+from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
-from kmip_data.pipelines.shared.records import (
-    class_column,
-    feature_column,
-    units_of_rows,
-)
+from kmip_data.pipelines.units_and_splits import units_of_rows
 
 Rng = np.random.Generator
 VALUES = 8  #: number of possible node values; a guess is right once in eight

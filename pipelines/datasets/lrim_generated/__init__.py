@@ -19,7 +19,7 @@ from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Publishe
 from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds, Rng, random_spins, run
 from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, flip_energies, grid_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
-from kmip_data.pipelines.shared.records import units_of_rows
+from kmip_data.pipelines.units_and_splits import units_of_rows
 
 SIGMA: dict[str, float] = {"hard": 0.6, "easy": 1.5}
 #: Temperatures at which grids have the errors of the authors' one-hop oracle on the published files

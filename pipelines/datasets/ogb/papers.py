@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.datasets.ogb.tables import OGBNodesParams, read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import edge_sort
-from kmip_data.pipelines.shared.records import OneGraphPipeline
+from kmip_data.pipelines.units_and_splits import OneGraphPipeline
 from kmip_data.runtime.threads import ahead
 
 FEATURES = 128

@@ -19,6 +19,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud import Cloud, pick
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
@@ -33,7 +34,6 @@ from kmip_data.pipelines.domains.point_clouds import (
     knn_schema,
     normalised,
 )
-from kmip_data.pipelines.shared.records import class_column, feature_column
 from kmip_data.pipelines.user_files import (
     OwnPipeline,
     OwnSplitParams,

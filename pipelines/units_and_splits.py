@@ -1,4 +1,4 @@
-"""Building blocks of pipelines: common columns, assignment of records to units, and splits."""
+"""Assignment of records to units and parts, shared by pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pydantic import Field
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.graphs.splits import meta_labels, stratified_parts
 from kmip_data.pipelines.base import (
@@ -27,61 +26,6 @@ from kmip_data.pipelines.base import (
 
 P = TypeVar("P", bound=Params)
 S = TypeVar("S", bound=SplitParams)
-
-_ATTRIBUTES = {"node/x": "x", "edge/attr": "edge_attr"}
-
-
-def feature_column(
-    key: str,
-    fields: tuple[str, ...],
-    doc: str,
-    *,
-    stored: str = "float32",
-    presented: str = "float32",
-    high: int | None = None,
-) -> Column:
-    """Return the column of features, a row of ``fields`` for each; indices are from 0 to ``high``.
-
-    Networks read ``node/x`` and ``edge/attr``; items have any other by its own name.
-    """
-    return Column(
-        key=key,
-        attribute=_ATTRIBUTES.get(key, key.rpartition("/")[2]),
-        shape=(len(fields),),
-        fields=fields,
-        doc=doc,
-        stored=stored,
-        presented=presented,
-        low=None if high is None else 0,
-        high=high,
-    )
-
-
-def class_column(key: str, classes: int, doc: str) -> Column:
-    """Return the column of the class, 0 to ``classes - 1``, of each node or graph: presented as ``y``."""
-    return Column(
-        key=key,
-        attribute="y",
-        stored="uint8" if classes <= 256 else "uint16",
-        presented="int64",
-        low=0,
-        high=classes - 1,
-        num_classes=classes,
-        doc=doc,
-    )
-
-
-def target_column(key: str, doc: str, unit: str = "") -> Column:
-    """Return the column of the number to predict of each node or graph: ``y``, float32, NaN if unknown."""
-    return Column(
-        key=key,
-        attribute="y",
-        stored="float32",
-        presented="float32",
-        finite=False,
-        unit=unit,
-        doc=doc,
-    )
 
 
 class OneGraphParams(Params):

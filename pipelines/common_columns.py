@@ -1,0 +1,60 @@
+"""Columns that many schemas have: features, classes and targets."""
+
+from __future__ import annotations
+
+from kmip_data.format.schema import Column
+
+_ATTRIBUTES = {"node/x": "x", "edge/attr": "edge_attr"}
+
+
+def feature_column(
+    key: str,
+    fields: tuple[str, ...],
+    doc: str,
+    *,
+    stored: str = "float32",
+    presented: str = "float32",
+    high: int | None = None,
+) -> Column:
+    """Return the column of features, a row of ``fields`` for each; indices are from 0 to ``high``.
+
+    Networks read ``node/x`` and ``edge/attr``; items have any other by its own name.
+    """
+    return Column(
+        key=key,
+        attribute=_ATTRIBUTES.get(key, key.rpartition("/")[2]),
+        shape=(len(fields),),
+        fields=fields,
+        doc=doc,
+        stored=stored,
+        presented=presented,
+        low=None if high is None else 0,
+        high=high,
+    )
+
+
+def class_column(key: str, classes: int, doc: str) -> Column:
+    """Return the column of the class, 0 to ``classes - 1``, of each node or graph: presented as ``y``."""
+    return Column(
+        key=key,
+        attribute="y",
+        stored="uint8" if classes <= 256 else "uint16",
+        presented="int64",
+        low=0,
+        high=classes - 1,
+        num_classes=classes,
+        doc=doc,
+    )
+
+
+def target_column(key: str, doc: str, unit: str = "") -> Column:
+    """Return the column of the number to predict of each node or graph: ``y``, float32, NaN if unknown."""
+    return Column(
+        key=key,
+        attribute="y",
+        stored="float32",
+        presented="float32",
+        finite=False,
+        unit=unit,
+        doc=doc,
+    )

@@ -1,1 +1,0 @@
-"""Building blocks of several dataset families: columns, units, splits, user files."""
