@@ -192,7 +192,7 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:
-    from kmip_data.pipelines.raw.obtain import accepted_licenses
+    from kmip_data.pipelines.raw.find_or_download import accepted_licenses
 
     if os.access(home.nearest, os.W_OK | os.X_OK):
         free = human_bytes(shutil.disk_usage(home.nearest).free)

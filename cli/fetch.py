@@ -27,7 +27,7 @@ def command(name: str, home: Home, **options: Any) -> None:
     node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
-    from kmip_data.pipelines.raw.obtain import fetch_dataset
+    from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)

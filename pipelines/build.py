@@ -29,7 +29,7 @@ from kmip_data.pipelines.engine import unfinished
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
-from kmip_data.pipelines.raw.obtain import obtain_raw
+from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.pipelines.splits import add_split, ensure_split
 from kmip_data.pipelines.user_files import MAX_MEMORY
 from kmip_data.runtime import signals

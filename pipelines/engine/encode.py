@@ -42,7 +42,7 @@ from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.engine.unfinished import UNITS, Steps, UnitResult, stored_key
-from kmip_data.pipelines.raw.obtain import obtain_raw
+from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.memory import require_memory

@@ -16,7 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.datasets.long_range import KEY_BITS, VALUES, LongRangeParams, make_record
-from kmip_data.pipelines.raw.obtain import fetch_dataset
+from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
 TASKS = ("retrieval", "sssp", "ecc", "diam")
 

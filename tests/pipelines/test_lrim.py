@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.lrim_generated.clusters import (
     run,
 )
 from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, flip_energies, grid_edges
-from kmip_data.pipelines.raw.obtain import fetch_dataset
+from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
 
 def hops(size: int) -> np.ndarray:

@@ -47,7 +47,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     """
     from kmip_data.pipelines.raw.copies import read_receipt, verified_receipt
     from kmip_data.pipelines.raw.download import fetch
-    from kmip_data.pipelines.raw.obtain import require_agreement
+    from kmip_data.pipelines.raw.find_or_download import require_agreement
 
     require_agreement(manifest, home)
     content = source.content or manifest.content

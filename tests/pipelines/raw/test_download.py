@@ -517,7 +517,7 @@ from pathlib import Path
 from kmip_data.errors import SourceUnavailable
 from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.obtain import fetch_dataset
+from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 try:
     fetch_dataset(load_manifest("s3dis"), Home(Path(sys.argv[1])), offline=True)
 except SourceUnavailable:

@@ -17,7 +17,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.files.reading import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies, problems
-from kmip_data.pipelines.raw.obtain import accepted_licenses, fetch_dataset
+from kmip_data.pipelines.raw.find_or_download import accepted_licenses, fetch_dataset
 from kmip_data.pipelines.user_files import ascii_key, files_below, given_file
 
 #: what may lie in a file that should be a small JSON object

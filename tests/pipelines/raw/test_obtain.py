@@ -33,9 +33,9 @@ from kmip_data.manifest import (
     load_manifest,
 )
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
-from kmip_data.pipelines.raw import obtain as obtain_module
+from kmip_data.pipelines.raw import find_or_download as obtain_module
 from kmip_data.pipelines.raw.copies import list_copies, problems
-from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
+from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw
 
 
 @pytest.fixture(autouse=True)
@@ -579,7 +579,7 @@ def counted(*args, **options):
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.obtain import fetch_dataset
+from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 setattr(os, call, counted)
 options = {"archives": [Path(sys.argv[2])], "unpinned": True, "quiet": True}
 fetch_dataset(load_manifest("s3dis"), Home(Path(sys.argv[1])), **options)
