@@ -31,7 +31,7 @@ import numpy as np
 
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.short import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
 
 
 class QM9(GraphsPipeline):

@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.tensors import forget, mapped, read_torch_file
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.short import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
 
 _FORGOTTEN = 1_000  #: graphs after which pages of the file are dropped from memory
 

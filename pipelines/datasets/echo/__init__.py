@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.short import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
 
 #: Task -> column of y; 0 of the others.
 _COLUMNS = {"echo-diam": 1, "echo-sssp": 2}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kmip_data.arrays import Array
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
-from kmip_data.pipelines.short import FoldParams, ShortPipeline
+from kmip_data.pipelines.manifest_pipelines import FoldParams, ShortPipeline
 
 
 class HeterophilousPipeline(ShortPipeline[FoldParams]):

@@ -28,7 +28,7 @@ from kmip_data.pipelines.formats.tensors import (
     stream_pickled,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.short import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
 from kmip_data.pipelines.units_and_splits import in_order
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.

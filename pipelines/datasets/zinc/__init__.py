@@ -20,7 +20,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.short import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
 from kmip_data.runtime.extras import require_extra
 
 ATOMS = "atom_type"
