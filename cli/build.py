@@ -97,8 +97,8 @@ def command(
     one is returned at once. `kmip-data info s3dis` lists the parameters of a dataset.
     """
     from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.build import build_dataset
-    from kmip_data.pipelines.splits import ensure_split
 
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])

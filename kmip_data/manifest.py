@@ -148,7 +148,7 @@ class ColumnForm(Strict):
 
 
 class Layout(Strict):
-    """Published splits, and records of a dataset in the short form (:mod:`kmip_data.pipelines.manifest_pipelines`)."""
+    """Published splits, and records of a dataset of :mod:`kmip_data.pipelines.manifest_pipelines`."""
 
     undirected: bool = False  #: edges get their other direction, after they are checked
     #: the files have both directions of each edge: as they state, or checked

@@ -17,6 +17,7 @@ from kmip_data.files.faults import located, occupied_error
 from kmip_data.format.card import PART, Card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
+from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
     Params,
@@ -30,7 +31,6 @@ from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
-from kmip_data.pipelines.splits import add_split, ensure_split
 from kmip_data.pipelines.user_files import MAX_MEMORY
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra

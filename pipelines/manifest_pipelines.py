@@ -1,4 +1,4 @@
-"""Datasets in the short form: columns and splits in the manifest, and a class that reads the files.
+"""Pipelines described by a manifest: columns and splits in the manifest, and a class that reads the files.
 
 ``read`` returns the arrays of a graph as stored in the files: ``x``, ``y``, ``edge_index`` and
 further ``[layout.columns]``. It checks nothing that the manifest states:
@@ -65,7 +65,7 @@ class FoldParams(SplitParams):
     )
 
 
-class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
+class ManifestPipeline(OneGraphPipeline[OneGraphParams, FP]):
     """Dataset of one graph, whose splits are published as masks."""
 
     version = 1

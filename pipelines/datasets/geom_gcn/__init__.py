@@ -16,13 +16,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
-from kmip_data.pipelines.manifest_pipelines import FoldParams, ShortPipeline
+from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline
 
 NODES = "out1_node_feature_label.txt"
 EDGES = "out1_graph_edges.txt"
 
 
-class GeomGCNPipeline(ShortPipeline[FoldParams]):
+class GeomGCNPipeline(ManifestPipeline[FoldParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
     def read(self, raw: Raw) -> dict[str, Array]:

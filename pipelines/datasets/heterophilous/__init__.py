@@ -9,10 +9,10 @@ from __future__ import annotations
 from kmip_data.arrays import Array
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
-from kmip_data.pipelines.manifest_pipelines import FoldParams, ShortPipeline
+from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline
 
 
-class HeterophilousPipeline(ShortPipeline[FoldParams]):
+class HeterophilousPipeline(ManifestPipeline[FoldParams]):
     """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
 
     def read(self, raw: Raw) -> dict[str, Array]:

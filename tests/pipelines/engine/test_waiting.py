@@ -17,11 +17,11 @@ from kmip_data.errors import UsageError
 from kmip_data.files.changes import build_lock
 from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
+from kmip_data.pipelines import added_splits as splits_module
 from kmip_data.pipelines import build as build_module
-from kmip_data.pipelines import splits as splits_module
+from kmip_data.pipelines.added_splits import ensure_split
 from kmip_data.pipelines.engine import encode as encode_module
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
-from kmip_data.pipelines.splits import ensure_split
 
 pytestmark = pytest.mark.real_workers
 
