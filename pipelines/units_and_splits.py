@@ -12,7 +12,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import NO_PART, PARTS
-from kmip_data.graphs.splits import meta_labels, stratified_parts
+from kmip_data.graphs.split_rules import meta_labels, stratified_parts
 from kmip_data.pipelines.base import (
     AnyPipeline,
     Params,
@@ -175,7 +175,7 @@ def apply_split(
 
     Graphs are grouped by their label, by their set of labels where several may hold, or by the most
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
-    (:func:`~kmip_data.graphs.splits.stratified_draw`).
+    (:func:`~kmip_data.graphs.split_rules.stratified_draw`).
     """
     if params.split != "stratified":
         return pipeline.split(records, params, raw)

@@ -22,7 +22,7 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.format.writer import Skipped
-from kmip_data.graphs.splits import share_of
+from kmip_data.graphs.split_rules import share_of
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own
 from kmip_data.strict_model import Strict

@@ -17,7 +17,7 @@ from kmip_data.arrays import F32, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.graphs.splits import grouped_split
+from kmip_data.graphs.split_rules import grouped_split
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud import Cloud, pick

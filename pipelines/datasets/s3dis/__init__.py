@@ -22,7 +22,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
+from kmip_data.graphs.split_rules import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,

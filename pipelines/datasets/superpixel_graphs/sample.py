@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
-from kmip_data.graphs.splits import meta_labels, stratified_draw
+from kmip_data.graphs.split_rules import meta_labels, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from kmip_data.graphs.splits import (
+from kmip_data.graphs.split_rules import (
     grouped_split,
     meta_labels,
     order_before_draw,
