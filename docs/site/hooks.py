@@ -37,7 +37,7 @@ MODULES = {
     "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home", "kmip_data.builds.options"),
     "errors": ("kmip_data.errors",),
     "graphs": (
-        "kmip_data.graphs.edges",
+        "kmip_data.graphs.tensor_graphs",
         "kmip_data.graphs.eccentricity",
         "kmip_data.graphs.encodings.lappe",
         "kmip_data.graphs.encodings.rwse",

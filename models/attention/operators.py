@@ -17,7 +17,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
-from kmip_data.graphs.edges import pointers_from_numbers
+from kmip_data.graphs.tensor_graphs import pointers_from_numbers
 from kmip_data.models.attention import gathered
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.search.problem import check_best
