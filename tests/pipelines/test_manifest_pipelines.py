@@ -1,4 +1,4 @@
-"""Pipelines described by a manifest: what is checked before the cast, the place that errors name, and the build key."""
+"""Pipelines described by a manifest: checks before the cast, names in errors, and the build key."""
 
 from __future__ import annotations
 
