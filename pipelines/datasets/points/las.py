@@ -10,7 +10,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.points.columns import Columns, check_count, split_up
-from kmip_data.pipelines.datasets.points.las_end import check_end
+from kmip_data.pipelines.datasets.points.undeclared_points import check_end
 from kmip_data.runtime.extras import require_extra
 
 _CHUNK = 2**20  #: points decoded at a time
