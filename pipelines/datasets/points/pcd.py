@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.points.columns import (
     split_up,
 )
 from kmip_data.pipelines.datasets.points.ply import MAX_HEADER
-from kmip_data.pipelines.datasets.points.table import check_all_read, read_table
+from kmip_data.pipelines.datasets.points.typed_rows import check_all_read, read_table
 from kmip_data.runtime.threads import njit_nogil
 
 _PADDING = "padding of the field "

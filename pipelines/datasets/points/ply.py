@@ -16,7 +16,7 @@ from kmip_data.pipelines.datasets.points.columns import (
     check_count,
     distinct,
 )
-from kmip_data.pipelines.datasets.points.table import (
+from kmip_data.pipelines.datasets.points.typed_rows import (
     as_types,
     check_all_read,
     check_room,
