@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.datasets.ogb.tables import OGBNodesParams, read_lists
+from kmip_data.pipelines.datasets.ogb.csv_tables import OGBNodesParams, read_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import edge_sort
 from kmip_data.pipelines.units_and_splits import OneGraphPipeline

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, I64, Array
+from kmip_data.pipelines.datasets.ogb.csv_tables import FILES
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.sample import (
     ALIKE,
@@ -30,7 +31,6 @@ from kmip_data.pipelines.datasets.ogb.sample import (
     NOISE,
     POWER,
 )
-from kmip_data.pipelines.datasets.ogb.tables import FILES
 from kmip_data.pipelines.sample_files import gzipped, lines_bytes
 
 PUBLISHED = 111_059_956  #: nodes
