@@ -26,7 +26,7 @@ from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split,
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
     citations,
-    edges,
+    edge_tables,
     networks,
     smiles,
     tensors,
@@ -58,7 +58,7 @@ from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
 
 #: Formats in the order in which they are tried.
-FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edges)
+FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edge_tables)
 KEY_LENGTH = 160
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_NODE = 32
