@@ -25,7 +25,7 @@ from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
 from kmip_data.pipelines.datasets.graphs import links, tensors, text_tables
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts
 from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))

@@ -33,7 +33,7 @@ from kmip_data.pipelines.datasets.graphs import (
     tudataset,
 )
 from kmip_data.pipelines.datasets.graphs.links import Links, both_ways
-from kmip_data.pipelines.datasets.graphs.tables import (
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
     NO_CLASS,
     OTHER_FORMATS,
     ColumnFacts,

@@ -15,14 +15,14 @@ import numpy as np
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.roles import MASKS
-from kmip_data.pipelines.datasets.graphs.tables import (
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
     ColumnFacts,
     GraphParams,
     changed_by_float32,
     first_member,
     head_of,
 )
+from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
 

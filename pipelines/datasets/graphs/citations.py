@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw

@@ -13,7 +13,7 @@ import pandas as pd
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.format.splits import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts
 from kmip_data.pipelines.datasets.graphs.text_tables import UNNAMED, Table, counts_from_zero
 
 #: Texts that pandas reads as missing.

@@ -18,7 +18,11 @@ from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
 from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
 from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, texts_of
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
+    ColumnFacts,
+    GraphParams,
+    texts_of,
+)
 from kmip_data.pipelines.datasets.graphs.text_tables import (
     NO_IDS,
     UNNAMED,

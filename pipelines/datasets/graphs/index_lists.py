@@ -12,7 +12,7 @@ import pandas as pd
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, texts_of
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, texts_of
 
 
 @dataclass(frozen=True)

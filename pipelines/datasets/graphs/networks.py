@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.pajek import parse_pajek
-from kmip_data.pipelines.datasets.graphs.tables import (
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
     ColumnFacts,
     GraphParams,
     head_of,

@@ -12,7 +12,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import columns_of
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smiles, read_smiles
 

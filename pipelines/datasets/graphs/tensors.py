@@ -13,8 +13,12 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.levels import fitting_levels, form_of, likeliest_level
 from kmip_data.format.splits import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
+    ColumnFacts,
+    GraphParams,
+    first_member,
+)
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams, first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of

@@ -22,7 +22,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.tables import (
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
     OTHER_FORMATS,
     ColumnFacts,
     GraphParams,

@@ -17,7 +17,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
-from kmip_data.pipelines.datasets.graphs.tables import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import Table, read_table
 
 WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
