@@ -123,7 +123,7 @@ class Filter(NamedTuple):
     error: Callable[[Tensor, Tensor], Tensor] = float32_sum_error
 
 
-def settle(
+def prove_or_rescore(
     queries: Tensor,
     keys: Tensor,
     candidates: Tensor,
@@ -168,7 +168,7 @@ def settle(
             else:
                 narrower = fallback.find(few, all_keys, candidates.shape[2])
                 bound = fallback.error(few, all_keys)
-                best, best_rows = settle(
+                best, best_rows = prove_or_rescore(
                     few, all_keys, narrower, k, bound, pairs_scored=pairs_scored
                 )
             scores[b, part] = best[0]
@@ -222,7 +222,7 @@ def search_by_graph(
                 lost = (candidates < 0).any(-1)
                 candidates[lost] = torch.arange(wanted, device=problem.device)
                 bound[lost] = torch.inf
-                best, positions = settle(
+                best, positions = prove_or_rescore(
                     queries,
                     keys,
                     candidates,

@@ -14,9 +14,9 @@ from kmip_data.models.search.rule import (
     float32_sum_error,
     float64_sum_error,
     largest,
+    prove_or_rescore,
     score_block,
     score_candidates,
-    settle,
 )
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -66,7 +66,7 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
         exact = score_block(queries, keys)
         noise = (2 * torch.rand(exact.shape, generator=GENERATOR) - 1) * min(error, 1e6)
         candidates = (exact.double() + noise).topk(9, sorted=False).indices
-        result = settle(
+        result = prove_or_rescore(
             queries,
             keys,
             candidates,
@@ -86,7 +86,9 @@ def test_a_proven_query_is_not_scored_whole() -> None:
     keys = torch.tensor([[[1.5], [1.0], [9.0]]])
     error = torch.zeros(1, 1, dtype=torch.float64)
     candidates = torch.tensor([[[0, 1]]])
-    scores, rows = settle(torch.ones(1, 1, 1), keys, candidates, 1, error, pairs_scored=10)
+    scores, rows = prove_or_rescore(
+        torch.ones(1, 1, 1), keys, candidates, 1, error, pairs_scored=10
+    )
     assert (scores.item(), rows.item()) == (1.5, 0)
 
 
