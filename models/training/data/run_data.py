@@ -281,7 +281,7 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     return learned_column(build.card, build.path, features=config.data.features != DEGREE_PROFILE)
 
 
-def sent_ahead(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
+def prefetched_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
     """Return the batches; for a GPU, each is copied during the previous step."""
     return copied_ahead(batches, device) if device.type == "cuda" else batches
 

@@ -28,7 +28,7 @@ from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.capture.steps import CapturedSteps, Step
-from kmip_data.models.training.data.run_data import RunData, sent_ahead
+from kmip_data.models.training.data.run_data import RunData, prefetched_to_device
 from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
@@ -164,7 +164,7 @@ class Loop:
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
         batches = self.data.batches(self.epoch, self.batch)
-        for batch in islice(sent_ahead(batches, self.device), most):
+        for batch in islice(prefetched_to_device(batches, self.device), most):
             number = self.batch
             last = number + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"

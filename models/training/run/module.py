@@ -20,7 +20,7 @@ from kmip_data.models.precision import autocast
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import ROWS, RunData, sent_ahead, with_task
+from kmip_data.models.training.data.run_data import ROWS, RunData, prefetched_to_device, with_task
 from kmip_data.models.training.losses import all_losses
 from kmip_data.runtime.memory import peak_host_memory, return_freed_memory
 from kmip_data.runtime.progress import Progress
@@ -192,7 +192,7 @@ def measure_parts(
             )
             evaluating = autocast(settings.precision, device.type)
             with torch.inference_mode(), evaluating, progress:
-                for batch in sent_ahead(batches, device):
+                for batch in prefetched_to_device(batches, device):
                     logits, target = module(batch)
                     for part in measured:
                         rows = of_part(batch, part, logits, target)

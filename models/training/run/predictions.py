@@ -25,7 +25,7 @@ from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import RunData, sent_ahead
+from kmip_data.models.training.data.run_data import RunData, prefetched_to_device
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
@@ -118,7 +118,7 @@ def predict(
     rows = []
     with opened.applied(f"predicting {split}") as module:
         for _, batches in data.passes((split,)):
-            for batch in sent_ahead(batches, torch.device(opened.device.kind)):
+            for batch in prefetched_to_device(batches, torch.device(opened.device.kind)):
                 logits, target_rows = of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
                 if task.kind == "links":

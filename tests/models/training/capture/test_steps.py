@@ -64,7 +64,9 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
-    monkeypatch.setattr(loop, "sent_ahead", copied_ahead)  # which knows the rows of the mask
+    monkeypatch.setattr(
+        loop, "prefetched_to_device", copied_ahead
+    )  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}}
     graphs = EmulatedGraphs()

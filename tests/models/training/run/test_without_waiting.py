@@ -56,7 +56,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
             steps.append(calls.found)
 
     monkeypatch.setattr(
-        loop_file, "sent_ahead", lambda batches, *_: watched(copied_ahead(batches, CPU))
+        loop_file, "prefetched_to_device", lambda batches, *_: watched(copied_ahead(batches, CPU))
     )
     monkeypatch.setattr(loop_file, "build_optimizer", fused)
     config = tiny_config(build, **changes)
@@ -143,7 +143,7 @@ def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     module = TrainingModule(data.pinned(config), data)
     plain = evaluate_parts(module, data, data.parts, CPU)
     assert streams == []
-    monkeypatch.setattr(module_file, "sent_ahead", copied_ahead)
+    monkeypatch.setattr(module_file, "prefetched_to_device", copied_ahead)
     assert evaluate_parts(module, data, data.parts, CPU) == plain
     assert streams[:2] == [
         "copied",
