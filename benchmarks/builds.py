@@ -32,7 +32,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.engine.pool import BuildTask, build_unit, frozen
+from kmip_data.pipelines.engine.pool import BuildTask, build_unit, gc_frozen
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 
@@ -55,7 +55,7 @@ def build_shards(name: str, raw: Path, build: Path, **parameters: str) -> Path:
     pipeline: Any = load_pipeline(load_manifest(name))
     params = check_params(pipeline.Params, parameters, name)
     (build / "shards").mkdir(parents=True, exist_ok=True)
-    with frozen():
+    with gc_frozen():
         prepared = pipeline.prepare(RawFolder(raw, {}, (), sample=True), params, build)
     for unit in pipeline.units(prepared, params):
         build_unit(

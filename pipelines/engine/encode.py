@@ -39,7 +39,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline, Params, check_params, pipeline_of, recorded_split
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
-from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
+from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, error_location
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.engine.unfinished import UNITS, Steps, UnitResult, stored_key
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
@@ -256,7 +256,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
     threads.set_num_threads(task.threads)
     with (
-        explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
+        error_location(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
         threadpool_limits(1),
     ):
         shard = Shard(task.build / task.shard.file, entry=task.shard)

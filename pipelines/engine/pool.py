@@ -87,7 +87,7 @@ def prepare(
     before. Errors as of :func:`build_unit`.
     """
     threads.set_num_threads(count)
-    with frozen(), explained(pipeline.manifest.name, PREPARATION, pipeline.advice()):
+    with gc_frozen(), error_location(pipeline.manifest.name, PREPARATION, pipeline.advice()):
         prepared: Prepared = getattr(pipeline, name)(given, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
             fsync_path(path)
@@ -113,10 +113,10 @@ def build_unit(task: BuildTask) -> UnitResult:
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
     # Records are made and checked one by one; the writer holds all records of the shard.
-    with frozen(), explained(name, where, task.pipeline.advice()):
+    with gc_frozen(), error_location(name, where, task.pipeline.advice()):
         facts = writer.write_shard(
             task.folder / task.file,
-            _watched(task, statistics, keys, skipped),
+            _stoppable_records(task, statistics, keys, skipped),
             schema,
             root=task.folder,
             dataset=name,
@@ -131,7 +131,7 @@ def build_unit(task: BuildTask) -> UnitResult:
     )
 
 
-def _watched(
+def _stoppable_records(
     task: BuildTask,
     statistics: UnitStatistics,
     keys: list[str],
@@ -181,7 +181,7 @@ def read_count(task: T) -> int:
 
 
 @contextlib.contextmanager
-def frozen() -> Iterator[None]:
+def gc_frozen() -> Iterator[None]:
     """Exclude existing objects from garbage collection inside the block.
 
     Libraries have a million of them, which a large pickle would scan hundreds of times: 7 of 20 s
@@ -198,7 +198,7 @@ def frozen() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained(
+def error_location(
     dataset: str,
     where: Callable[[], str] | str,
     advice: str | None = None,
