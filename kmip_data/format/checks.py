@@ -18,7 +18,9 @@ from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import ShardMember
 from kmip_data.runtime.progress import Progress
 
-LARGE = 2**30  #: bytes of a file above which a receipt saves the next process a second check
+RECEIPT_BYTES = (
+    2**30
+)  #: bytes of a file above which a receipt saves the next process a second check
 _PIECE = 2**20  #: bytes read at once; they stay in the processor's cache
 
 #: A change so short before a check, in ns, may have the time of the next change.
@@ -44,7 +46,7 @@ def check_file(
     """Raise DamagedInput unless an open file has the size and the CRC-32 on the card.
 
     A file with the identity of an earlier check is not read again. That holds for this process and
-    those that it starts; of a file above ``LARGE`` for every process on this machine that has the
+    those that it starts; of a file above ``RECEIPT_BYTES`` for every process on this machine that has the
     same folder of ``receipts``.
     """
     status = os.fstat(file.fileno())
@@ -57,7 +59,7 @@ def check_file(
         return
 
     receipt = None
-    if receipts is not None and status.st_size > LARGE:
+    if receipts is not None and status.st_size > RECEIPT_BYTES:
         # Machines that share a home have memory and cables of their own.
         name = "\n".join([platform.node(), str(path), member.crc32])
         receipt = receipts / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
@@ -82,7 +84,7 @@ def check_file(
 def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
     value = 0
     buffer = memoryview(bytearray(_PIECE))
-    with Progress(f"check {path.name}", size, unit="B", quiet=size <= LARGE) as progress:
+    with Progress(f"check {path.name}", size, unit="B", quiet=size <= RECEIPT_BYTES) as progress:
         try:
             file.seek(0)
             while count := file.readinto(buffer):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: Contiguous data cannot exceed the file; this bounds the rows of datasets without any.
 MAX_DECLARED_BYTES = 2**36
 _MAP_FIXED = 0x10  #: flag of Linux and macOS; the mmap module lacks it
-LARGE = 2**30  #: bytes of a map whose pages are worth giving back
+RELEASED_MAP_BYTES = 2**30  #: bytes of a map whose pages are worth giving back
 
 
 class _Counts(Strict):
@@ -248,7 +248,7 @@ class Shard:
 
     def release(self) -> None:
         """Give the pages of a large map back to the system, which brings them again on use."""
-        if self._buffer is not None and sum(self._sizes) > LARGE:
+        if self._buffer is not None and sum(self._sizes) > RELEASED_MAP_BYTES:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
             _library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
 

@@ -17,7 +17,7 @@ from kmip_data.runtime.threads import for_ranges
 LANES = 32
 REACH = 4 * LANES  #: nodes visited to form a group
 SLICE = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
-GRAIN = 16  #: fewest groups worth a thread
+MIN_GROUPS_PER_THREAD = 16  #: fewest groups worth a thread
 GROUPS_BETWEEN_CHECKS = (
     64  #: groups that a thread takes at once; with 256 a thread waits 12 % of its time
 )
@@ -115,7 +115,9 @@ def local_eccentricity(
     with Progress("eccentricity", num_nodes, unit="nodes", quiet=quiet) as progress:
         for first in range(0, groups, SLICE):
             last = min(first + SLICE, groups)
-            for_ranges(search, last - first, grain=GRAIN, most=GROUPS_BETWEEN_CHECKS)
+            for_ranges(
+                search, last - first, grain=MIN_GROUPS_PER_THREAD, most=GROUPS_BETWEEN_CHECKS
+            )
             progress.update(int(starts[last] - starts[first]))
     out = np.empty(num_nodes, np.float32)
     out[order] = farthest

@@ -20,7 +20,7 @@ from kmip_data.runtime.threads import for_ranges
 KnnRule = Literal["exact", "torch-cluster"]
 
 LEAF_SIZE = 32  #: most points in a leaf of the tree
-GRAIN = 64  #: fewest leaves worth a thread
+MIN_LEAVES_PER_THREAD = 64  #: fewest leaves worth a thread
 
 
 def knn_table(pos: ArrayLike, k: int) -> I32:
@@ -106,5 +106,5 @@ def _searched(points: F32, k: int) -> I32:
         lowest=np.empty(2 * leaves, np.int32),
     )
     build_tree(tree)
-    for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)
+    for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=MIN_LEAVES_PER_THREAD)
     return table

@@ -23,7 +23,7 @@ from kmip_data.runtime.threads import num_threads
 FLOWS = ("source_to_target", "target_to_source")
 MAX_COORDINATE = 1e150  #: largest coordinate, whose square is finite
 #: Numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9).
-ROOM = 2**22
+BLOCK_NUMBERS = 2**22
 WIDE = 16  #: most columns in which a tree leaves anything out
 SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below what costs a second query
 
@@ -271,7 +271,7 @@ def _in_order(points: F64, k: int) -> Neighbors:
     while len(todo):
         count = min(count, len(candidates))
         undecided = []
-        rows = max(1, ROOM // max(count * width, len(candidates)))
+        rows = max(1, BLOCK_NUMBERS // max(count * width, len(candidates)))
         for first in range(0, len(todo), rows):
             part = todo[first : first + rows]
             index, bound = query(points[part], count)

@@ -48,9 +48,9 @@ class Bags:
 
 
 #: Rows of a long list that are summed at a time.
-TILE = 64
+TILE_ROWS = 64
 #: Mean length from which lists are cut into tiles; a thread sums a list or a tile.
-LONG = 32
+MIN_TILED_LENGTH = 32
 
 
 def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
@@ -63,12 +63,12 @@ def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tenso
         return rows.sum(0, keepdim=True)
     if order is None:
         order = torch.arange(len(rows), device=rows.device)
-    if len(rows) <= LONG * lists:
+    if len(rows) <= MIN_TILED_LENGTH * lists:
         return embedding_bag(order, rows, start, mode="sum", include_last_offset=True)
 
-    # Cut every list at the multiples of TILE inside it; the number of cuts does not depend on
+    # Cut every list at the multiples of TILE_ROWS inside it; the number of cuts does not depend on
     # values.
-    tiles = torch.arange(0, len(rows), TILE, device=start.device)
+    tiles = torch.arange(0, len(rows), TILE_ROWS, device=start.device)
     cuts = torch.cat([start, tiles]).sort().values
     sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
     return sum_lists(sums, torch.searchsorted(cuts, start))

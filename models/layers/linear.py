@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kmip_data.models.kernels import takes_cpu_kernels
 
 #: Fewest multiplications for oneDNN: 0.1 milliseconds of MKL.
-LARGE = 2**22
+MIN_ONEDNN_PRODUCTS = 2**22
 
 
 class Linear(nn.Linear):
@@ -43,10 +43,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_large(x: Tensor, weight: Tensor) -> bool:
-    """True if oneDNN should take x (N, d) by weight (v, d): at least ``LARGE`` multiplications."""
+    """True if oneDNN should take x (N, d) by weight (v, d): enough multiplications."""
     if not suits_onednn(x, weight):  # check first: torch.compile cannot trace a comparison of sizes
         return False
-    return x.numel() * len(weight) >= LARGE
+    return x.numel() * len(weight) >= MIN_ONEDNN_PRODUCTS
 
 
 def suits_onednn(*operands: Tensor) -> bool:

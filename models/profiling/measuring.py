@@ -172,9 +172,9 @@ def draw_sweep(
     save(figure, path)
 
 
-CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
+CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
 #: Seconds from which memory is measured in a counted run instead of an extra one.
-LONG = 5.0
+LONG_RUN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +209,7 @@ class Measurer:
 
         # 2. Measure memory in the last run: an extra one, unless runs are long.
         peak = Peak(self.device)
-        last = repeats + (first < LONG)
+        last = repeats + (first < LONG_RUN_SECONDS)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
 
@@ -258,7 +258,7 @@ class Measurer:
         clock = StageClock(self.device)
         clock("start")
         with torch.set_grad_enabled(training):
-            out = method.attend(work, CHUNK[self.device.type])
+            out = method.attend(work, CHUNK_BYTES[self.device.type])
         clock("forward")
         if training:
             torch.autograd.backward(out, ones)
@@ -308,8 +308,11 @@ START = 120.0  #: seconds allowed for loading libraries
 EXIT = 10.0  #: seconds allowed for an idle process to exit: KeOps writes its cache
 COMPILE = 30.0  #: extra seconds per cell, for compiling
 METHOD: Literal["spawn"] = "spawn"  #: start method: without the threads and memory of this process
-ROOM = 2**30  #: bytes beyond the limit, for threads and compiled code
-MEMORY = {-6, -9}  #: exit codes for lack of memory: an allocator aborts, or the system kills
+CODE_BYTES = 2**30  #: bytes beyond the limit, for threads and compiled code
+OUT_OF_MEMORY_CODES = {
+    -6,
+    -9,
+}  #: exit codes for lack of memory: an allocator aborts, or the system kills
 
 
 def measure(
@@ -375,7 +378,7 @@ class _Worker:
         except (EOFError, OSError):
             # It may be about to exit with a meaningful exit code.
             code = self.close(patience=START)
-            status: Status = "oom" if code in MEMORY else "failed"
+            status: Status = "oom" if code in OUT_OF_MEMORY_CODES else "failed"
             return cell(status=status, note=f"ended with exit code {code}")
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
@@ -452,4 +455,4 @@ def _limit_memory(limit: int, device_type: str) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     if device_type == "cpu":
-        bound_memory(psutil.Process().memory_info().data + limit + ROOM)
+        bound_memory(psutil.Process().memory_info().data + limit + CODE_BYTES)

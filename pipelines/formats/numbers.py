@@ -26,7 +26,7 @@ POWERS: F64 = np.array([10.0**power for power in range(EXACT + 1)])
 #: Results of the kernel.
 _FAULT = 0
 _SOUND = 1
-_LONG = 2  #: a number is too long for the kernel
+_TOO_LONG = 2  #: a number is too long for the kernel
 _MAX_MANTISSA = 10**17  #: further digits are skipped
 _MINUS = ord("-")
 _PLUS = ord("+")
@@ -122,7 +122,7 @@ class NumberTable:
         outcome, count = parse(np.frombuffer(text, np.uint8), self.columns, POWERS, values)
         if outcome == _FAULT:
             raise self._bad_line(text, line, count // self.columns)
-        if outcome == _LONG:
+        if outcome == _TOO_LONG:
             words = text.replace(b"\r", b"").removesuffix(b"\n").replace(b"\n", b",").split(b",")
             return np.array([float(word or b"nan") for word in words]).reshape(-1, self.columns)
         return values[:count].reshape(-1, self.columns)
@@ -252,7 +252,7 @@ def _number(text: U8, i: int, powers: F64) -> tuple[int, int, float]:
 
     # 3. Both factors are exact, so that one rounding gives the nearest number.
     if mantissa > 2**53 or scale > EXACT or scale < -EXACT:
-        return i, _LONG, np.nan
+        return i, _TOO_LONG, np.nan
     if scale < 0:
         return i, _SOUND, sign * (mantissa / powers[-scale])
     return i, _SOUND, sign * (mantissa * powers[scale])

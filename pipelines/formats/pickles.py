@@ -38,7 +38,7 @@ _TEXTS = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE B
 _BYTES = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
 _VALUES = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_LONG = 64  #: fewest bytes of a byte string that becomes a view
+_MIN_VIEW_BYTES = 64  #: fewest bytes of a byte string that becomes a view
 _NAME = 256  #: length below which text may be a name that later items refer back to
 _KEYS = frozenset({str, int, bool, bytes, float, type(None)})  #: types of keys
 _SHARED = 1_000  #: most names and types that outlive a part of a list
@@ -280,7 +280,7 @@ class _Machine:
                 # Arrays are long and stay views of the file; names and numbers are copied.
                 if code in _UNICODE:
                     push(str(piece, "utf-8", "surrogatepass"))
-                elif streamed and len(piece) >= _LONG:
+                elif streamed and len(piece) >= _MIN_VIEW_BYTES:
                     push(piece)
                 else:
                     push(bytes(piece))

@@ -302,7 +302,7 @@ def test_a_build_of_several_files_is_found_again(raw, tmp_path, monkeypatch):
 def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     """A large graph is drawn as samples that say so: edges of the graph into the nodes that are shown."""
     build = build_dataset(NAME, home=Home(tmp_path), archives=[raw], **QUIET)
-    monkeypatch.setattr(reader, "LARGE", 0)
+    monkeypatch.setattr(reader, "RELEASED_MAP_BYTES", 0)
     assert verify_build(build.path).ok, "pages are given back while a shard is read"
     with pytest.warns(match="part of"):
         dataset = OGBNPapers100M(root=tmp_path, **QUIET)

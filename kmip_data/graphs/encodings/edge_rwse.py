@@ -11,7 +11,7 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
-_GRAIN = 64  #: fewest source nodes worth a thread
+_MIN_SOURCES_PER_THREAD = 64  #: fewest source nodes worth a thread
 _NODES_A_RANGE = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
 
 
@@ -62,7 +62,7 @@ def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) ->
     for_ranges(
         lambda a, b: walk_to_targets(first, targets, walked, a, b),
         num_nodes,
-        grain=_GRAIN,
+        grain=_MIN_SOURCES_PER_THREAD,
         most=_NODES_A_RANGE,
     )
     out = np.empty_like(walked)

@@ -11,7 +11,7 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
-_GRAIN = 256  #: fewest nodes worth a thread
+_MIN_NODES_PER_THREAD = 256  #: fewest nodes worth a thread
 _NODES_A_RANGE = 20_000  #: nodes of one range; an interrupt takes effect between ranges
 
 
@@ -80,7 +80,7 @@ def random_walk_encoding(
     for_ranges(
         lambda a, b: walk(first, targets, reversible, out, a, b),
         num_nodes,
-        grain=_GRAIN,
+        grain=_MIN_NODES_PER_THREAD,
         most=_NODES_A_RANGE,
     )
     return out

@@ -16,7 +16,7 @@ from kmip_data.arrays import F32
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 #: Elements that are worth handing to a thread.
-GRAIN = 1 << 20
+MIN_VALUES_PER_THREAD = 1 << 20
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
@@ -54,7 +54,7 @@ def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
     def work(start: int, stop: int) -> None:
         _drop(values[start:stop], seed, first + start, limit, scale, results[start:stop])
 
-    for_ranges(work, len(results), grain=GRAIN)
+    for_ranges(work, len(results), grain=MIN_VALUES_PER_THREAD)
     return out
 
 

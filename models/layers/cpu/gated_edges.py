@@ -27,9 +27,9 @@ from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
 
 #: Nodes that are worth handing to a thread.
-GRAIN = 64
+MIN_NODES_PER_THREAD = 64
 #: Edges that are worth handing to a thread.
-EDGES = 1 << 10
+MIN_EDGES_PER_THREAD = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _GatedEdges(torch.autograd.Function):
             by_batch,
             _flat(quotients, divisors, sums, squares),
         )
-        for_ranges(gate, nodes, grain=GRAIN)
+        for_ranges(gate, nodes, grain=MIN_NODES_PER_THREAD)
         ctx.options = options
         ctx.by_batch = by_batch
         saved = [message, old, weight, pre, quotients, divisors]
@@ -149,7 +149,7 @@ class _GatedEdges(torch.autograd.Function):
             flat(old),
             flat(new),
         )
-        for_ranges(update, count, grain=EDGES)
+        for_ranges(update, count, grain=MIN_EDGES_PER_THREAD)
         if options.differentiable:
             ctx.save_for_backward(*saved, constants, deviation)
         return quotients, new
@@ -254,7 +254,7 @@ def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -
     sums = torch.empty(2, nodes, d)
     operands = (flat(pre), flat(grad), flat(norm))
     work = partial(gate_kernels.sum_gradients, d, k, *operands, options.dropout, _flat(*sums))
-    for_ranges(work, nodes, grain=GRAIN)
+    for_ranges(work, nodes, grain=MIN_NODES_PER_THREAD)
     return sums.sum(1, dtype=torch.float64)
 
 

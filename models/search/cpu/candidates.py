@@ -35,7 +35,8 @@ OUT = np.float32(np.inf)  #: floor of an abandoned query, which nothing reaches
 LAST = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF
 _EMPTY = np.int64(-(2**63))
-_LONG = 2_000  # candidates above which sorting beats counting ranks: k = 5,000 is 3.4 times as fast
+#: Candidates above which sorting beats counting ranks: k = 5,000 is 3.4 times as fast.
+_MIN_SORTED_CANDIDATES = 2_000
 
 
 @njit_nogil(error_model="numpy")
@@ -88,7 +89,9 @@ def kth_largest(
 
 
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
-ROOM = 192  #: room, besides 3 k, for candidates that the filter cannot separate from the k-th best
+SPARE_CANDIDATES = (
+    192  #: room, besides 3 k, for candidates that the filter cannot separate from the k-th best
+)
 
 
 class Block(NamedTuple):
@@ -112,7 +115,7 @@ class Block(NamedTuple):
 @njit_nogil(error_model="numpy")
 def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     """Return a block of ``rows`` queries, and its arrays, which must outlive it."""
-    space = 3 * k + ROOM
+    space = 3 * k + SPARE_CANDIDATES
     # Zeros: rows without a query reach nothing.
     reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)
     wholes = np.empty(rows * 2, np.int64)
@@ -312,7 +315,7 @@ def write_best(
     for j in range(count):
         row = np.int64(number[block.position[base + j]])
         packed[j] = (ordered(block.product[base + j]) << 32) | (LAST - row)
-    if count > _LONG:
+    if count > _MIN_SORTED_CANDIDATES:
         carray(packed, (count,)).sort()
         for j in range(block.k):
             best = packed[count - 1 - j]

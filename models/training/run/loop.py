@@ -43,7 +43,7 @@ from kmip_data.runtime.progress import Progress
 from kmip_data.text import counted, rough_time
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
-LONG = 1_800.0
+FORECAST_SECONDS = 1_800.0
 #: Batches before the forecast; the first two plan.
 FORECAST_AFTER = 3
 #: Columns of a metric in the row of an epoch.
@@ -197,7 +197,7 @@ class Loop:
             return
         epochs = self.training.last_epoch
         seconds = (self._ends[-1] - self._ends[-2]) * self.count * epochs
-        if seconds >= LONG:
+        if seconds >= FORECAST_SECONDS:
             self.progress.message(
                 f"time: about {rough_time(seconds)} for {counted(epochs, 'epoch')} "
                 f"of {self.count:,} batches, by the third batch"

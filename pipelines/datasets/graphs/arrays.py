@@ -45,7 +45,8 @@ _LABELS = ("labels", "label", "y", "node_labels")
 #: et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _OF_EDGES = ("edge_attr", "edge_weight", "edge_features")
-_MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
+#: Memory per byte of the arrays: features as stored, by their entries, and dense again.
+_BYTES_PER_ARRAY_BYTE = 6
 #: memory for each stored entry of a .mtx: both halves of a symmetric matrix, and its edges
 _BYTES_OF_ENTRY = 48
 
@@ -147,7 +148,7 @@ def _market_graph(path: Path, name: str, facts: ColumnFacts) -> GraphRecord:
 
 @np.errstate(over="raise")
 def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> GraphRecord:
-    facts.claim(_MEMORY * file.size, name)
+    facts.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
     columns: dict[str, Array] = {}
     nodes = 0
     listed = [key for key in _EDGES if key in file.names]

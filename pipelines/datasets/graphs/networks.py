@@ -34,7 +34,7 @@ from kmip_data.pipelines.formats.text import decoded
 
 WANTS = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
-_MEMORY = 60  #: memory relative to the size of a file: networkx takes 55 times a file of edges
+_BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
 _HEAD = 1 << 16  #: bytes searched for a document type
 #: Lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
@@ -78,7 +78,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
 
     size = sum((folder / file).stat().st_size for file in files)
     shown = ", ".join(files)[:200]
-    facts.claim(_MEMORY * size, shown)
+    facts.claim(_BYTES_PER_FILE_BYTE * size, shown)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file

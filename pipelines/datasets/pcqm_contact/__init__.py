@@ -36,7 +36,7 @@ LISTS = {
     "shuffle": "530k_shuffle_split_dict.pt",
     "num-atoms": "530k_num-atoms_split_dict.pt",
 }
-EVERY = 6  #: one row in so many is read, as the set of 530 thousand molecules has them
+EVERY_NTH_ROW = 6  #: one row in so many is read, as the set of 530 thousand molecules has them
 MAX_TABLE_BYTES = 40_000_000_000
 
 
@@ -87,7 +87,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 PIPELINE = PCQMContactPipeline
 
 
-def used_rows(path: Path, every: int = EVERY) -> Iterator[str]:
+def used_rows(path: Path, every: int = EVERY_NTH_ROW) -> Iterator[str]:
     """Yield the extended SMILES that make graphs: of every sixth row, the texts with contacts."""
     rows = read_columns(
         path,

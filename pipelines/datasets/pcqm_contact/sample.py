@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from kmip_data.pipelines.datasets.pcqm_contact import EVERY, LISTS, TABLE
+from kmip_data.pipelines.datasets.pcqm_contact import EVERY_NTH_ROW, LISTS, TABLE
 from kmip_data.pipelines.sample_files import deal, gzipped, lines_bytes, write_archive
 
 DEFAULT_MOLECULES = 96
@@ -36,7 +36,7 @@ def write_sample(
         text, atoms, contacts = _molecule(rng)
         lines.append(f"{len(lines) - 1}\t{text}")
         # One row in six is used, and of these the ones with contacts.
-        for _ in range(EVERY - 1):
+        for _ in range(EVERY_NTH_ROW - 1):
             lines.append(f"{len(lines) - 1}\t[H][H]")
         if contacts:
             sizes.append(atoms)

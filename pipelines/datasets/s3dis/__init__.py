@@ -208,14 +208,14 @@ def read_room_list(path: Path) -> list[str]:
     """Return the room of each block from ``room_filelist.txt``."""
     rooms = read_lines(path)
     for number, room in enumerate(rooms, 1):
-        if _ROOM.fullmatch(room) is None:
+        if _ROOM_NAME.fullmatch(room) is None:
             raise DamagedInput(
                 f"{path.name}, line {number}: {room!r} is not a room, Area_<1-6>_<room>."
             )
     return rooms
 
 
-_ROOM = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
+_ROOM_NAME = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 
 
 @contextmanager

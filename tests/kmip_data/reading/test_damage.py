@@ -219,7 +219,7 @@ def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_pa
 
 
 def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
-    monkeypatch.setattr(checks, "LARGE", 0)
+    monkeypatch.setattr(checks, "RECEIPT_BYTES", 0)
     folder = shutil.copytree(originals / "whole", tmp_path / "home/built/b")
     time.sleep(checks._TICK / 1e9)
     right = read_all(folder)

@@ -20,7 +20,7 @@ def _with_gradients(layer: nn.Module, x: Tensor, slope: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(3000, 35), (60, 50, 35)])
 def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
-    monkeypatch.setattr(linear, "LARGE", 1)
+    monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     generator = torch.Generator().manual_seed(0)
     layer = Linear(35, 23, bias=bias)
     exact = nn.Linear(35, 23, bias=bias).double()
@@ -39,7 +39,7 @@ def test_only_large_products_in_float32_are_onednns(monkeypatch):
     calls = []
     product = linear.product
     monkeypatch.setattr(linear, "product", lambda *given: calls.append(1) or product(*given))
-    monkeypatch.setattr(linear, "LARGE", 100 * 8 * 8)
+    monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 100 * 8 * 8)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     layer(x)
     assert calls == [1]
@@ -55,7 +55,7 @@ def test_only_large_products_in_float32_are_onednns(monkeypatch):
 
 
 def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
-    monkeypatch.setattr(linear, "LARGE", 1)
+    monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     shapes = []
     product = linear.product
@@ -66,7 +66,7 @@ def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
 
 
 def test_second_derivative_is_that_of_float64(monkeypatch):
-    monkeypatch.setattr(linear, "LARGE", 1)
+    monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     layer = Linear(7, 6)
     exact = nn.Linear(7, 6).double()
     exact.load_state_dict(layer.state_dict())

@@ -50,7 +50,7 @@ def test_gradient_flows_where_the_value_did() -> None:
 
 
 def test_torchs_seed_decides_for_any_number_of_threads(monkeypatch) -> None:
-    monkeypatch.setattr("kmip_data.models.layers.cpu.dropout.GRAIN", 100)
+    monkeypatch.setattr("kmip_data.models.layers.cpu.dropout.MIN_VALUES_PER_THREAD", 100)
     x = torch.randn(3_001)
     results = []
     with threads.limit_restored():

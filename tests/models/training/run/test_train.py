@@ -420,7 +420,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
 def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
     """A run of at least ``LONG`` (half an hour) gets a forecast at its third batch."""
     for long in (1e9, 1e-9):
-        monkeypatch.setattr(loop_file, "LONG", long)
+        monkeypatch.setattr(loop_file, "FORECAST_SECONDS", long)
         train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path / str(long)))
         forecast = "for 2 epochs of 2 batches, by the third batch" in capfd.readouterr().err
         assert forecast is (long < 1)
