@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
-from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.models.profiling.measuring import CHUNK_BYTES
 from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
@@ -51,7 +51,7 @@ def peer(name: str, work: Workload) -> Callable[[], object]:
     """Return the search of another method, ready to run."""
     search = get_method(name).search
     assert search is not None
-    return partial(search, work, CHUNK["cpu"])
+    return partial(search, work, CHUNK_BYTES["cpu"])
 
 
 def flat(work: Workload) -> Callable[[], object]:
@@ -68,7 +68,7 @@ def flat(work: Workload) -> Callable[[], object]:
 
 
 def both_passes(
-    attend: Callable[[Workload, int], Tensor], work: Workload, chunk: int = CHUNK["cpu"]
+    attend: Callable[[Workload, int], Tensor], work: Workload, chunk: int = CHUNK_BYTES["cpu"]
 ) -> Callable[[], object]:
     """Return one forward and backward pass, ready to run."""
     leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]

@@ -32,7 +32,7 @@ from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.figures import machine_line
-from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.models.profiling.measuring import CHUNK_BYTES
 from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method
 
 
@@ -83,7 +83,7 @@ class UpstreamAttention(nn.Module):
 
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Nodes (N, dim) to the same."""
-        chunk = CHUNK[x.device.type]
+        chunk = CHUNK_BYTES[x.device.type]
         padded, is_node = to_dense_batch(x, graphs.graph)  # (G, n, dim)
         flat = self.ours.project(padded.flatten(0, 1))
         # (H · G, n, d): a graph of a head is a head of the search.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention import both_passes
-from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.models.profiling.measuring import CHUNK_BYTES
 from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
@@ -134,7 +134,7 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
         return None
     queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
     given = replace(work, queries=queries, keys=keys, values=values)
-    chunk = CHUNK[device.type]
+    chunk = CHUNK_BYTES[device.type]
     step = (
         both_passes(method.attend, given, chunk)
         if training
