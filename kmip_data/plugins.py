@@ -1,4 +1,4 @@
-"""Plugins: datasets, parts of networks and parts of a training from outside the package.
+"""Plugins: datasets, and components of networks and trainings from outside the package.
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the
 groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: groups of
@@ -116,7 +116,7 @@ def import_plugin_of(group: str, name: str) -> None:
 
 
 def import_plugins_of(dataset: str | None = None, model: str | None = None) -> None:
-    """Import the installed plugins with these names, which the user typed and no built-in part has."""
+    """Import the installed plugins with these names, which the user typed and no built-in component has."""
     for group, name, shipped in (
         ("datasets", dataset, dataset_names()),
         ("models", model, shipped_names("models")),

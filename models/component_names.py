@@ -1,6 +1,6 @@
 """Parts of a network by name, one entry each: norms, heads and encoders.
 
-Plugins add to the tables. torch is imported when a part is built.
+Plugins add to the tables. torch is imported when a component is built.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from kmip_data.errors import unknown_name
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.models.attention import kinds as attention_kinds
-from kmip_data.models.attention.kinds.kmip import KMIPPart
+from kmip_data.models.attention.kinds.kmip import KMIPComponent
 from kmip_data.models.component_names import (
     Builder,
     Encoder,
@@ -21,8 +21,8 @@ from kmip_data.models.component_names import (
     edge_encoders,
     node_encoders,
 )
-from kmip_data.models.layers.kinds import GatedGCNPart, MessagePassing
-from kmip_data.models.parts import Activation, Fraction, Part
+from kmip_data.models.components import Activation, Component, Fraction
+from kmip_data.models.layers.kinds import GatedGCNComponent, MessagePassing
 from kmip_data.models.positions import (
     POSITIONAL,
     LapPEKeys,
@@ -37,22 +37,24 @@ from kmip_data.registry import ADDED, modules_in, with_added
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
-def _kinds(base: type[Part]) -> dict[str, type[Part]]:
+def _kinds(base: type[Component]) -> dict[str, type[Component]]:
     """Return the built-in subclasses of ``base`` by ``kind``, in order of definition."""
     kinds = {}
-    for part in base.__subclasses__():
-        kind = part.model_fields["kind"].default
-        if isinstance(kind, str) and part.__module__.startswith("kmip_data."):
-            kinds[kind] = part
-        kinds |= _kinds(part)
+    for component in base.__subclasses__():
+        kind = component.model_fields["kind"].default
+        if isinstance(kind, str) and component.__module__.startswith("kmip_data."):
+            kinds[kind] = component
+        kinds |= _kinds(component)
     return kinds
 
 
 modules_in(attention_kinds)
-_ALL = _kinds(Part)
+_ALL = _kinds(Component)
 MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``model.local.kind``
 #: By ``model.attention.kind``.
-ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, MessagePassing)}
+ATTENTION = {
+    kind: component for kind, component in _ALL.items() if not issubclass(component, MessagePassing)
+}
 #: Section of the model -> group of entry points, and built-in kinds.
 SECTIONS = {
     "attention": ("attention", ATTENTION),
@@ -60,7 +62,7 @@ SECTIONS = {
 }
 
 
-def kinds_of(section: str) -> Mapping[str, type[Part]]:
+def kinds_of(section: str) -> Mapping[str, type[Component]]:
     """Return the kinds of ``model.attention`` or ``model.local``, with the kinds of loaded plugins."""
     return with_added(*SECTIONS[section])
 
@@ -106,11 +108,11 @@ def _shipped_models() -> dict[str, dict[str, Any]]:
 
 
 if TYPE_CHECKING:
-    AnyAttention = Part
-    AnyMessagePassing = Part
+    AnyAttention = Component
+    AnyMessagePassing = Component
 else:
-    AnyAttention = Annotated[SerializeAsAny[Part], BeforeValidator(_of_kind("attention"))]
-    AnyMessagePassing = Annotated[SerializeAsAny[Part], BeforeValidator(_of_kind("local"))]
+    AnyAttention = Annotated[SerializeAsAny[Component], BeforeValidator(_of_kind("attention"))]
+    AnyMessagePassing = Annotated[SerializeAsAny[Component], BeforeValidator(_of_kind("local"))]
 
 USUAL_DIM = 56  #: default of hidden_dim
 
@@ -164,9 +166,11 @@ class ModelConfig(Strict):
         ge=1,
         description="largest number of parameters: hidden_dim becomes the widest that fits",
     )
-    attention: AnyAttention = Field(default_factory=KMIPPart, description="attention of a layer")
+    attention: AnyAttention = Field(
+        default_factory=KMIPComponent, description="attention of a layer"
+    )
     local: AnyMessagePassing = Field(
-        default_factory=GatedGCNPart, description="message passing of a layer"
+        default_factory=GatedGCNComponent, description="message passing of a layer"
     )
     dropout: Fraction = Field(default=0.1, description="dropout of all branches of a layer")
     norm: Annotated[str, Names("norms", "norm", all_norms)] = Field(
@@ -256,7 +260,7 @@ class ModelConfig(Strict):
     @property
     def encodings(self) -> list[Encoding]:
         """Added columns that the network reads."""
-        readers: tuple[Positional | Encoder | Part, ...] = (
+        readers: tuple[Positional | Encoder | Component, ...] = (
             *self.positions,
             node_encoders()[self.node_encoder],
             edge_encoders()[self.edge_encoder],
@@ -267,8 +271,8 @@ class ModelConfig(Strict):
         return [*dict.fromkeys(columns)]
 
     @property
-    def parts(self) -> list[tuple[str, str]]:
-        """Return plugin group and name of each part."""
+    def components(self) -> list[tuple[str, str]]:
+        """Return plugin group and name of each component."""
         encodings = [("encodings", encoding.stem) for encoding in self.encodings]
         return [
             ("models", self.name),
@@ -290,7 +294,9 @@ class ModelConfig(Strict):
         if network_of(self.name) is not None:
             return self.name
         groups = ("norms", "heads", "node_encoders", "edge_encoders")
-        names = [name for group, name in self.parts if group in groups and name in ADDED[group]]
+        names = [
+            name for group, name in self.components if group in groups and name in ADDED[group]
+        ]
         return next(iter(names), None)
 
     @property
@@ -317,13 +323,13 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> Self:
-        # With a parameter budget, the channels are chosen later, as a multiple that fits the parts.
+        # With a parameter budget, the channels are chosen later, as a multiple that fits the components.
         dim = self.hidden_dim
         budget = self.parameter_budget
         name = self.positional
         local = self.local.kind
-        for part in (self.attention, self.local):
-            part.check(self.layers, dim if budget is None else None)
+        for component in (self.attention, self.local):
+            component.check(self.layers, dim if budget is None else None)
         positions = self.positions
         width = sum(position.width for position in positions)
         stems = [encoding.stem for encoding in self.encodings]

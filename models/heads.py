@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kmip_data.models.components import Activation
 from kmip_data.models.layers.batch import GraphBatch, by_graph
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import dropout as dropout_rows
-from kmip_data.models.parts import Activation
 
 
 class NodeHead(nn.Module):

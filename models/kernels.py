@@ -39,6 +39,6 @@ def takes_cpu_kernels(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
 
 
-def kernels_run(part: str, device: torch.device) -> bool:
-    """True if a part's Triton kernels compile for the device and passed its self-check."""
-    return part not in DISABLED and triton_runs(device)
+def kernels_run(component: str, device: torch.device) -> bool:
+    """True if a component's Triton kernels compile for the device and passed its self-check."""
+    return component not in DISABLED and triton_runs(device)

@@ -24,6 +24,7 @@ from kmip_data.models.component_names import (
     edge_encoders,
     node_encoders,
 )
+from kmip_data.models.components import Activation, LayerInfo, NoComponent
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, read_batch
@@ -32,7 +33,6 @@ from kmip_data.models.layers.kinds import MessagePassing
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
-from kmip_data.models.parts import Activation, LayerInfo, NoPart
 from kmip_data.models.search.topk import search_op
 
 log = logging.getLogger(__name__)
@@ -183,15 +183,15 @@ class GPSNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dim = config.hidden_dim
-        parts = (config.local, config.attention)
+        components = (config.local, config.attention)
         positions = config.positions
         nodes = node_encoders()[config.node_encoder]
         edges = edge_encoders()[config.edge_encoder]
         self.reads = (*nodes.reads, *edges.reads)
         for position in positions:
             self.reads += position.reads
-        for part in parts:
-            self.reads += part.reads
+        for component in components:
+            self.reads += component.reads
 
         # Parts draw their weights in the order in which they are made: keep it, so that seeds
         # reproduce runs.
@@ -202,11 +202,11 @@ class GPSNetwork(nn.Module):
                 self.node_encoder = WithPositional(self.node_encoder, position.build(position, dim))
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = edges.build(edge_channels, dim)
-        self.reads_edges = any(part.reads_edges for part in parts)
+        self.reads_edges = any(component.reads_edges for component in components)
         # Unused, but kept for upstream's parameter counts; it takes no gradient.
         self.edge_encoder.requires_grad_(self.reads_edges)
-        for part in parts:
-            part.initialise(self.node_encoder, self.edge_encoder)
+        for component in components:
+            component.initialise(self.node_encoder, self.edge_encoder)
         self.position: nn.Module | None = None
         for position in positions:
             if position.build is not None and not position.width:
@@ -222,9 +222,9 @@ class GPSNetwork(nn.Module):
         #: True if layers read neighbours alone, so that a sample can be trimmed.
         self.is_local = (
             config.attention.kind == "none"
-            and isinstance(config.local, MessagePassing | NoPart)
+            and isinstance(config.local, MessagePassing | NoComponent)
             and config.norm in NORMS_OF_ROWS
-            and not any(part.reads for part in parts)
+            and not any(component.reads for component in components)
         )
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = all_heads()[config.head or "node"].build(
@@ -256,15 +256,15 @@ class GPSNetwork(nn.Module):
         e = self.edge_encoder(graphs) if self.reads_edges else None
         carried: Sequence[object] = () if self.begin is None else self.begin(e, graphs)
         for number, layer in enumerate(self.layers):
-            part = graphs
+            local_graphs = graphs
             if self.is_local:
                 hops = len(self.layers) - number
                 narrows = getattr(layer.local, "narrows", False)
-                x, e, part = within(x, e, graphs, hops, targets_only=narrows)
+                x, e, local_graphs = within(x, e, graphs, hops, targets_only=narrows)
             if self.checkpoint_layers and self.training:
-                x, e, *carried = recomputed(layer, x, e, part, *carried)
+                x, e, *carried = recomputed(layer, x, e, local_graphs, *carried)
             else:
-                x, e, *carried = layer(x, e, part, *carried)
+                x, e, *carried = layer(x, e, local_graphs, *carried)
         x, _, graphs = within(x, None, graphs, 0)
         out: Tensor = self.head(x, graphs)
         return out if self.output_scale == 1 else out * self.output_scale
@@ -329,7 +329,7 @@ def fit_hidden_dim(
     """Return ``config`` with ``hidden_dim`` chosen as upstream ``main.py:find_max_hidden_dim`` does.
 
     Binary search over 32 … 512 for the largest width within ``budget`` parameters; if even 32
-    exceeds it, 32 is used and logged. Each candidate is rounded up to a multiple that the parts
+    exceeds it, 32 is used and logged. Each candidate is rounded up to a multiple that the components
     need, and counted without memory or random numbers, so weights do not depend on the search
     (upstream's do). ``budget`` defaults to ``config.parameter_budget``, which an explicit
     ``hidden_dim`` switches off; the result has none. ``sizes`` as in :func:`build_model`.
@@ -379,7 +379,7 @@ def build_model(
     Raises
     ------
     UsageError
-        Unknown search backend, or incompatible parts.
+        Unknown search backend, or incompatible components.
     """
     sizes = {
         "in_channels": in_channels,

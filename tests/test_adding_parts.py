@@ -145,13 +145,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Part, LayerInfo
+from kmip_data.models.components import Component, LayerInfo
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class HubPart(Part):
+class HubComponent(Component):
     """Each node attends to the mean of its graph."""
 
     kind: Literal["hub"] = Field(default="hub", description="attention through one hub per graph")

@@ -27,7 +27,7 @@ from kmip_data import plugins
 from kmip_data.registry import ADDED
 
 DOCS = ROOT / "docs"
-PAGES = "".join((DOCS / name).read_text() for name in ("bring-your-own.md", "own-parts.md"))
+PAGES = "".join((DOCS / name).read_text() for name in ("bring-your-own.md", "own-components.md"))
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGES, re.MULTILINE | re.DOTALL)
 EXAMPLE, ENCODING, TRAINING, NETWORK = (block for block in BLOCKS if "PLUGIN" in block)
 #: One file that adds a dataset, an attention, a model, an encoding and a metric from outside.
@@ -162,8 +162,8 @@ def test_a_configuration_names_its_plugins(folder):
 
 PART = """
 from typing import Literal
-from kmip_data.models.parts import Part
-class Late(Part):
+from kmip_data.models.components import Component
+class Late(Component):
     kind: Literal["late"] = "late"
     def build(self, layer):
         from torch.nn import Identity

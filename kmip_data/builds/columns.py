@@ -24,7 +24,7 @@ from kmip_data.format.card import (
     CARD_NAME,
     Card,
     FileEntry,
-    PathPart,
+    PathComponent,
     RelativePath,
     ShardMember,
     read_card,
@@ -44,11 +44,11 @@ class ColumnsCard(Strict):
     """Card of an added column: its definition and the shards it belongs to."""
 
     version: Literal[2] = 2
-    name: PathPart
+    name: PathComponent
     definition: str
     encoding_version: int
-    key: PathPart
-    build_key: PathPart
+    key: PathComponent
+    build_key: PathComponent
     shards_digest: str
     data_schema: dict[str, object]
     files: Annotated[list[FileEntry], FailFast()]

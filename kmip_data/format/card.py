@@ -29,7 +29,7 @@ from kmip_data.text import as_values
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
-PathPart = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
+PathComponent = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardPath = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
 SplitPath = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
 #: A path of up to three components.
@@ -41,7 +41,7 @@ _Counts = Annotated[list[Count], FailFast()]
 
 
 def is_name(text: str) -> bool:
-    """True if a text is a :data:`PathPart`."""
+    """True if a text is a :data:`PathComponent`."""
     return re.fullmatch(_NAME, text) is not None
 
 
@@ -89,7 +89,7 @@ class _Spread(BaseModel):
 
 class _Classes(BaseModel):
     total: _Counts = []
-    splits: dict[PathPart, dict[PathPart, _Counts]] = {}
+    splits: dict[PathComponent, dict[PathComponent, _Counts]] = {}
 
     @model_validator(mode="after")
     def _agree(self) -> _Classes:
@@ -164,7 +164,7 @@ class FileEntry(Strict):
     A large one is cut into members.
     """
 
-    file: PathPart
+    file: PathComponent
     sha256: str  #: digest of the bytes of all members in order
     crc32: Crc32  #: likewise, compared when the file is opened
     bytes: Count
@@ -207,7 +207,7 @@ class SplitEntry(Strict):
     sha256: str
     rule: str
     parameters: Parameters
-    parts: dict[PathPart, SplitPart]
+    parts: dict[PathComponent, SplitPart]
     note: str = ""
 
     def in_order(self) -> list[tuple[str, SplitPart]]:
@@ -231,11 +231,11 @@ class Card(Strict, frozen=False):
     """
 
     version: Literal[3] = 3
-    dataset: PathPart
-    manifest: PathPart | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
-    pipeline: PathPart | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
+    dataset: PathComponent
+    manifest: PathComponent | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
+    pipeline: PathComponent | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
     title: str
-    key: PathPart
+    key: PathComponent
     sample: bool  #: generated in the upstream layout, not the real data
     complete: bool | None  #: has the counts of the published set; null: none was published
     #: every raw file has a digest that the manifest pins
@@ -251,7 +251,7 @@ class Card(Strict, frozen=False):
     default_split: str  #: key in ``splits`` that the classes use by default
     class_names: Annotated[list[str], FailFast()]
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
-    splits: dict[PathPart, SplitEntry]
+    splits: dict[PathComponent, SplitEntry]
     counts: dict[str, Count]
     statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
     versions: dict[str, str]

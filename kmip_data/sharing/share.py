@@ -9,7 +9,7 @@ from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, json_digest, sealed_json
-from kmip_data.format.card import Card, Count, PathPart, RelativePath
+from kmip_data.format.card import Card, Count, PathComponent, RelativePath
 from kmip_data.strict_model import Digest, Strict
 
 PUSH_NAME = "push.json"  #: written first: marker of an address
@@ -41,7 +41,7 @@ class PushMark(Strict):
 
     version: Literal[2] = 2
     kind: Literal["build", "run"]
-    key: PathPart  #: build key, or the first digits of the SHA-256 of a run's weights
+    key: PathComponent  #: build key, or the first digits of the SHA-256 of a run's weights
 
 
 class Share(Strict):
@@ -49,7 +49,7 @@ class Share(Strict):
 
     version: Literal[1] = 1
     kind: Literal["build", "run"]
-    name: PathPart  #: name of the folder that was pushed
+    name: PathComponent  #: name of the folder that was pushed
     files: Annotated[list[SharedFile], FailFast(), Field(min_length=1, max_length=MAX_FILES)]
     blocks: Digest  #: SHA-256 of ``blocks.sha256``
     digest: str = ""  #: SHA-256 of all other fields, as on a card

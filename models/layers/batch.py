@@ -26,9 +26,9 @@ from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 #: Node ranges, one per thread at most.
-PARTS = 16
+RANGES = 16
 #: Node ranges if sources lie anywhere: each range then needs a sum for every node.
-PARTS_OF_ONE_GRAPH = 4
+RANGES_OF_ONE_GRAPH = 4
 
 
 class NodeRange(NamedTuple):
@@ -77,7 +77,7 @@ class NeighborTable:
         return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
-    def parts(self) -> list[NodeRange]:
+    def ranges(self) -> list[NodeRange]:
         """Ranges of nodes with the range of their sources, fixed by the data alone.
 
         Kernels that sum at the sources keep one partial sum per range and add them in this order,
@@ -88,8 +88,8 @@ class NeighborTable:
         """
         sources = self.neighbor.numpy()
         nodes = len(sources)
-        for count in (PARTS, PARTS_OF_ONE_GRAPH):
-            parts = []
+        for count in (RANGES, RANGES_OF_ONE_GRAPH):
+            ranges = []
             for i in range(count):
                 start = nodes * i // count
                 stop = nodes * (i + 1) // count
@@ -97,18 +97,18 @@ class NeighborTable:
                 low = int(rows.min(initial=nodes))
                 high = int(rows.max(initial=low - 1)) + 1
                 if start < stop:
-                    parts.append(NodeRange(start, stop, low, high))
-            sums = sum(part.high - part.low for part in parts)
-            if sums <= PARTS_OF_ONE_GRAPH * nodes:
+                    ranges.append(NodeRange(start, stop, low, high))
+            sums = sum(piece.high - piece.low for piece in ranges)
+            if sums <= RANGES_OF_ONE_GRAPH * nodes:
                 break
 
-        low = min(part.low for part in parts)
-        high = max(part.high for part in parts)
+        low = min(piece.low for piece in ranges)
+        high = max(piece.high for piece in ranges)
         if low < 0 or high > nodes:
             raise UsageError(
                 f"The neighbour table names sources {low} to {high - 1} of the nodes 0 to {nodes - 1}."
             )
-        return parts
+        return ranges
 
 
 Edges = EdgeList | NeighborTable

@@ -13,7 +13,7 @@ from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, dropout
 
 if TYPE_CHECKING:
-    from kmip_data.models.parts import Activation
+    from kmip_data.models.components import Activation
 
 Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "layer-norm", "none"]
 #: Norms of the stacks that have one.

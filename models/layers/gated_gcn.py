@@ -19,7 +19,7 @@ from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
 
 if TYPE_CHECKING:
-    from kmip_data.models.parts import Activation
+    from kmip_data.models.components import Activation
 
 
 #: Function as :func:`.cpu.gated_edges.gated_edges`.

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Activation, LayerInfo, Part
+from kmip_data.models.components import Activation, Component, LayerInfo
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class MessagePassing(Part):
+class MessagePassing(Component):
     """Message passing over edges with features."""
 
     reads_edges = True
@@ -28,7 +28,7 @@ class MessagePassing(Part):
         return self.residual == "outside"
 
 
-class GatedGCNPart(MessagePassing):
+class GatedGCNComponent(MessagePassing):
     """Message passing gated by the edges, which it updates."""
 
     kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
@@ -60,7 +60,7 @@ class GatedGCNPart(MessagePassing):
         )
 
 
-class StackPart(MessagePassing):
+class StackComponent(MessagePassing):
     """A convolution of :mod:`kmip_data.models.layers.convolutions` named like its kind, with its stack."""
 
     reads_edges = False
@@ -116,13 +116,13 @@ class StackPart(MessagePassing):
         )
 
 
-class GCNPart(StackPart):
+class GCNComponent(StackComponent):
     """Degree-normalised sum over the neighbours."""
 
     kind: Literal["gcn"] = Field(default="gcn", description="GCN")
 
 
-class GCNEPart(StackPart):
+class GCNEComponent(StackComponent):
     """Sum over neighbours with edge features."""
 
     reads_edges = True
@@ -130,7 +130,7 @@ class GCNEPart(StackPart):
     kind: Literal["gcne"] = Field(default="gcne", description="GCN with edge features of GNN⁺")
 
 
-class SAGEPart(StackPart):
+class SAGEComponent(StackComponent):
     """Mean over the neighbours, combined with the node itself."""
 
     kind: Literal["sage"] = Field(default="sage", description="GraphSAGE")
@@ -143,7 +143,7 @@ class SAGEPart(StackPart):
         return self.convolution(layer, self_loops=self.self_loops)
 
 
-class GATPart(StackPart):
+class GATComponent(StackComponent):
     """Attention to the neighbours, one head."""
 
     kind: Literal["gat"] = Field(default="gat", description="GAT")
@@ -154,7 +154,7 @@ class GATPart(StackPart):
         return self.convolution(layer, bias=self.bias)
 
 
-class GINEPart(StackPart):
+class GINEComponent(StackComponent):
     """Sum over neighbours with edge features, then a perceptron."""
 
     reads_edges = True
@@ -176,7 +176,7 @@ class GINEPart(StackPart):
         return self.convolution(layer, by_distance=layer.distances)
 
 
-class MLPPart(StackPart):
+class MLPComponent(StackComponent):
     """Each node alone: a network without the graph."""
 
     kind: Literal["mlp"] = Field(

@@ -14,7 +14,7 @@ from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import GraphBatch
 
 if TYPE_CHECKING:
-    from kmip_data.models.parts import Activation
+    from kmip_data.models.components import Activation
 
 #: Fewest elements for :mod:`~.cpu.dropout` on a CPU.
 MANY = 1 << 16

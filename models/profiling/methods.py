@@ -147,12 +147,12 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
 def _full(work: Workload, chunk: int) -> Tensor:
     """Return full attention with materialised scores, a block of queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
-    parts = []
+    outputs = []
     # Two copies of a block are held at a time: scores and weights.
     for products in _score_blocks(work, chunk, copies=2):
         weights = (products / root).softmax(-1)
-        parts.append(weights @ work.values)
-    return torch.cat(parts, dim=-2)
+        outputs.append(weights @ work.values)
+    return torch.cat(outputs, dim=-2)
 
 
 @torch.no_grad()
@@ -177,7 +177,7 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
 
 
 def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
-    """Return the paper's gather of rows (H, n, k), softmax and multiply; in parts if no gradient is needed."""
+    """Return the paper's gather of rows (H, n, k), softmax and multiply; in pieces if no gradient is needed."""
     queries, keys, values = work.tensors
     heads, step, k = indices.shape
     if not torch.is_grad_enabled():
@@ -186,7 +186,7 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
     root = math.sqrt(queries.shape[-1])
 
     # With gradients all gathered rows are kept anyway: blocks would save nothing.
-    parts = []
+    outputs = []
     blocks = zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True)
     for rows, chosen in blocks:
         chosen_keys = _chosen(keys, chosen)  # (…, k, d)
@@ -194,8 +194,8 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
         weights = scores.softmax(-1)
         chosen_values = _chosen(values, chosen)  # (…, k, v)
         weighted = weights.unsqueeze(-1) * chosen_values
-        parts.append(weighted.sum(-2))
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+        outputs.append(weighted.sum(-2))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
 
 
 def _chosen(rows: Tensor, indices: Tensor) -> Tensor:

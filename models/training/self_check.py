@@ -1,7 +1,7 @@
 """Self-check of GPU kernels, and trial of search backends, in processes that may crash or hang.
 
 A child process is ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``; all begin
-at once, which compiles in parallel. A run avoids failed parts (``DISABLED`` of
+at once, which compiles in parallel. A run avoids failed components (``DISABLED`` of
 ``models/kernels.py``, which loads PyTorch's compiler: a trial of a backend does without).
 """
 
@@ -44,7 +44,7 @@ OK = "ok"
 LATE = "no result within"  #: prefix of the reason of a process that was too slow
 #: Success, and errors not caused by kernels.
 EXCUSED = "^ok$|out of memory|busy or unavailable"
-#: Time limits in seconds of a check of all parts, and of a trial, including imports and
+#: Time limits in seconds of a check of all components, and of a trial, including imports and
 #: compilation.
 LIMIT = 60.0
 PREPARING = 600.0
@@ -52,20 +52,22 @@ PREPARING = 600.0
 CHILD = ("-m", "kmip_data.models.training.self_check")
 #: Parts. Slower code replaces a failed one: the next search backend, PyTorch operators, plain
 #: steps.
-PARTS = ("search", "attention", "edges", "capture")
+COMPONENTS = ("search", "attention", "edges", "capture")
 
 
 def before_run(model: ModelConfig, device_name: str) -> None:
     """Check the GPU of a run, unless that is done or switched off.
 
-    Replace parts that fail, with a warning.
+    Replace components that fail, with a warning.
     """
     if os.environ.get("KMIP_DATA_SELF_CHECK") == "off":
         return
     from kmip_data.models.kernels import DISABLED
 
     results = results_on(sizes_of(model))
-    failed = {part: reason for part, reason in results.items() if not re.search(EXCUSED, reason)}
+    failed = {
+        component: reason for component, reason in results.items() if not re.search(EXCUSED, reason)
+    }
     if failed.items() <= DISABLED.items():
         return
     DISABLED.update(failed)
@@ -87,11 +89,11 @@ def sizes_of(model: ModelConfig) -> dict[str, int]:
 
 
 def results_on(sizes: dict[str, int]) -> dict[str, str]:
-    """Return ``ok`` or the error of each part on this GPU; a passed GPU is not checked again."""
+    """Return ``ok`` or the error of each component on this GPU; a passed GPU is not checked again."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     passed = Path(folder, "self-check", _key(sizes))
     if passed.exists():
-        return dict.fromkeys(PARTS, OK)
+        return dict.fromkeys(COMPONENTS, OK)
     log.warning("compiling and checking kernels for this GPU, once: up to a minute …")
     results = check("cuda", sizes)
     if {*results.values()} == {OK}:
@@ -113,14 +115,18 @@ def _key(sizes: dict[str, int]) -> str:
     return json_digest(facts)
 
 
-def check(device: str, sizes: dict[str, int], parts: Sequence[str] = PARTS) -> dict[str, str]:
-    """Return ``ok`` or the error of each part, or of a backend of the search on a small problem."""
+def check(
+    device: str, sizes: dict[str, int], components: Sequence[str] = COMPONENTS
+) -> dict[str, str]:
+    """Return ``ok`` or the error of each component, or of a backend of the search on a small problem."""
 
-    def result(part: str) -> str:
-        return ended(LIMIT if part in PARTS else PREPARING, part, device, json.dumps(sizes))
+    def result(component: str) -> str:
+        return ended(
+            LIMIT if component in COMPONENTS else PREPARING, component, device, json.dumps(sizes)
+        )
 
-    with ThreadPoolExecutor(len(parts)) as pool:
-        return dict(zip(parts, pool.map(result, parts), strict=True))
+    with ThreadPoolExecutor(len(components)) as pool:
+        return dict(zip(components, pool.map(result, components), strict=True))
 
 
 def ended(limit: float, *arguments: str) -> str:
@@ -136,7 +142,7 @@ def ended(limit: float, *arguments: str) -> str:
     return last if child.returncode else OK
 
 
-# ---- in a child process: parts, each of which raises SystemExit with a reason --------------------
+# ---- in a child process: components, each of which raises SystemExit with a reason --------------------
 #: Error limits in the Euclidean norm; PyTorch's operators are up to 2e-6 and 0.2 away.
 PRECISIONS = {torch.float32: 1e-3, torch.bfloat16: 0.5}
 #: Rows of a batch, of keys that are ordered by norm, and of four heads whose warps share keys.
@@ -149,21 +155,27 @@ REPEATS = 8
 same = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other bits")
 
 
-def main(part: str, device: str, sizes: str) -> None:
-    """Check one part, if the device has kernels for it, or try a search backend."""
-    check_part = layers if part in PARTS[1:] else search
-    check_part(part, torch.device(device), **json.loads(sizes))
+def main(component: str, device: str, sizes: str) -> None:
+    """Check one component, if the device has kernels for it, or try a search backend."""
+    check_component = layers if component in COMPONENTS[1:] else search
+    check_component(component, torch.device(device), **json.loads(sizes))
 
 
 def search(
-    part: str, device: torch.device, *, heads: int = 1, k: int = 10, key_dim: int = 10, **_: int
+    component: str,
+    device: torch.device,
+    *,
+    heads: int = 1,
+    k: int = 10,
+    key_dim: int = 10,
+    **_: int,
 ) -> None:
     """Check a backend, or the CUDA search as ``search``: the same bits as ``dense``."""
     shapes = [(heads, 100)]
-    if part == "search":
+    if component == "search":
         if cuda.unusable(device.type) is not None:
             return
-        part = "cuda"
+        component = "cuda"
         shapes = [(heads, RAGGED), (1, ORDERED), (4, STAGED)]
     # Sizes supported by the CUDA search: ``dense`` would handle larger ones.
     k = min(k, MAX_K)
@@ -173,18 +185,18 @@ def search(
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
         expected = topk.search_op(queries, keys, k, ptr, None, "dense")
-        same(topk.search_op(queries, keys, k, ptr, None, part), expected)
+        same(topk.search_op(queries, keys, k, ptr, None, component), expected)
 
 
-def layers(part: str, device: torch.device, **sizes: int) -> None:
+def layers(component: str, device: torch.device, **sizes: int) -> None:
     """Check gradients of attention or edges: close to float64, and reproducible."""
     from kmip_data.models.kernels import DISABLED
 
-    if part == "capture":
+    if component == "capture":
         capture(device, sizes)
         return
-    DISABLED.update(dict.fromkeys(PARTS, "another part"))
-    del DISABLED[part]
+    DISABLED.update(dict.fromkeys(COMPONENTS, "another component"))
+    del DISABLED[component]
     for (dtype, tolerance), table in itertools.product(PRECISIONS.items(), (True, False)):
         step = functools.partial(train, device, sizes, table=table)
         near(step(dtype), step(torch.float64), tolerance)

@@ -48,7 +48,7 @@ def run(record: Recorder) -> None:
         return
     # Checks first: compilation of later sections may be cut short.
     with ThreadPoolExecutor(PROCESSES) as pool:
-        checks = list(itertools.product(PRESETS, self_check.PARTS))
+        checks = list(itertools.product(PRESETS, self_check.COMPONENTS))
         checked = [pool.submit(_check, record, *check) for check in checks]
         works = [("steps", number) for number in range(len(steps.WARMED))]
         works += [("searches", number) for number in range(len(searches.WARMED))]

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import LayerInfo, MultiHead
+from kmip_data.models.components import LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class BigBirdPart(MultiHead):
+class BigBirdComponent(MultiHead):
     """Blocks of nodes, in the order of the data, attend to a few blocks; a whole encoder layer."""
 
     kind: Literal["bigbird"] = Field(

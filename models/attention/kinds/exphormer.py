@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class ExphormerPart(MultiHead):
+class ExphormerComponent(MultiHead):
     """Each node attends along its edges, an expander's edges, and to virtual nodes."""
 
     reads: ClassVar[tuple[str, ...]] = ("expander",)

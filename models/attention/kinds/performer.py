@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class PerformerPart(MultiHead):
+class PerformerComponent(MultiHead):
     """Each node attends to all nodes of its graph, by random features."""
 
     kind: Literal["performer"] = Field(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Fraction, LayerInfo, MultiHead
+from kmip_data.models.components import Fraction, LayerInfo, MultiHead
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class TransformerPart(MultiHead):
+class TransformerComponent(MultiHead):
     """Each node attends to all nodes of its graph."""
 
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")

@@ -117,7 +117,7 @@ class _GatedEdges(torch.autograd.Function):
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
         by_batch = norm is not None and norm.uses_batch(count)
         quotients, divisors, sums, squares = (torch.empty(nodes, d) for _ in range(4))
-        edges.parts  # noqa: B018 -- checks the edges
+        edges.ranges  # noqa: B018 -- checks the edges
         gate = partial(
             gate_kernels.gate,
             d,
@@ -178,7 +178,7 @@ class _GatedEdges(torch.autograd.Function):
             share = float(ctx.by_batch) / len(pre)
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
 
-        # 2. A few parts at a time, one per thread: their gradients of z are used at once, then
+        # 2. A few ranges at a time, one per thread: their gradients of z are used at once, then
         # overwritten, so that no third tensor of the size of the edges is needed.
         grad_target = torch.empty(nodes, d)
         at_sources = torch.zeros(2, nodes, d)
@@ -204,38 +204,38 @@ class _GatedEdges(torch.autograd.Function):
         elif wants_old and grad is not None:
             # One row, which was only added to each of the new edges.
             grad_old = grad.sum(0, keepdim=True)
-        parts = edges.parts
-        step = min(num_threads(), len(parts))
+        ranges = edges.ranges
+        step = min(num_threads(), len(ranges))
         k = edges.neighbor.shape[1]
-        largest = k * max(part.stop - part.start for part in parts)
+        largest = k * max(piece.stop - piece.start for piece in ranges)
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
         memory.keep_used_memory()  # by all layers of a network; the next step needs it again
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
-            for part, rows, sums in jobs:
-                firsts = k * part.start, part.low
+            for piece, rows, sums in jobs:
+                firsts = k * piece.start, piece.low
                 results = _flat(rows, grad_target)
                 gate_kernels.differentiate(
-                    part.start, part.stop, *arguments, firsts, results, _flat(*sums)
+                    piece.start, piece.stop, *arguments, firsts, results, _flat(*sums)
                 )
 
         width = -(-d // gate_kernels.LANES) * gate_kernels.LANES
-        for first in range(0, len(parts), step):
-            group = parts[first : first + step]
-            sums = [torch.zeros(2, part.high - part.low, width) for part in group]
+        for first in range(0, len(ranges), step):
+            group = ranges[first : first + step]
+            sums = [torch.zeros(2, piece.high - piece.low, width) for piece in group]
             jobs = list(zip(group, grad_pre, sums, strict=False))
             for_ranges(lambda a, b, jobs=jobs: differentiate(jobs[a:b]), len(jobs))  # type: ignore[misc]
-            # In the order of the parts, so that sums do not depend on the number of threads.
-            for part, rows, part_sums in jobs:
-                at_sources[:, part.low : part.high] += part_sums[..., :d]
+            # In the order of the ranges, so that sums do not depend on the number of threads.
+            for piece, rows, piece_sums in jobs:
+                at_sources[:, piece.low : piece.high] += piece_sums[..., :d]
                 if weight is None or grad_weight is None:
                     continue
-                of_part = slice(k * part.start, k * part.stop)
-                grad_rows = rows[: k * (part.stop - part.start)]
-                grad_weight.addmm_(grad_rows.t(), old_rows[of_part])
+                of_piece = slice(k * piece.start, k * piece.stop)
+                grad_rows = rows[: k * (piece.stop - piece.start)]
+                grad_weight.addmm_(grad_rows.t(), old_rows[of_piece])
                 if grad_old is not None:
-                    addend = None if grad is None else grad[of_part]
-                    _add_product(addend, grad_rows, weight, grad_old[of_part])
+                    addend = None if grad is None else grad[of_piece]
+                    _add_product(addend, grad_rows, weight, grad_old[of_piece])
         return (
             grad_target,
             *at_sources,

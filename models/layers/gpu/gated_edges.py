@@ -143,7 +143,7 @@ class _GatedEdges(torch.autograd.Function):
         quotient = torch.empty(nodes, d, device=z.device)
         inverse = torch.empty(nodes, d, device=z.device)
         shape = by_node(GATE, d, entries.k)
-        parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=z.device)
+        partial_sums = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=z.device)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             gate_kernels.gate[programs(nodes, shape["BN"], d)](
                 at_target,
@@ -153,7 +153,7 @@ class _GatedEdges(torch.autograd.Function):
                 z,
                 quotient,
                 inverse,
-                parts,
+                partial_sums,
                 nodes,
                 ADD=weight is not None,
                 STATISTICS=by_batch,
@@ -165,7 +165,7 @@ class _GatedEdges(torch.autograd.Function):
             return quotient, None
 
         # 2. New edges, in place of z where no backward pass will read it.
-        statistics = _statistics(parts, count) if by_batch else None
+        statistics = _statistics(partial_sums, count) if by_batch else None
         constants, deviation = constants_of(norm, statistics, count)
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_of_a_tile(d)
@@ -206,12 +206,12 @@ class _GatedEdges(torch.autograd.Function):
                 grad_new = grad_new.contiguous()
                 norm, deviation = constants
                 rows = ROWS // block
-                parts = torch.empty(cdiv(entries.count, rows * STEPS), 2, d, device=z.device)
+                partial_sums = torch.empty(cdiv(entries.count, rows * STEPS), 2, d, device=z.device)
                 gate_kernels.sum_gradients[programs(entries.count, rows * STEPS, d)](
                     z,
                     grad_new,
                     norm,
-                    parts,
+                    partial_sums,
                     *ctx.drop,
                     entries.count,
                     D=d,
@@ -220,7 +220,7 @@ class _GatedEdges(torch.autograd.Function):
                     BC=block,
                     **OPTIONS,
                 )
-                total, product = parts.sum(0, dtype=torch.float64)
+                total, product = partial_sums.sum(0, dtype=torch.float64)
                 grad_scale, grad_shift, norm = gradients_of(
                     norm, deviation, total, product, ctx.share
                 )
@@ -281,9 +281,9 @@ def _added_product(addend: Tensor | None, rows: Tensor, weight: Tensor) -> Tenso
     return rows @ weight if addend is None else torch.addmm(addend, rows, weight)
 
 
-def _statistics(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _statistics(partial_sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Mean and variance over all edges, float64, from number, mean and squares of tiles (tiles, 3, d)."""
-    numbers, means, squares = parts.double().unbind(1)
+    numbers, means, squares = partial_sums.double().unbind(1)
     mean = (numbers * means).sum(0) / count
     away = (means - mean).square_()
     return mean, (squares + numbers * away).sum(0) / count

@@ -17,9 +17,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
+from kmip_data.models.components import Component
 from kmip_data.models.config import USUAL_DIM, ModelConfig, dotted, kinds_of, merged
-from kmip_data.models.layers.kinds import GatedGCNPart, StackPart
-from kmip_data.models.parts import Part
+from kmip_data.models.layers.kinds import GatedGCNComponent, StackComponent
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for, load_preset, read_preset
@@ -193,10 +193,10 @@ def _as_its_code(base: RunConfig, passing: str, *, budgeted: bool, graphgps: boo
     elif graphgps:
         local = model.local
         if passing != "gated-gcn":
-            part = kinds_of("local")[passing]
-            local = part.model_validate({"stack": "none", "residual": "outside"})
-        elif not isinstance(local, GatedGCNPart) or local.residual == "none":
-            local = GatedGCNPart(residual="inside")
+            component = kinds_of("local")[passing]
+            local = component.model_validate({"stack": "none", "residual": "outside"})
+        elif not isinstance(local, GatedGCNComponent) or local.residual == "none":
+            local = GatedGCNComponent(residual="inside")
         changes["local"] = local
         if model.node_encoder in {"voc", "coco"}:
             changes["edge_encoder"] = model.node_encoder
@@ -243,11 +243,11 @@ def _network(
     return network | _encoders(file, base, blocks) | _head(file, preset, activation)
 
 
-def _stack(file: _File, kind: str, local: Part, activation: str) -> dict[str, object]:
+def _stack(file: _File, kind: str, local: Component, activation: str) -> dict[str, object]:
     """Return ``model.local`` for a network without attention."""
     # GraphGym's network does not read it.
     residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
-    if not isinstance(local, StackPart):
+    if not isinstance(local, StackComponent):
         # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
         if activation != "relu":
             file.unread.append("gnn.act")
@@ -375,7 +375,7 @@ def _head(file: _File, preset: ModelConfig, activation: str) -> dict[str, object
     task = file.get("dataset.task", "node")
     head = file.get("gnn.head", "default")
     name = _NAMES["heads"].get(task if head == "default" else head)
-    levels = {key: part.level for key, part in all_heads().items()}
+    levels = {key: component.level for key, component in all_heads().items()}
     level = levels.get(str(preset.head or name))
     if head == "default" and name == "graph" != level:
         name = preset.head  # the command line of runs on point clouds has it, not their file

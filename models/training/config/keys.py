@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 
 from kmip_data.graphs.city_columns import Coordinates
 from kmip_data.models.component_names import Names
+from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.parts import Fraction
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
@@ -267,7 +267,7 @@ class RunConfig(Strict):
             ("metrics", self.training.metric),
             ("schedules", self.schedule.kind),
             ("optimizers", self.optimizer.name),
-            *self.model.parts,
+            *self.model.components,
         ]
         plugins = [ADDED[group][name][1] for group, name in used if name in ADDED[group]]
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})

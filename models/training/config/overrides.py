@@ -60,13 +60,13 @@ def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
         if not field.is_required():
             default = field.get_default(call_default_factory=True)
         if model is ModelConfig and name in SECTIONS:
-            parts = kinds_of(name)
+            components = kinds_of(name)
             table = Names(SECTIONS[name][0], name, functools.partial(kinds_of, name))
-            keys.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc, names=table))
-            for kind, part in parts.items():
+            keys.append(Key(f"{path}.kind", " | ".join(components), default.kind, doc, names=table))
+            for kind, component in components.items():
                 keys += [
                     replace(key, kind=kind, doc=f"{kind}: {key.doc}")
-                    for key in _documented(part, f"{path}.", *added)
+                    for key in _documented(component, f"{path}.", *added)
                     if key.name != f"{path}.kind"
                 ]
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -172,8 +172,8 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     # 1. The section, and the keys of its kind.
     section, _, name = path.rpartition(".")
     target: Any = values
-    for part in section.split(".") if section else ():
-        target = target.get(part) if isinstance(target, dict) else None
+    for name in section.split(".") if section else ():
+        target = target.get(name) if isinstance(target, dict) else None
     present = target.get("kind") if isinstance(target, dict) else None
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
     key = keys.get(path)
@@ -266,7 +266,7 @@ def _unknown(path: str) -> str:
     kinds = [key.kind for key in keys if key.name == path and key.kind]
     if kinds:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
-    # For a right key in a wrong section, compare the last parts alone.
+    # For a right key in a wrong section, compare the last names alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
         known.get(name)
@@ -307,8 +307,8 @@ def _type_name(field: FieldInfo) -> str:
 def key_value(config: RunConfig, path: str) -> Any:
     """Return the value at a dotted key; None if the section's kind does not have it."""
     value: Any = config
-    for part in path.split("."):
-        value = value[part] if isinstance(value, Mapping) else getattr(value, part, None)
+    for name in path.split("."):
+        value = value[name] if isinstance(value, Mapping) else getattr(value, name, None)
     return value
 
 

@@ -220,7 +220,7 @@ class Preset(Strict):
         if "base" in stored:
             base = cls.read(stored["base"].replace(".", "/"))
 
-            # 1. Code, without keys and parts that the base alone has.
+            # 1. Code, without keys and components that the base alone has.
             code = base.code
             if base.model != model:
                 code = merged(code, {"model": models()[model]})
@@ -289,18 +289,18 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 
 def _ours(base: Preset, model: str) -> Preset:
-    """Return unpublished settings: the settings of ``base`` with the parts of another model."""
-    parts = models()[model]
-    replaced = {*parts, "name"}
+    """Return unpublished settings: the settings of ``base`` with the components of another model."""
+    components = models()[model]
+    replaced = {*components, "name"}
     code = base.code["model"].items()
     settings = {key: value for key, value in code if key not in replaced}
     terms = settings.get("positional", "none").split("+")
-    local = kinds_of("local")[parts["local"]["kind"]].model_validate(parts["local"])
+    local = kinds_of("local")[components["local"]["kind"]].model_validate(components["local"])
     if any(positional(term).distances for term in terms) and not local.reads_distances:
         settings["positional"] = "none"
-    source = f"ours, the settings of {base.name} with the parts of {model}"
+    source = f"ours, the settings of {base.name} with the components of {model}"
     sampled = base.code.get("training", {}).get("neighbors")
-    if sampled and parts["attention"]["kind"] == "exphormer":
+    if sampled and components["attention"]["kind"] == "exphormer":
         settings["attention"] = {"expander": 0}
         source += ", without an expander: neighborhoods are sampled"
     return Preset(

@@ -18,10 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from kmip_data.errors import UsageError
 from kmip_data.models import PerformerAttention, TransformerAttention
 from kmip_data.models.attention import performer, tiled, transformer
-from kmip_data.models.attention.kinds.performer import PerformerPart
+from kmip_data.models.attention.kinds.performer import PerformerComponent
 from kmip_data.models.attention.performer import orthogonal_directions
+from kmip_data.models.components import LayerInfo
 from kmip_data.models.layers.cpu.dropout import dropout
-from kmip_data.models.parts import LayerInfo
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS, WIDE = 6, 2, 5
@@ -165,7 +165,7 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
     def holds(case) -> None:
         legacy, rows = case
         monkeypatch.setattr(performer, "SCRATCH", rows * HEADS * 8 * 8)
-        part = PerformerPart(heads=HEADS, head_dim=WIDE, legacy_mask=legacy)
+        part = PerformerComponent(heads=HEADS, head_dim=WIDE, legacy_mask=legacy)
         attention, ptr = part.build(LayerInfo(DIM)).double(), [0, 3, 4, 4, 6, 11]
         assert attention.fast_attention.projection_matrix.shape == (8, WIDE)  # int(5 · ln 5)
         x, weights = nodes(11), dict(attention.named_parameters()) | dict(attention.named_buffers())

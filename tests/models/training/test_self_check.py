@@ -100,7 +100,7 @@ def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatc
 @pytest.fixture
 def checked(monkeypatch, tmp_path):
     """A GPU of which ``found`` is said, and how often it was checked."""
-    made = SimpleNamespace(found=dict.fromkeys(self_check.PARTS, OK), times=0, name="a GPU")
+    made = SimpleNamespace(found=dict.fromkeys(self_check.COMPONENTS, OK), times=0, name="a GPU")
 
     def check(*_):
         made.times += 1
@@ -138,14 +138,14 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
 
 
 def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch) -> None:
-    checked.found = {part: f"{part} is broken" for part in self_check.PARTS}
+    checked.found = {part: f"{part} is broken" for part in self_check.COMPONENTS}
     with caplog.at_level(logging.WARNING, self_check.__name__):
         for _ in range(2):
             self_check.before_run(ModelConfig(), "a GPU")
     (line,) = [
         record.getMessage() for record in caplog.records if "disables" in record.getMessage()
     ]
-    assert all(part in line for part in self_check.PARTS)
+    assert all(part in line for part in self_check.COMPONENTS)
     assert "kmip-data doctor --json" in line
     assert checked.found == DISABLED
     # Search: the next backend.

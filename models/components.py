@@ -1,7 +1,7 @@
 """Base of attention and message passing: the keys of a kind, and construction of its module.
 
 A kind of message passing is one class of ``models/layers/kinds.py``, a kind of attention one file of
-``models/attention/kinds``: a subclass of ``MessagePassing`` or :class:`Part` that names its
+``models/attention/kinds``: a subclass of ``MessagePassing`` or :class:`Component` that names its
 ``kind``, whose fields are the keys of ``model.local`` or ``model.attention``. Import torch in
 ``build`` alone.
 """
@@ -25,7 +25,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of drop
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """Layer of a network that a part is built for."""
+    """Layer of a network that a component is built for."""
 
     dim: int  #: channels of the nodes and edges, in and out
     dropout: float = 0.0  #: dropout probability of all branches of a layer
@@ -40,7 +40,7 @@ class LayerInfo:
         return self.index == self.layers - 1
 
 
-class Part(Strict):
+class Component(Strict):
     """A kind of attention or message passing: configuration keys and properties."""
 
     #: Batch attributes that it reads from ``GraphBatch.added``.
@@ -110,7 +110,7 @@ class Part(Strict):
         """Draw the encoders' weights again, for architectures with their own initialisation."""
 
 
-class NoPart(Part):
+class NoComponent(Component):
     """Layers without this branch."""
 
     kind: Literal["none"] = Field(default="none", description="no such branch")
@@ -123,7 +123,7 @@ class NoPart(Part):
         return 0
 
 
-class MultiHead(Part):
+class MultiHead(Component):
     """Attention with the channels split among its heads."""
 
     heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
