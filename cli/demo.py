@@ -106,7 +106,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # of the first step
         click.echo(error.what)
-        last = f"The map of the city: {error.parts['next']}, then kmip-data demo again."
+        last = f"The map of the city: {error.lines['next']}, then kmip-data demo again."
 
     # 3. Time forward passes of k-MIP and full attention on the CPU.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")

@@ -170,7 +170,7 @@ def _run(args: list[str]) -> int:
         click.echo(f"Error: {known}", err=True)
         # A script reads one object from stdout: of a command that failed, the error.
         if "--json" in args and not meta.get(JSON_PRINTED):
-            parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
+            parts = {name.replace(" ", "_"): text for name, text in known.lines.items() if text}
             body = {
                 "class": type(known).__name__,
                 "exit_code": code,

@@ -2,7 +2,7 @@
 
 Every error states what happened, with the value that was found, and what to do next. ``expected``
 and ``found`` are given where an option, a file or a server is at fault; ``left`` only where
-something was written. The parts are keyword arguments; :func:`str` joins those that are given.
+something was written. The lines are keyword arguments; :func:`str` joins those that are given.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class KmipDataError(Exception):
         left: str | None = None,
         next: str | None = None,  # noqa: A002 -- the word the user reads
     ) -> None:
-        # The parts may quote names, headers and replies of servers, so control characters are
+        # The lines may quote names, headers and replies of servers, so control characters are
         # masked.
-        parts = {"expected": expected, "found": found, "on disk": left, "next": next}
+        lines = {"expected": expected, "found": found, "on disk": left, "next": next}
         self.what = _shown(what)
-        self.parts = {name: text and _shown(text) for name, text in parts.items()}
+        self.lines = {name: text and _shown(text) for name, text in lines.items()}
         super().__init__(self.what)
 
     def __str__(self) -> str:
         lines = [self.what]
-        lines += [f"  {name}: {text}" for name, text in self.parts.items() if text]
+        lines += [f"  {name}: {text}" for name, text in self.lines.items() if text]
         return "\n".join(lines)
 
 

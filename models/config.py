@@ -76,7 +76,7 @@ def _of_kind(section: str) -> Callable[[object], object]:
         kinds = kinds_of(section)
         if str(kind) not in kinds:
             error = unknown_name(f"kind of model.{section}", str(kind), list(kinds))
-            raise ValueError(f"{error.what} Known: {error.parts['expected']}")
+            raise ValueError(f"{error.what} Known: {error.lines['expected']}")
         if isinstance(given, Mapping):
             return kinds[str(kind)].model_validate(given)
         return given

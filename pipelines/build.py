@@ -260,7 +260,7 @@ def build_own(
                     _discard_build(plan)
                 elif begun:
                     # All work is done: building another split resumes from it.
-                    error.parts["on disk"] = f"unfinished: {plan.folder}"
+                    error.lines["on disk"] = f"unfinished: {plan.folder}"
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build

@@ -188,11 +188,11 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         # Skipped records stand on the card with their reason.
         if params.on_error == "skip":
             reason = error.what
-            if error.parts["found"]:
-                reason += f" ({error.parts['found']})"
+            if error.lines["found"]:
+                reason += f" ({error.lines['found']})"
             return Skipped(key, reason)
         skip = "repair or remove the file, or skip such files: --set on_error=skip"
-        error.parts["next"] = error.parts["next"] or skip
+        error.lines["next"] = error.lines["next"] or skip
         raise error
 
     def stop_or_skip_all(self, faults: Mapping[str, DamagedInput], total: int, params: P) -> None:
@@ -201,10 +201,10 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             return
         first = next(iter(faults.values()))
         skip = "--set on_error=skip leaves such files out" if total > len(faults) else ""
-        hints = list(dict.fromkeys(fault.parts["next"] for fault in faults.values()))
+        hints = list(dict.fromkeys(fault.lines["next"] for fault in faults.values()))
         hint = hints[0] or "repair or remove the files" if len(hints) == 1 else ""
         if len(faults) == 1:
-            first.parts["next"] = "; ".join(filter(None, (first.parts["next"], skip))) or _REPAIR
+            first.lines["next"] = "; ".join(filter(None, (first.lines["next"], skip))) or _REPAIR
             raise first
         lines = [fault.what for fault in list(faults.values())[:_SHOWN]]
         if len(faults) > _SHOWN:

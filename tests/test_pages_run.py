@@ -1,4 +1,4 @@
-"""Snippets of the pages quickstart, reproduce, bring-your-own and own-parts run as they stand, offline."""
+"""Snippets of the pages quickstart, reproduce, bring-your-own and own-components run as they stand, offline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmip_data.models.sweeps.cells import sweep_names
 DOCS = ROOT / "docs"
 START, REPRODUCE, OWN, PARTS = (
     (DOCS / f"{name}.md").read_text("utf-8")
-    for name in ("quickstart", "reproduce", "bring-your-own", "own-parts")
+    for name in ("quickstart", "reproduce", "bring-your-own", "own-components")
 )
 CITY, MANY, LAYER = re.findall(r"^```python\n(.*?)^```", START, re.MULTILINE | re.DOTALL)
 (SWEEP,) = re.findall(r"^```python\n(.*?)^```", REPRODUCE, re.MULTILINE | re.DOTALL)

@@ -99,7 +99,7 @@ def _other_schema(file: str, expected: Schema, actual: Schema) -> Iterator[Probl
 
 def _problem(path: Path, file: str, error: DamagedInput) -> Problem:
     message = error.what.removeprefix(f"{path / file} ").removesuffix(".")
-    return Problem(file, message, found=error.parts["found"] or "")
+    return Problem(file, message, found=error.lines["found"] or "")
 
 
 @dataclass
@@ -189,7 +189,7 @@ def feature_faults(build: Build, features: Container[str] = ("x", "edge_attr")) 
             try:
                 check_column(shard, replace(column, finite=True))
             except DamagedInput as error:
-                row = f"{entry.file}, {error.parts['found']}"
+                row = f"{entry.file}, {error.lines['found']}"
                 yield f"{column.attribute} has NaN or infinite values: {row}"
 
 

@@ -144,8 +144,8 @@ def refuse(
         check_resources(path, error)
         reason = getattr(error, "strerror", None) or str(error)
         found = " ".join(reason.split())[:200] or type(error).__name__
-    if isinstance(error, KmipDataError) and error.parts["found"]:
-        found = f"{error.what} ({error.parts['found']})"
+    if isinstance(error, KmipDataError) and error.lines["found"]:
+        found = f"{error.what} ({error.lines['found']})"
     raise DamagedInput(
         f"{path} {problem}.",
         found=found,

@@ -252,7 +252,7 @@ class RemoteShard(Shard):
                 if not source.missing:
                     raise DamagedInput(
                         error.what.replace(str(self.path), f"{build.address}/{file}"),
-                        found=error.parts["found"],
+                        found=error.lines["found"],
                         next=build.remedy,
                     ) from error
             build.copies.fetch_blocks(source.missing)
@@ -341,8 +341,8 @@ def open_remote(address: str, home: Home) -> RemoteBuild:
     except DamagedInput as error:
         raise damaged_error(
             f"{address}/{CARD_NAME}",
-            error.parts["expected"] or "",
-            error.parts["found"] or "",
+            error.lines["expected"] or "",
+            error.lines["found"] or "",
         ) from error
     contents = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in share.files}
     for entry in card.shards:

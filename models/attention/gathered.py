@@ -31,8 +31,8 @@ def forward(
     heads, rows, _ = indices.shape
     _, keys, width = values.shape
     out = values.new_empty((heads, rows, width))
-    for rows, chosen in _row_blocks(indices, keys, width):
-        out[:, rows] = _weighted_sum(used[:, rows], values, chosen)
+    for block, chosen in _row_blocks(indices, keys, width):
+        out[:, block] = _weighted_sum(used[:, block], values, chosen)
     return out, weights
 
 
@@ -55,25 +55,25 @@ def backward(
     grad_values = torch.zeros_like(values).flatten(0, 1)
     used = weights if keep is None else weights * keep
     widest = max(queries.shape[2], values.shape[2])
-    for rows, chosen in _row_blocks(indices, keys.shape[1], widest):
+    for block, chosen in _row_blocks(indices, keys.shape[1], widest):
         # 1. Values: the output's gradient by the weights after dropout.
-        weight = weights[:, rows]
+        weight = weights[:, block]
         row = chosen.flatten()
-        of_out = grad[:, rows, None]
-        of_values = used[:, rows, :, None] * of_out
+        of_out = grad[:, block, None]
+        of_values = used[:, block, :, None] * of_out
         grad_values.index_add_(0, row, of_values.flatten(0, 2))
 
         # 2. Through the softmax to the scores.
         products = _gather(values, chosen) * of_out
         grad_weight = products.sum(-1)
         if keep is not None:
-            grad_weight *= keep[:, rows]
+            grad_weight *= keep[:, block]
         mean = (grad_weight * weight).sum(-1, keepdim=True)
         grad_score = weight * (grad_weight - mean) * scale
 
         # 3. Queries and keys: each weighted by the gradients of the scores.
-        grad_queries[:, rows] = _weighted_sum(grad_score, keys, chosen)
-        of_keys = grad_score[..., None] * queries[:, rows, None]
+        grad_queries[:, block] = _weighted_sum(grad_score, keys, chosen)
+        of_keys = grad_score[..., None] * queries[:, block, None]
         grad_keys.index_add_(0, row, of_keys.flatten(0, 2))
     return grad_queries, grad_keys.view_as(keys), grad_values.view_as(values)
 
@@ -88,9 +88,9 @@ def _row_blocks(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice,
     bytes_a_row = 8 * max(1, heads * k * width)  # as of float64: the narrower take less
     step = max(1, SCRATCH // bytes_a_row)
     for start in range(0, rows, step):
-        rows = slice(start, start + step)
-        existing = indices[:, rows].clamp_min(0)
-        yield rows, existing + first[:, None, None]
+        block = slice(start, start + step)
+        existing = indices[:, block].clamp_min(0)
+        yield block, existing + first[:, None, None]
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:

@@ -364,7 +364,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         splits = [recorded_split(pipeline, card.splits[name].parameters, name) for name in names]
     except UsageError as error:
         raise DamagedInput(
-            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
+            f"{path / CARD_NAME} has parameters that no build can have: {error.lines['found']}",
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
     require_extra(pipeline.extra, card.dataset)
@@ -372,7 +372,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         try:
             raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
         except SourceUnavailable as error:
-            error.parts["next"] = _raw_again(pipeline.manifest, params, path)
+            error.lines["next"] = _raw_again(pipeline.manifest, params, path)
             raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan(pipeline, params, raw, home, options)

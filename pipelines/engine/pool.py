@@ -212,7 +212,7 @@ def error_location(
         if callable(where):
             error.what = f"{error.what} [{where()}]"
         if isinstance(error, DamagedInput):
-            error.parts["next"] = error.parts["next"] or advice
+            error.lines["next"] = error.lines["next"] or advice
         raise
     except Exception as error:
         place = where() if callable(where) else where

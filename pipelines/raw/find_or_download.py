@@ -314,7 +314,7 @@ class _Import:
             except DamagedInput as error:
                 if item.downloaded:
                     discard_download(self.folder / item.source.name)
-                    error.parts["on disk"] = (
+                    error.lines["on disk"] = (
                         "nothing: the download was removed, and the next run repeats it"
                     )
                 raise

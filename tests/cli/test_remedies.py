@@ -136,8 +136,8 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
     opened = open_run(run)
     with opened.working() as module:
         error = memory_error(RuntimeError("out of memory"), module, opened.data)
-        assert error.parts["next"] == "--device cpu, or a machine with more memory"
-        step = module.diverged("The loss is nan").parts["next"]
+        assert error.lines["next"] == "--device cpu, or a machine with more memory"
+        step = module.diverged("The loss is nan").lines["next"]
         assert step == f"kmip-data verify {build.path}"
 
 
@@ -178,7 +178,7 @@ def test_a_city_that_is_not_built(home):
     with pytest.raises(UsageError) as caught:
         CityNetwork("rome")
     assert caught.value.what == f"There is no city called 'rome' in {home / 'built'}."
-    assert caught.value.parts["next"].startswith("kmip-data build city --name rome --place ")
+    assert caught.value.lines["next"].startswith("kmip-data build city --name rome --place ")
 
 
 def test_the_nearest_names_and_the_list_of_all(home):

@@ -90,7 +90,7 @@ def test_atoms_that_are_none(value: int) -> None:
     x[1, 0] = value
     with pytest.raises(DamagedInput) as caught:
         NODE_ENCODERS["atom"].build(x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
-    assert str(value) in caught.value.parts["found"]
+    assert str(value) in caught.value.lines["found"]
 
 
 K, STEPS = 10, 20
@@ -146,7 +146,7 @@ def test_types_are_one_embedding() -> None:
     batch = read_batch(Data(x=x + 1, edge_index=EDGES, edge_attr=attr))
     with pytest.raises(DamagedInput) as caught:
         nodes(batch)
-    assert "0 to 28" in caught.value.parts["found"]
+    assert "0 to 28" in caught.value.lines["found"]
     with pytest.raises(ValueError, match="'types0'"):
         ModelConfig(node_encoder="types0")
 

@@ -81,7 +81,7 @@ def test_no_match_names_the_command(home):
     write_build(home / "built/mine2", s3dis_records(5), s3dis_schema(), dataset="mine")
     with pytest.raises(UsageError, match=r"2 .* 'mine'") as error:
         kmip_data.open("mine", home=home)
-    assert str(home / "built/mine2") in error.value.parts["found"]
+    assert str(home / "built/mine2") in error.value.lines["found"]
 
 
 def test_obtain_without_building(home):
@@ -92,9 +92,9 @@ def test_obtain_without_building(home):
         obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
     message = str(error.value)
     assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
-    assert "s3dis-k32" in error.value.parts["found"]
+    assert "s3dis-k32" in error.value.lines["found"]
     step = "use s3dis-sample instead, or kmip-data build s3dis --k 5 --sample"  # no real data
-    assert error.value.parts["next"] == step
+    assert error.value.lines["next"] == step
     with pytest.raises(UsageError) as error:
         obtain("helsinki", home=where, build=False)
     assert f"There is no finished build of helsinki under {built}." in str(error.value)
@@ -115,7 +115,7 @@ def test_a_folder_must_have_the_values_given(home):
         with pytest.raises(UsageError, match=str(folder)) as error:
             kmip_data.open(folder, **values)
         name, value = next(iter(values.items()))
-        assert error.value.parts["expected"] == f"{name} = {value!r}"
+        assert error.value.lines["expected"] == f"{name} = {value!r}"
     with pytest.raises(UsageError, match="'knn_rule'"):
         kmip_data.open(folder, knn_rul="exact")
     assert kmip_data.open(home / "built/s3dis-sample").card.sample
@@ -123,7 +123,7 @@ def test_a_folder_must_have_the_values_given(home):
         kmip_data.open(home / "built/mine", k=5)
     with pytest.raises(UsageError, match="'radius'") as error:
         kmip_data.open(home / "built/mine", radius=5)
-    assert error.value.parts["next"] == "leave out radius"
+    assert error.value.lines["next"] == "leave out radius"
     chairs = home / "built/chairs"
     write_build(
         chairs,

@@ -452,7 +452,7 @@ def test_refused_tensors_come_with_what_to_save_instead(tmp_path):
         torch.save(value, folder / "a.pt")
         with pytest.raises(DamagedInput) as caught:
             made(folder)
-        assert words in caught.value.parts["next"]
+        assert words in caught.value.lines["next"]
 
 
 def test_features_that_are_not_finite_are_a_warning(tmp_path):
@@ -467,7 +467,7 @@ def test_a_single_1_of_each_row_is_a_class_where_that_is_said(tmp_path):
     folder = write(tmp_path / "n", a_npz=file)
     with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
         made(folder)
-    assert "task=classification" in caught.value.parts["next"]
+    assert "task=classification" in caught.value.lines["next"]
     column = made(folder, task="multilabel")[0].labels
     assert (column.shape, column.stored) == ((3,), "uint8")
     line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")
@@ -681,7 +681,7 @@ def test_labels_say_what_the_task_is(tmp_path):
         if isinstance(expected, str):
             with pytest.raises(DamagedInput, match=expected) as caught:
                 made(folder, task=task)
-            assert caught.value.parts["next"]
+            assert caught.value.lines["next"]
             return
         column = made(folder, task=task)[0].labels
         assert (column.num_classes, column.stored) == expected
@@ -827,7 +827,7 @@ def test_a_label_that_no_table_has_lists_the_columns_of_all(tmp_path):
         "graphs.csv: graph, label, fold; nodes.csv: graph, node, mass, kind; "
         "edges.csv: graph, source, target, weight"
     )
-    assert caught.value.parts["found"] == columns
+    assert caught.value.lines["found"] == columns
 
 
 def test_bad_files_are_errors_that_name_the_row(tmp_path):

@@ -138,7 +138,7 @@ def test_other_columns_under_the_same_key_ask_for_a_version(tmp_path: Path, monk
     monkeypatch.setattr(pipeline, "schema", lambda self, params: schema)
     with pytest.raises(UsageError, match=build.path.name) as caught:
         build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
-    assert f"now {pipeline.version}" in caught.value.parts["next"]
+    assert f"now {pipeline.version}" in caught.value.lines["next"]
 
 
 def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:
@@ -146,5 +146,5 @@ def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:
     column = replace(column, shape=(7,))
     with pytest.raises(DamagedInput) as error:
         fitted_column([np.zeros((3, 6))], column, [3], "file")
-    expected = error.value.parts["expected"]
+    expected = error.value.lines["expected"]
     assert expected == "layout.columns.node/x.shape = [7] of the manifest"

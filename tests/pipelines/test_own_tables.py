@@ -87,7 +87,7 @@ def test_a_text_that_is_not_utf_8_is_asked_for_its_encoding(tmp_path):
         folder = write(next(folders), **{name: data})
         with pytest.raises(DamagedInput, match=r"line [12]: the text is not in utf-8") as error:
             made(folder)
-        assert error.value.parts["next"].startswith("--set encoding=cp1252")
+        assert error.value.lines["next"].startswith("--set encoding=cp1252")
         label = ("kind",) if name == "a_gml" else ()
         first = made(folder, encoding="cp1252", label=label).first
         assert first.num_nodes == 2
@@ -265,7 +265,7 @@ def test_numbers_with_separators_of_thousands_are_asked(tmp_path):
 def test_a_line_of_one_cell_is_no_edge(tmp_path):
     with pytest.raises(DamagedInput, match="has one column, and an edge has two ends") as caught:
         made(write(tmp_path / "a", a_txt="0::1\n1::2\n"))
-    assert caught.value.parts["next"].startswith("separate the cells")
+    assert caught.value.lines["next"].startswith("separate the cells")
 
 
 FILES = [
@@ -336,7 +336,7 @@ def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
         if isinstance(expected, str):
             with pytest.raises(DamagedInput, match=expected) as caught:
                 made(folder)
-            assert caught.value.parts["next"]
+            assert caught.value.lines["next"]
         else:
             assert made(folder).first.edge_index[:, 0].tolist() == expected
 
@@ -444,7 +444,7 @@ def test_what_is_a_choice_is_asked_once_for_all_columns(tmp_path):
     folder = write(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
     with pytest.raises(DamagedInput, match="4 columns need a decision") as caught:
         made(folder)
-    found = caught.value.parts["found"]
+    found = caught.value.lines["found"]
     for words in (
         "'NA' in 100 rows",
         "100 texts",
@@ -629,14 +629,14 @@ def test_graphs_of_other_programs_are_named_with_the_command_that_converts_them(
     dot = write(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
     with pytest.raises(DamagedInput, match="graph of Graphviz") as caught:
         made(dot)
-    assert caught.value.parts["next"].startswith(
+    assert caught.value.lines["next"].startswith(
         "networkx.write_graphml(networkx.nx_pydot.read_dot("
     )
     packed = gzip.compress(GRAPHML.replace("{space}", "").encode())
     folder = write(tmp_path / "gz", graphml_gz=packed)
     with pytest.raises(DamagedInput, match="is GraphML, gzipped") as caught:
         made(folder)
-    subprocess.run(shlex.split(caught.value.parts["next"]), cwd=folder, check=True)
+    subprocess.run(shlex.split(caught.value.lines["next"]), cwd=folder, check=True)
     assert made(folder).first.num_nodes == 4
 
 
@@ -663,7 +663,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
         folder = write(next(folders), **{**whole, name: text})
         with pytest.raises(DamagedInput) as caught:
             made(folder)
-        assert caught.value.parts["next"] == "repair or replace the file"
+        assert caught.value.lines["next"] == "repair or replace the file"
         write(folder, **{name: whole[name]})
         assert len(made(folder).records) == 2
 
@@ -676,7 +676,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
     ):
         with pytest.raises(DamagedInput) as caught:
             made(write(next(folders), **dict.fromkeys(files, b"\x80\3")))
-        assert words in caught.value.parts["next"]
+        assert words in caught.value.lines["next"]
 
 
 def test_keys_that_number_the_edges_are_no_features(tmp_path):

@@ -44,7 +44,7 @@ def test_every_dataset_takes_the_rule():
             assert "split_seed" not in default.identity()
             with pytest.raises(UsageError, match=repr(name)) as caught:
                 check_params(params, {"split_seed": 3}, name)
-            assert repr(default.split) in caught.value.parts["found"]
+            assert repr(default.split) in caught.value.lines["found"]
 
     check_each(check, dataset_names())
 

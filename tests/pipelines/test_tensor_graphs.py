@@ -189,7 +189,7 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
             np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
         with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
             made(path)
-        assert caught.value.parts["next"] == "--set task=regression"
+        assert caught.value.lines["next"] == "--set task=regression"
         dataset = opened(path, "--set=task=regression")
         item = dataset[0]
         assert item.y.tolist() == numbers.tolist()
@@ -210,7 +210,7 @@ def test_two_labels_of_which_one_is_minus_one_are_asked_about(tmp_path):
     path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
     with pytest.raises(DamagedInput) as caught:
         made(path)
-    assert "write 0 for it, where it is a class" in caught.value.parts["next"]
+    assert "write 0 for it, where it is a class" in caught.value.lines["next"]
     _, (record,), _ = made(path, task="regression")
     assert record.columns["node/y"].tolist() == y.tolist()
 
@@ -333,7 +333,7 @@ def test_what_is_refused_comes_with_a_remedy_that_works(tmp_path):
         path = saved(folder, data)
         with pytest.raises(DamagedInput, match=words) as caught:
             made(path)
-        remedy = caught.value.parts["next"]
+        remedy = caught.value.lines["next"]
         if remedy.startswith("--set"):
             _, records, _ = made(path, **answers(caught.value))
             assert sum(record.num_nodes for record in records) == nodes
@@ -436,7 +436,7 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
         with pytest.raises(DamagedInput, match=words) as caught:
             made(folder / name)
         remedy = (
-            caught.value.parts["next"]
+            caught.value.lines["next"]
             .removeprefix("an adjacency matrix: ")
             .partition("; edges: ")[0]
         )

@@ -172,8 +172,8 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     # 1. The section, and the keys of its kind.
     section, _, name = path.rpartition(".")
     target: Any = values
-    for name in section.split(".") if section else ():
-        target = target.get(name) if isinstance(target, dict) else None
+    for table_name in section.split(".") if section else ():
+        target = target.get(table_name) if isinstance(target, dict) else None
     present = target.get("kind") if isinstance(target, dict) else None
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
     key = keys.get(path)

@@ -145,7 +145,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                     links.unequal += unequal
                 survey.add(graph, facts)
         except DamagedInput as error:
-            error.parts["next"] = error.parts["next"] or "repair or replace the file"
+            error.lines["next"] = error.lines["next"] or "repair or replace the file"
             raise
         except UsageError:
             raise

@@ -73,7 +73,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             else:
                 yield _graph(NpzFile(path), file, facts, alone=len(files) == 1)
         except DamagedInput as error:
-            error.parts["next"] = error.parts["next"] or _NEXT.format(file=path.name)
+            error.lines["next"] = error.lines["next"] or _NEXT.format(file=path.name)
             raise
         except UsageError:
             raise

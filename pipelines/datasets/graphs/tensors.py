@@ -176,11 +176,11 @@ def _graphs(
                     yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
                     number += 1
         except DamagedInput as error:
-            if "before PyTorch 1.6" in (error.parts["found"] or ""):
-                error.parts["next"] = (
+            if "before PyTorch 1.6" in (error.lines["found"] or ""):
+                error.lines["next"] = (
                     f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
                 )
-            error.parts["next"] = error.parts["next"] or _NEXT
+            error.lines["next"] = error.lines["next"] or _NEXT
             raise
 
 
@@ -270,7 +270,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -
     try:
         check_edges(edges, nodes, where)
     except DamagedInput as error:
-        error.parts["next"] = (
+        error.lines["next"] = (
             f"data.num_nodes = {nodes_of(edges)} before torch.save, where edges are right"
         )
         raise

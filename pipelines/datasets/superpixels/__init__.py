@@ -202,7 +202,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         if wrong and params.on_error == "stop":
             for fault in faults.values():
                 if "which is not a class" in fault.what:
-                    fault.parts["next"] = graph.choice(values, params.void)
+                    fault.lines["next"] = graph.choice(values, params.void)
         self.stop_or_skip_all(faults, len(pairs), params)
         if values == {0, params.void} and params.void not in params.codes:
             raise DamagedInput(

@@ -221,7 +221,7 @@ def test_faulty_shards_are_refused(path, change, words):
         Shard(path)
     assert words in str(caught.value)
     assert str(path) in caught.value.what
-    assert caught.value.parts["next"]
+    assert caught.value.lines["next"]
 
 
 def test_keys_that_are_not_text(path):

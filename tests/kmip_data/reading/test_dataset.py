@@ -186,7 +186,7 @@ def test_what_it_is(build, records, tmp_path):
         sample.get_idx_split()
     with pytest.raises(UsageError, match="'nonsense'") as caught:
         ShardedDataset(build.path, split_name="nonsense")
-    assert "default" in caught.value.parts["expected"]
+    assert "default" in caught.value.lines["expected"]
 
 
 def test_chosen_columns_and_views(build, records):

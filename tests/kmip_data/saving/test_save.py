@@ -259,7 +259,7 @@ def test_labels_of_plus_and_minus_one_are_asked(tmp_path):
     labels = torch.tensor([1, -1, 1])
     with pytest.raises(UsageError, match="y is -1 and 1") as error:
         kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
-    for remedy in error.value.parts["next"].split("; "):
+    for remedy in error.value.lines["next"].split("; "):
         items = several(y=lambda i: labels[i : i + 1].clone())
         for item in items:
             exec(remedy.partition(" where ")[0], {"data": item})

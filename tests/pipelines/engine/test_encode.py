@@ -146,7 +146,7 @@ def test_a_column_of_another_build_is_not_joined(copy: Build, tmp_path: Path) ->
     shutil.copytree(copy.path / "columns/rwse5", other.path / "columns/rwse5")
     with pytest.raises(DamagedInput) as caught:
         ShardedDataset(other, columns=["rwse5"])
-    assert caught.value.parts["found"] == f"rwse5 of build {copy.card.key}"
+    assert caught.value.lines["found"] == f"rwse5 of build {copy.card.key}"
     assert not verify_build(other.path).ok
     encode_build(other, [parse_encoding("rwse5")], jobs=1, quiet=True)  # takes its place
     assert verify_build(other.path).ok

@@ -126,7 +126,7 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
     builds = [build_city("twice", source, parameters=small, home=home) for source in sources]
     with pytest.raises(UsageError, match="2 builds of 'twice'") as caught:
         kmip_data.open("twice", home=home)
-    lines = caught.value.parts["found"].splitlines()
+    lines = caught.value.lines["found"].splitlines()
     for build, source in zip(builds, sources, strict=True):
         (line,) = (line for line in lines if build.path.name in line)
         assert ("vocabulary of helsinki" in line) == ("vocabulary" in source)
@@ -159,7 +159,7 @@ def test_wrong_usage_leaves_nothing(empty):
         source, parameters = case
         with pytest.raises(UsageError) as caught:
             build_own("city", "x", source, parameters=parameters, home=empty, **OPTIONS)
-        assert caught.value.parts["next"]
+        assert caught.value.lines["next"]
         assert not left(empty)
 
     def check_name(name):
@@ -186,7 +186,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     ):
         with pytest.raises(DamagedInput, match=words) as caught:
             build_city("x", {"osm_file": path}, home=empty)
-        assert caught.value.parts["next"]
+        assert caught.value.lines["next"]
         assert not left(empty)
     os.mkfifo(tmp_path / "pipe.osm.pbf")  # refused at once
     assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "pipe.osm.pbf").code in {
@@ -198,7 +198,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
         build_city("centre", home=empty, split_parameters={"split": "spatial", "buffer": 1_000})
     # The labels are finished by then: a folder stays, and the error does not claim otherwise.
     (folder,) = empty.built.glob("centre-*")
-    assert caught.value.parts["on disk"] == f"unfinished: {folder}"
+    assert caught.value.lines["on disk"] == f"unfinished: {folder}"
     assert not (empty.raw / "centre").exists()
 
 
@@ -283,7 +283,7 @@ def test_a_place_that_cannot_be_had_leaves_nothing(empty, servers):
         with pytest.raises(error) as caught:
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
         assert words in str(caught.value)
-        assert caught.value.parts["next"]
+        assert caught.value.lines["next"]
         assert not left(empty)
 
     check_each(check, ANSWERS)
