@@ -182,12 +182,13 @@ def _build_recipe(
 
     sources = given(SOURCES)
     name = sources.pop("name", None)
-    if name is None or sample or len(archives) > (recipe != "superpixels"):
-        given_instead = f"{len(archives)} × --archive"
-        if name is None:
-            given_instead = "no --name"
-        if sample:
-            given_instead = "--sample"
+    if sample:
+        raise UsageError(
+            f"{recipe!r} builds from your own files; a sample is generated without any.",
+            next="leave out --sample",
+        )
+    if name is None or len(archives) > (recipe != "superpixels"):
+        given_instead = "no --name" if name is None else f"{len(archives)} × --archive"
         raise UsageError(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
@@ -280,6 +281,7 @@ def _summary(build: Build, split: str) -> str:
         *_of_files(card),
         ("split", split),
         ("", card.splits[split].note),
+        ("other builds", ", ".join(_other_builds(build))),
     ]
 
     step = f"train --dataset {_target(build)}"
@@ -358,21 +360,27 @@ def _has_targets(build: Build, *, features: bool = True) -> bool:
     return False
 
 
+def _other_builds(build: Build) -> list[str]:
+    """Return the folder names of earlier builds of your own dataset, which share its name."""
+    from kmip_data.builds.home import Home, list_builds
+
+    home = Home(build.path.parent.parent)
+    if _is_shipped(build.card) or build.path.parent != home.built:
+        return []
+    same_name = list_builds(home, build.card.dataset)
+    return [other.path.name for other in same_name if other.path != build.path]
+
+
 def _target(build: Build) -> str:
     """Return the target that selects a build: its name if unambiguous, else its folder."""
-    from kmip_data.builds.home import Home, list_builds
+    from kmip_data.builds.home import Home
 
     card = build.card
     parameters = as_options(given(RECORDS))
-    home = Home.locate()
-    if build.path.parent != home.built:
+    if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
-    renamed = card.dataset != card.manifest
-    same = []
-    if renamed:
-        same = [other for other in list_builds(home) if other.card.dataset == card.dataset]
-    # A dataset of the user's own has one name for whatever it was built with.
-    if len(same) > 1 or ("--set" in parameters and not renamed):
+    renamed = not _is_shipped(card)
+    if _other_builds(build) or ("--set" in parameters and not renamed):
         return build.path.name
     words = [card.dataset]
     if not renamed:

@@ -34,7 +34,8 @@ MAX_RUNS = 10  #: that are shown, the newest
 def command(everything: bool, home: Home) -> None:
     """List your builds and runs with sizes and dates; with --all the datasets to build, too.
 
-    A build that was stopped is listed with the shards it has; the same `build` command resumes it.
+    Builds of one name are listed with the counts and parameters in which they differ; `info NAME`
+    has all. A build that was stopped is listed with its shards; the same `build` command resumes it.
     The last table lists raw files and caches; `kmip-data remove FOLDER` frees space.
     """
     from kmip_data.builds.home import list_builds

@@ -166,7 +166,7 @@ def _find_named(
     manifest = name
     if parameters and not defaults:
         # A dataset of your own has the parameters of the recipe that made it.
-        recipes = [build.card.manifest for build in list_builds(home) if build.card.dataset == name]
+        recipes = [build.card.manifest for build in list_builds(home, name)]
         manifest = next(iter(recipes), name)
     wanted = _as_recorded(manifest, parameters)
     return named_build(
@@ -208,6 +208,8 @@ def _check_build(
             expected=", ".join(card.parameters) or "no parameter",
             next=f"leave out {unknown[0]}",
         )
+    if differing == ["sample"] and sample:
+        raise UsageError(f"{build.path} is no sample.", next="leave out --sample")
     if differing:
         raise UsageError(
             f"{build.path} is another build.",

@@ -116,6 +116,7 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
 
     # 2. Sort each value into its store.
     meta = click.get_current_context().meta
+    by_option = {store: {*meta.get(store, {})} for store in TYPED}
     for item in settings:
         key, equals, value = item.partition("=")
         name = key.replace("-", "_")
@@ -127,6 +128,12 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             )
         store, kind = known[name]
         values = meta.setdefault(store, {})
+        if name in by_option[store] and str(values[name]) != value:
+            option = OPTIONS.get(name, f"--{name}")
+            raise UsageError(
+                f"{option} {values[name]} and --set {item} give two values of {key}.",
+                next=f"leave out {option} or --set {key}",
+            )
         # An option of a tuple, also of one that may be none, takes each of its values.
         if any(get_origin(member) is tuple for member in (kind, *get_args(kind))):
             values.setdefault(name, []).append(value)

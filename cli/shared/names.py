@@ -6,6 +6,7 @@ A name that means nothing ends the command in a fraction of a second.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Kind of a name -> the command that lists them.
 _LISTS = {"dataset": "list --all", "build": "list --all", "sweep": "sweep --help", "run": "runs"}
+#: Kind of a folder -> a file in each of them.
+_FILES = {"build": "card.json", "run": "config.toml"}
 _TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
@@ -96,13 +99,18 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if meant:
             return text
 
-        # 3. Nothing: a dataset of the user's own needs another command, and others the nearest name.
-        if self.kinds == ("dataset",):
-            builds = list_builds(home)
-            if text in {build.card.dataset for build in builds}:
-                raise UsageError(
-                    f"{text!r} is a dataset of your own.", next=own_command(builds, text)
-                )
+        # 3. Nothing: a dataset of the user's own needs another command, a folder lacks a file, and
+        #    others have a nearest name.
+        if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
+            raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
+        if Path(text).expanduser().is_dir():
+            files = [_FILES[kind] for kind in self.kinds if kind in _FILES]
+            raise UsageError(
+                f"The folder {text} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
+                next="kmip-data list, which names your builds and runs",
+            )
+        if os.sep in text:  # a path, or the name of a run
+            known = [name for name in known if os.sep in name and text[0] not in "/.~"]
         raise unknown_name(
             _TITLES.get(self.name, self.name),
             text,

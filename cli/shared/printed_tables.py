@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import Json, annotated, build_facts, table
-from kmip_data.text import human_bytes, timestamp
+from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -17,19 +17,24 @@ if TYPE_CHECKING:
 
 
 def builds_table(builds: list[Build]) -> str:
-    """Return two lines per build: its facts with its date, and its parameters."""
-    from kmip_data.format.card import CARD_NAME, COMPLETE_BY_COUNTS
+    """Return each build with its date, and below it its sources and how builds of one name differ."""
+    from kmip_data.builds.home import date_of, differences
+    from kmip_data.format.card import COMPLETE_BY_COUNTS
 
     rows = []
     notes = []
     for build in builds:
-        size = human_bytes(build_facts(build)["bytes"])
-        date = timestamp((build.path / CARD_NAME).stat().st_mtime)[:10]
-        rows.append([build.path.name, build.card.counts.get("graphs", 0), size, date])
         card = build.card
+        size = human_bytes(build_facts(build)["bytes"])
+        rows.append([build.path.name, card.counts.get("graphs", 0), size, date_of(build)[:10]])
+
+        same_name = [other for other in builds if other.card.label == card.label]
+        difference = differences(same_name)[same_name.index(build)]
         state = card.extent or (COMPLETE_BY_COUNTS if card.origin == COMPLETE_BY_COUNTS else "")
-        notes.append([*wrap(card.variant, 76), state])
-    return annotated(table(["folder", "graphs", "disk", "built"], rows), notes)
+        date = f"built {date_of(build)}" if len(same_name) > 1 else ""
+        about = ", ".join(filter(None, [difference, card.sources, date, state]))
+        notes.append(wrap(about, 76))
+    return annotated(table(["name", "graphs", "disk", "built"], rows), notes)
 
 
 def runs_table(runs: Sequence[Json]) -> str:

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from kmip_data.builds.columns import files_of_build
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.files.marker import MARKER
 from kmip_data.format.card import CARD_NAME
-from kmip_data.models.training.run.folder import files_of_run
-from kmip_data.pipelines.raw.copies import files_of_raw
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]
 MAX_SHOWN = 5  #: names that a message lists
@@ -76,7 +73,7 @@ def find(target: str, home: Home) -> Removable:
 
     # 2. Else the builds of a dataset of this name.
     if not matches:
-        of_dataset = {build.path for build in list_builds(home) if build.card.dataset == target}
+        of_dataset = {build.path for build in list_builds(home, target)}
         matches = [item for item in known if item.path in of_dataset]
 
     # 3. The match must be unique: never guess among several.
@@ -112,6 +109,10 @@ def remove(items: Sequence[Removable]) -> None:
     Raises ``UsageError`` where one lies behind a link, has no marker, or another process works in
     it; ``OutOfResources`` where a file cannot be removed: the same call resumes.
     """
+    from kmip_data.builds.columns import files_of_build
+    from kmip_data.models.training.run.folder import files_of_run
+    from kmip_data.pipelines.raw.copies import files_of_raw
+
     with contextlib.ExitStack() as locks:
         # 1. Lock every folder before anything is removed.
         for item in items:

@@ -242,7 +242,7 @@ def _check_built(name: str, root: Folder | None) -> None:
     if root is not None and (located(root, "root") / CARD_NAME).is_file():
         return
     home = Home.locate(root)
-    if name in {build.card.dataset for build in list_builds(home)}:
+    if list_builds(home, name):
         return
     raise UsageError(
         f"There is no city called {name!r} in {home.built}.",

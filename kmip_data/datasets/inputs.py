@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,10 +36,14 @@ class Inputs:
 _FEATURES = {"s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}}
 
 
-def feature_views(dataset: str, name: str) -> tuple[View, ...]:
+def feature_views(
+    dataset: str,
+    name: str,
+    computed: Sequence[str] = (),
+) -> tuple[View, ...]:
     """Return the views for the features ``name`` of ``dataset``, none for ``all``.
 
-    Raises ``UsageError`` for another name.
+    Raises ``UsageError`` for another name, which also lists ``computed`` ones.
     """
     known = _FEATURES.get(dataset, {})
     if name == "all":
@@ -48,7 +52,7 @@ def feature_views(dataset: str, name: str) -> tuple[View, ...]:
         raise unknown_name(
             f"set of features of {dataset}",
             name,
-            ["all", *known],
+            ["all", *known, *computed],
             command=f"kmip-data info {dataset}",
         )
     return (known[name],)
@@ -73,7 +77,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
         names = input_names(card, coordinates)
         return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
     # A view is read as a slice: columns that it leaves out are never gathered.
-    views = feature_views(card.dataset, features)
+    views = feature_views(card.dataset, features, computed=[DEGREE_PROFILE])
     names = next((column.fields for column in card.schema_.columns if column.attribute == "x"), ())
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
 

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.marker import read_marker
 from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, member_file, parse_schema
 from kmip_data.format.splits import in_order
@@ -293,15 +294,17 @@ class Card(Strict, frozen=False):
 
     @property
     def variant(self) -> str:
-        """Properties that distinguish builds of one name: parameters and, for data of your own, sources."""
-        # Builds of one name differ in parameters, or in the files they were made of.
-        parts = [as_values(self.parameters)]
+        """Parameters and, for data of your own, sources."""
+        return "; ".join(filter(None, [as_values(self.parameters), self.sources]))
+
+    @property
+    def sources(self) -> str:
+        """``from`` and the files of your own that it was built from; empty for a shipped dataset."""
         origins = list(dict.fromkeys(entry.origin for entry in self.receipts))
-        # A shipped dataset has the same sources in every build.
-        if origins and self.manifest and self.manifest != self.dataset:
-            listed = ", ".join(origins[:3])
-            parts.append(f"from {listed}, …" if len(origins) > 3 else f"from {listed}")
-        return "; ".join(filter(None, parts))
+        if not origins or self.manifest in {"", self.dataset}:
+            return ""
+        listed = ", ".join(origins[:3])
+        return f"from {listed}, …" if len(origins) > 3 else f"from {listed}"
 
     @property
     def extent(self) -> str:
@@ -375,9 +378,11 @@ def read_card(folder: Path) -> Card:
         # Only the version counts here: the other fields of a newer card may have any form.
         version = read_model(path, _Version, problem, next=remedy).version
     except FileNotFoundError as error:
+        step = "kmip-data list, which names your builds"
+        if read_marker(folder):
+            step = "build it again with the same command: finished shards stay"
         raise UsageError(
-            f"{folder} is not a finished build: it has no {CARD_NAME}.",
-            next="build it again with the same command: finished shards stay",
+            f"{folder} is not a finished build: it has no {CARD_NAME}.", next=step
         ) from error
     if version > CARD_VERSION:
         raise UsageError(

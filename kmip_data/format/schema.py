@@ -208,6 +208,11 @@ def expected_datasets(schema: Schema) -> dict[str, ExpectedDataset]:
         ) from error
 
 
+@functools.cache
+def _adapter() -> TypeAdapter[Schema]:
+    return TypeAdapter(Schema)
+
+
 @functools.lru_cache(maxsize=16)
 def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     """Return a schema from its JSON, and its datasets.
@@ -217,7 +222,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     Raises ``ValueError`` if it is not a schema, or cannot be stored.
     """
     try:
-        schema = TypeAdapter(Schema).validate_json(text)
+        schema = _adapter().validate_json(text)
     except ValidationError as error:
         raise ValueError(first_fault(error)) from error
     _check(schema)

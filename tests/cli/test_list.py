@@ -31,8 +31,7 @@ def test_builds_with_their_counts(make_build, tmp_path):
     assert entry["bytes"] == sum(path.stat().st_size for path in build.path.glob("shards/*.h5"))
     lines = done("list").out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("s3dis-sample-k4"))
-    assert "k=4" in lines[row + 1]
-    assert lines[row + 2] == "    sample"
+    assert lines[row + 1] == "    sample"
     assert "    part of the published set" in lines
     assert done("list", "--home", tmp_path / "other", "--json").json["builds"] == []
 

@@ -81,7 +81,11 @@ def test_no_match_names_the_command(home):
     write_build(home / "built/mine2", s3dis_records(5), s3dis_schema(), dataset="mine")
     with pytest.raises(UsageError, match=r"2 .* 'mine'") as error:
         kmip_data.open("mine", home=home)
-    assert str(home / "built/mine2") in error.value.lines["found"]
+    found = error.value.lines["found"]
+    # The folder with the dataset's name can be selected by its path alone.
+    for selector in (str(home / "built/mine"), "mine2"):
+        assert f"\n    {selector}: " in found
+        assert kmip_data.open(selector, home=home).build.card.dataset == "mine"
 
 
 def test_obtain_without_building(home):
@@ -111,7 +115,9 @@ def test_a_folder_must_have_the_values_given(home):
         {"knn_rule": "exact"},
     ):
         assert kmip_data.open(folder, **values).build.path == folder
-    for values in ({"k": 16}, {"limit": 2}, {"sample": True}):
+    with pytest.raises(UsageError, match="is no sample"):
+        kmip_data.open(folder, sample=True)
+    for values in ({"k": 16}, {"limit": 2}):
         with pytest.raises(UsageError, match=str(folder)) as error:
             kmip_data.open(folder, **values)
         name, value = next(iter(values.items()))

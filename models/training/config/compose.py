@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
 from kmip_data.models.training.config.presets import config_for, on_data, preset_on
 from kmip_data.plugins import import_plugins_of
 from kmip_data.runtime.progress import say
+from kmip_data.wording import OPTIONS
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
 #: Default epochs of a sample: each dataset's ends within two minutes on two cores.
@@ -19,12 +21,14 @@ SAMPLE_EPOCHS = 3
 #: Options of the line -> the key of the configuration that they set.
 KEYS = {
     "sample": "data.sample",
+    "epochs": "training.epochs",
     "neighbors": "training.neighbors",
     "init_from": "training.init_from",
     "stop_after": "training.stop_after",
     "device": "system.device",
     "devices": "system.devices",
 }
+_OPTIONS = {**OPTIONS, "neighbors": "--neighbor-sampling"}
 
 
 def configuration(  # noqa: PLR0913 -- options, by keyword
@@ -74,11 +78,10 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         # A seed of the split that is given counts, whatever the run's seed is.
         split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
     )
-    settings = []
-    for name, key in KEYS.items():
-        value = options.get(name)
-        if value is not None and value is not False:
-            settings.append(f"{key}={value}")
+    chosen = {name: options.get(name) for name in KEYS}
+    chosen = {name: value for name, value in chosen.items() if value not in (None, False)}
+    settings = [f"{KEYS[name]}={value}" for name, value in chosen.items()]
+    _refuse_twice({**chosen, "epochs": epochs}, records, split, overrides)
     config = apply_overrides(config, settings)
     scheduled = file is not None or config.training.stop_after is not None
     if epochs is None and config.data.sample and not scheduled:
@@ -86,3 +89,24 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
     if epochs is not None:
         config = with_epochs(config, epochs)
     return apply_overrides(config, overrides)
+
+
+def _refuse_twice(
+    options: Mapping[str, object],
+    records: Mapping[str, object],
+    split: Mapping[str, object],
+    overrides: Sequence[str],
+) -> None:
+    """Raise ``UsageError`` for a key that both an option and ``--set`` give, with different values."""
+    given = {f"data.parameters.{name}": (name, value) for name, value in records.items()}
+    given |= {f"data.split.{name}": (name, value) for name, value in split.items()}
+    given |= {KEYS[name]: (name, value) for name, value in options.items()}
+    for item in overrides:
+        key, _, text = item.partition("=")
+        name, value = given.get(key.strip(), ("", None))
+        if value is not None and str(value).lower() != text.strip().lower():
+            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            raise UsageError(
+                f"{option} {value} and --set {item} give two values of {key.strip()}.",
+                next=f"leave out {option} or --set {key.strip()}",
+            )

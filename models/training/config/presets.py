@@ -409,8 +409,8 @@ def config_for(
             "split_seed_follows_run": False,
         }
     elif target not in dataset_names() and home is not None:
-        cards = (build.card for build in list_builds(home))
-        card = next((found for found in cards if found.dataset == target), None)
+        cards = [build.card for build in list_builds(home, target)]
+        card = next(iter(cards), None)
 
     # 2. The preset of the dataset or of its family, the preset of one graph, or the defaults.
     preset = family_of(dataset, card)
