@@ -91,10 +91,11 @@ def command(
     home: Home,
     **options: Any,
 ) -> None:
-    """Turn raw files into HDF5 shards.
+    """Build a dataset: a published one, or one of your own files.
 
-    Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished
-    one is returned at once. `kmip-data info s3dis` lists the parameters of a dataset.
+    NAME is a published dataset (kmip-data list --all). For your own files it is graphs, points,
+    superpixels, city or pyg, and --name names the result. Missing raw files are fetched first. A
+    build that was stopped is resumed. `kmip-data info s3dis` lists the parameters of a dataset.
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.added_splits import ensure_split

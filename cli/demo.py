@@ -36,7 +36,7 @@ PICTURE = "long-range.png"
 )  # fmt: skip
 @json_option
 def command(folder: str) -> None:
-    """Show when k-MIP attention helps: offline, about a minute of work on two cores.
+    """Show what k-MIP attention is for: offline, about a minute of work on two cores.
 
     1. Trains four networks on a task whose answer a distant node holds. 2. Draws the streets of
     Helsinki, with the extra demo, and an interactive page. 3. Times k-MIP against full attention.

@@ -35,11 +35,11 @@ COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completi
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
 COMMANDS = {
-    "demo": "Show when k-MIP attention helps: offline, about a minute of work on two cores.",
+    "demo": "Show what k-MIP attention is for: offline, about a minute of work on two cores.",
     "list": "List your builds and runs with sizes and dates; with --all the datasets to build, too.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",
-    "build": "Turn raw files into HDF5 shards.",
+    "build": "Build a dataset: a published one, or one of your own files.",
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build, and repair a damaged one.",
     "push": "Share a build or a run at any address.",
@@ -58,6 +58,13 @@ COMMANDS = {
     "remove": "Remove builds, raw files and runs.",
     "doctor": "Check this machine: versions, devices, search backends.",
 }
+#: Titles of the help -> commands, the five of a first day first.
+GROUPS = {
+    "First steps": ("demo", "list", "build", "train", "explore"),
+    "Data": ("info", "fetch", "encode", "verify", "preview", "push", "pull", "export", "remove"),
+    "Training": ("sweep", "runs", "report", "evaluate", "predict", "analyze"),
+    "This machine": ("doctor", "bench"),
+}
 
 
 class LazyGroup(Group):
@@ -75,9 +82,10 @@ class LazyGroup(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """List the commands by group, without importing any."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names without importing any command."""
@@ -93,7 +101,7 @@ class LazyGroup(Group):
 )
 @click.version_option(kmip_data.__version__, prog_name=PROGRAM)
 def root() -> None:
-    """Graph datasets of the k-MIP graph-transformer paper: raw archives to HDF5 shards to trained models."""
+    """Build graph datasets, published or your own; train graph networks on them; compare the results."""
 
 
 def main() -> NoReturn:

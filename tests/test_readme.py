@@ -21,7 +21,6 @@ S3DIS_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip"
 NOT_RUN = {
     "make demo": "run by the tests of the demo command",
     "source .venv/bin/activate": "of the reader's shell",
-    'python -m pip install torch==2.13.0 --index-url "$TORCH_CPU_INDEX"': "needs a network",
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
 }
 #: Paths of the reader's own in README.md, and the files that the tests use instead.

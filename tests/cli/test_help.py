@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from support.cli import done, kmip, python
 from support.shared import ROOT
 
 import kmip_data
-from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
+from kmip_data.cli.main import COMMANDS, COMPLETE, GROUPS, root, run
 from kmip_data.cli.shared.commands import examples as read_examples
 from kmip_data.cli.shared.options import distinct_numbers, number_list
 from kmip_data.errors import UsageError
@@ -84,8 +85,11 @@ def _rows(command: click.Command, options: Iterable[click.Parameter] | None = No
 
 def test_root_help_lists_every_command_in_order():
     text = done("--help").out
-    commands = text.split("Commands:")[1].split("Examples:")[0]
-    assert re.findall(r"^  (\w+)  +[A-Z]", commands, re.MULTILINE) == list(COMMANDS)
+    commands = text.split("First steps:")[1].split("Examples:")[0]
+    assert re.findall(r"^  (\w+)  +[A-Z]", commands, re.MULTILINE) == list(
+        itertools.chain(*GROUPS.values())
+    )
+    assert sorted(itertools.chain(*GROUPS.values())) == sorted(COMMANDS)
     assert done().out == done("-h").out == text
     assert done("--version").out.strip().endswith(kmip_data.__version__)
 
