@@ -13,7 +13,7 @@ from kmip_data.models.training.config.overrides import apply_overrides, read_con
 from kmip_data.models.training.config.presets import config_for, on_data, preset_on
 from kmip_data.plugins import import_plugins_of
 from kmip_data.runtime.progress import say
-from kmip_data.wording import OPTIONS
+from kmip_data.text import OPTIONS
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
 #: Default epochs of a sample: each dataset's ends within two minutes on two cores.
