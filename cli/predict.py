@@ -25,20 +25,20 @@ from kmip_data.text import counted
 @click.argument("run", type=RUN)
 @path_option("--output", help="Output file, FILE.npz.  [default: predictions.npz in the run]")
 @force_option
-@part_option("Part of the split.", "test")
+@part_option("Part of the split.  [default: test; all of another --dataset]", "all")
 @trained_options
 @inspect_options
 def command(
     run: str,
     output: Path | None,
     force: bool,
-    part: str,
+    part: str | None,
     **data: Any,
 ) -> None:
     """Write the predictions of a trained model.
 
     RUN is a run folder or the end of its path. Writes logits and predicted classes or values of
-    every record in a part of the split, with its key. In Python,
+    every record in a part of the split, with its key. Another --dataset needs no targets. In Python,
     `kmip_data.models.evaluate_predictions` computes metrics from the file.
     """
     if output is not None:
@@ -56,8 +56,12 @@ def command(
     assert about is not None, "a run's predictions say where they come from"
     output = output or default_output(Path(about.run) / "predictions.npz", force=force)
     write_predictions(output, predictions)
+    part = "all records" if about.part == "all" else f"{about.part}, split {about.split}"
+    use = f"numpy.load({str(output)!r})['pred']"
+    if about.metric is not None:
+        use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
     show(
         {"path": output, **about.model_dump(), "rows": rows},
-        f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}\n"
-        f"run  {about.run}\nIn Python: kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})",
+        f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}\n"
+        f"run  {about.run}\nIn Python: {use}",
     )

@@ -86,16 +86,14 @@ def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F],
     return click.option("--device", type=kind, help=f"Device.  [default: {default}]")
 
 
-def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
-    """Make ``--split``, a part of the split."""
+def part_option(text: str, *more: str) -> Callable[[F], F]:
+    """Make ``--split``, a part of the split or one of ``more`` words."""
     from kmip_data.format.splits import PARTS
 
     return click.option(
         "--split",
         "part",
-        type=click.Choice(PARTS),
-        default=default,
-        show_default=True,
+        type=click.Choice((*PARTS, *more)),
         help=text,
     )
 

@@ -36,16 +36,9 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
     Without ``features`` the build needs none, as some are computed from its edges. Raises
     ``UsageError``, which says how to add what is missing.
     """
-    schema = card.schema_
-    labels = target_column(schema)
+    labels = target_column(card.schema_)
     look = f"kmip-data info {folder}"
-    missing = []
-    steps = []
-    if features and not any(column.attribute == "x" for column in schema.columns):
-        missing.append("node features x")
-        steps.append("--set data.features=degree-profile computes some from the edges")
-    if schema.edges == "none":
-        missing.append("edges")
+    missing, steps = _missing_inputs(card.schema_, features=features)
     if labels is None or labels.level not in {"node", "graph"}:
         missing.append("targets y")
         if key := _LABEL_KEYS.get(card.manifest):
@@ -64,6 +57,31 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
             next=look,
         )
     return labels
+
+
+def check_inputs(card: Card, folder: Path, *, features: bool = True) -> None:
+    """Raise ``UsageError`` if a network cannot be applied to a build, with targets or without.
+
+    ``features`` as in :func:`learned_column`.
+    """
+    missing, steps = _missing_inputs(card.schema_, features=features)
+    if missing:
+        raise UsageError(
+            f"{card.dataset} has no {' and no '.join(missing)} that a network can read.",
+            next="; ".join(steps) or f"kmip-data info {folder}",
+        )
+
+
+def _missing_inputs(schema: Schema, *, features: bool) -> tuple[list[str], list[str]]:
+    """Return what a network reads and the build lacks, and steps that add it."""
+    missing = []
+    steps = []
+    if features and not any(column.attribute == "x" for column in schema.columns):
+        missing.append("node features x")
+        steps.append("--set data.features=degree-profile computes some from the edges")
+    if schema.edges == "none":
+        missing.append("edges")
+    return missing, steps
 
 
 def is_integer(column: Column) -> bool:

@@ -37,14 +37,19 @@ KIND_OF_TASK: dict[str, TargetKind] = {
 
 
 def link_targets(batch: Data) -> Tensor:
-    """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column."""
+    """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column.
+
+    Without such a column no pair is a link.
+    """
     import torch
 
     from kmip_data.models.layers.batch import by_graph, pointers_of, read_graphs
 
-    bits = batch[LINKS]
-    ptr, graph = read_graphs(batch, bits)
+    bits = batch.get(LINKS)
+    ptr, graph = read_graphs(batch, batch.x if bits is None else bits)
     width = max(ptr.diff().tolist())
+    if bits is None:
+        bits = torch.zeros(len(graph), -(-width // 8), dtype=torch.uint8, device=graph.device)
     if width > 8 * bits.shape[1]:
         raise DamagedInput(
             f"A graph has {width:,} nodes, its rows of links {8 * bits.shape[1]:,} bits."
@@ -77,13 +82,23 @@ class Task:
     metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
 
     def targets(self, batch: Data) -> Tensor:
-        """Return the targets of a batch, in the form of the network's output."""
+        """Return the targets of a batch, in the form of the network's output; without ``y`` unknown ones."""
         if self.kind == "links":
             return link_targets(batch)
-        y: Tensor = batch.y
+        y: Tensor | None = batch.get("y")
+        if y is None:
+            return self._unknown(batch)
         if self.stored is None:
             return y
         return _as_kind(y, self)
+
+    def _unknown(self, batch: Data) -> Tensor:
+        import torch
+
+        rows = batch.num_nodes if self.level == "node" else batch.num_graphs
+        if self.kind == "single-label":
+            return torch.full((rows,), NO_CLASS)
+        return torch.full((rows, self.outputs), torch.nan)
 
 
 def is_known(target: Tensor) -> Tensor:

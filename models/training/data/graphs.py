@@ -23,7 +23,14 @@ from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.neighbors import NeighborBatches
-from kmip_data.models.training.data.run_data import Pass, RunData, check_columns, page_locked
+from kmip_data.models.training.data.run_data import (
+    ALL,
+    Pass,
+    RunData,
+    check_columns,
+    page_locked,
+)
+from kmip_data.models.training.tasks import Task
 from kmip_data.pipelines.find import obtain, obtain_columns, obtain_split
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
@@ -76,9 +83,10 @@ class ManyGraphs(RunData):
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
         self._whole = self._records(config)
-        self._datasets = {}
+        self._datasets = {ALL: self._whole}
+        stored = self.split.parts if self.split_name else {}
         for part in PARTS:
-            counts = self.split.parts.get(part)
+            counts = stored.get(part)
             # An empty part, possible with `--limit`, would only cause a warning; `check_part`
             # refuses it.
             if counts is not None and counts.graphs:
@@ -161,9 +169,14 @@ class OneGraph(RunData):
     unit = "nodes"
 
     def __init__(
-        self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
+        self,
+        build: Build,
+        split_name: str,
+        config: RunConfig,
+        required: Sequence[str],
+        task: Task | None = None,
     ) -> None:
-        super().__init__(build, split_name, config, required)
+        super().__init__(build, split_name, config, required, task)
         if self.task.level != "node":
             raise UsageError(
                 f"{build.card.dataset} is one graph with one target: there is nothing to learn from.",
@@ -226,7 +239,8 @@ class OneGraph(RunData):
         return Data(**values, n_id=rows)
 
     def _size(self, part: str) -> int:
-        return int(self._dataset.masks[f"{part}_mask"].sum())
+        mask = self._dataset.masks.get(f"{part}_mask")
+        return 0 if mask is None else int(mask.sum())
 
     @property
     def largest_batch(self) -> BatchSize:
@@ -268,7 +282,9 @@ class OneGraph(RunData):
 
     def _draws(self, part: str, **options: Any) -> NeighborBatches:
         _ = self._neighborhoods  # made once, before threads draw from it
-        chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
+        chosen = np.arange(int(self._dataset.nodes[0]))
+        if part != ALL:
+            chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
         pinned = page_locked(self.config.system.device)
         around = partial(self._around, part)
         return NeighborBatches(around, chosen, self.config.training, pinned, **options)
@@ -331,29 +347,35 @@ def open_data(
     required: tuple[str, ...] = ("train", "val"),
     build: bool = True,
     split: str | None = None,
+    task: Task | None = None,
     **build_options: Unpack[BuildArguments],
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
     Missing encodings are added, unless ``build=False``. ``required`` parts must not be empty;
-    ``split`` is a split of the build instead of ``config.data.split``; other arguments as for
+    ``split`` is a split of the build instead of ``config.data.split``; with ``task``, that of a
+    finished run, the build needs no targets; other arguments as for
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.
     """
     opened, name = open_split(config, home=home, build=build, split_name=split, **build_options)
     card = opened.card
-    check_columns(opened, config)
-    entry = card.splits[name]
-    parts = read_split(
-        opened.path / entry.file,
-        records=card.split_records,
-        sha256=entry.sha256,
-        remedy=opened.remedy,
-    )
-    kind = ManyGraphs if parts.node_code is None else OneGraph
+    check_columns(opened, config, task)
+    # Data to predict may have no split.
+    of_nodes = task is not None and task.level == "node" and card.counts["graphs"] == 1
+    if name:
+        entry = card.splits[name]
+        parts = read_split(
+            opened.path / entry.file,
+            records=card.split_records,
+            sha256=entry.sha256,
+            remedy=opened.remedy,
+        )
+        of_nodes = parts.node_code is not None
+    kind = OneGraph if of_nodes else ManyGraphs
     if kind is OneGraph:
         _check_processes(config)
     if build:
         encodings = [encoding.name for encoding in config.model.encodings]
         obtain_columns(opened, encodings, **build_options)
-    return kind(opened, name, config, required)
+    return kind(opened, name, config, required, task)

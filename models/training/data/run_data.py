@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch_geometric.data import Data
@@ -18,7 +18,15 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import USUAL_METRICS, TargetKind, eval_metric, kind_of, learned_column
+from kmip_data.format.targets import (
+    USUAL_METRICS,
+    TargetKind,
+    check_inputs,
+    eval_metric,
+    kind_of,
+    learned_column,
+    target_column,
+)
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.fitting import fitting_names, level_of
@@ -86,8 +94,9 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     return config.updated("model", head=config.model.head or task.level)
 
 
+ALL = "all"  #: all records, whatever part they are in, as a part
 #: Part -> batch attribute with the rows of its mask, int64.
-ROWS = {part: f"{part}_rows" for part in PARTS}
+ROWS = {part: f"{part}_rows" for part in (*PARTS, ALL)}
 #: Parts, and one pass over their batches.
 Pass = tuple[tuple[str, ...], Iterable[Data]]
 #: Records read at a time.
@@ -95,7 +104,10 @@ PIECE = 4096
 
 
 class RunData(ABC):
-    """A build, opened for a run."""
+    """A build, opened for a run.
+
+    ``task``: that of a finished run, for a build without targets.
+    """
 
     #: Unit of a part: graphs or nodes.
     unit: str
@@ -103,14 +115,19 @@ class RunData(ABC):
     _whole: ShardedDataset | Data
 
     def __init__(
-        self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
+        self,
+        build: Build,
+        split_name: str,
+        config: RunConfig,
+        required: Sequence[str],
+        task: Task | None = None,
     ) -> None:
         self.build = build
         #: Key of ``card.splits``.
         self.split_name = split_name
         #: Source of the node features.
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
-        column = check_columns(build, config)
+        column = check_columns(build, config, task)
         self._open(config)
         #: Part -> number of its graphs (or nodes), for parts that have any, in order.
         self.sizes: dict[str, int] = {}
@@ -120,13 +137,17 @@ class RunData(ABC):
                 self.sizes[part] = size
         for part in required:
             self.check_part(part)
-        self.task = task_of(column, config, self._kinds(column, config))
-        # A manifest may name another metric than the usual one of its targets.
-        if self.task.stored is None:
-            metric = eval_metric(build.card.schema_, build.card.manifest)
-            self.task = replace(self.task, metric=metric)
+        self.task = self._task(column, config) if column is not None else cast(Task, task)
         #: Configuration with loss, metric and head filled in.
         self.config = with_task(config, self.task)
+
+    def _task(self, column: Column, config: RunConfig) -> Task:
+        task = task_of(column, config, self._kinds(column, config))
+        if task.stored is not None:
+            return task
+        # A manifest may name another metric than the usual one of its targets.
+        card = self.build.card
+        return replace(task, metric=eval_metric(card.schema_, card.manifest))
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:
@@ -211,7 +232,7 @@ class RunData(ABC):
 
     def check_part(self, part: str) -> None:
         """Raise ``UsageError`` where the part does not exist or is empty."""
-        if part not in self.sizes:
+        if part not in (*self.sizes, ALL):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name} has no {self.unit}: {sizes or 'all empty'}.",
@@ -276,9 +297,16 @@ class RunData(ABC):
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 
 
-def check_columns(build: Build, config: RunConfig) -> Column:
-    """Return the target column; raise ``UsageError`` if features or targets are missing."""
-    return learned_column(build.card, build.path, features=config.data.features != DEGREE_PROFILE)
+def check_columns(build: Build, config: RunConfig, task: Task | None = None) -> Column | None:
+    """Return the target column; raise ``UsageError`` if features or targets are missing.
+
+    With the ``task`` of a run targets may be missing.
+    """
+    features = config.data.features != DEGREE_PROFILE
+    if task is not None and target_column(build.card.schema_) is None:
+        check_inputs(build.card, build.path, features=features)
+        return None
+    return learned_column(build.card, build.path, features=features)
 
 
 def prefetched_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:
@@ -314,11 +342,11 @@ def copied_ahead(batches: Iterable[Data], device: torch.device) -> Iterator[Data
 @torch.inference_mode(False)  # an evaluation's graph may be trained on, too
 def _sent(device: torch.device, batch: Data) -> tuple[Data, torch.cuda.Event]:
     """Begin the copy, and record an event for its end."""
-    for part in PARTS:
+    for part, rows in ROWS.items():
         mask = getattr(batch, f"{part}_mask", None)
         # A dataset of one graph has the same batch in every epoch.
-        if mask is not None and ROWS[part] not in batch:
-            batch[ROWS[part]] = mask.nonzero()[:, 0]
+        if mask is not None and rows not in batch:
+            batch[rows] = mask.nonzero()[:, 0]
     stream = _copies(device)
     with torch.cuda.stream(stream):
         return batch.to(device, non_blocking=True), stream.record_event()

@@ -15,6 +15,7 @@ import torch
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
@@ -205,8 +206,12 @@ def open_run(
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
+    targets: bool = True,
 ) -> OpenedRun:
-    """Open a finished run with its own or other suitable data; see :func:`evaluate`."""
+    """Open a finished run with its own or other suitable data; see :func:`evaluate`.
+
+    ``targets=False``: data to predict may have none.
+    """
     home = Home.locate(home)
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
@@ -223,7 +228,12 @@ def open_run(
         config = run_folder.own_choices(config, folder, home)
     else:
         config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
-    data = open_data(config, home=home, required=(), build=False)
+    data = open_data(config, home=home, required=(), build=False, task=result.task)
+    if targets and target_column(data.build.card.schema_) is None:
+        raise UsageError(
+            f"{data.build.card.dataset} has no targets to compare predictions with.",
+            next=f"kmip-data predict {folder} --dataset {data.build.path}",
+        )
     _check_fit(data, result, same_data=target is None)
     return OpenedRun(folder, config, result, data, chosen)
 

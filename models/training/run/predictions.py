@@ -21,11 +21,11 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
-from kmip_data.format.targets import TargetKind
+from kmip_data.format.targets import TargetKind, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import RunData, prefetched_to_device
+from kmip_data.models.training.data.run_data import ALL, RunData, prefetched_to_device
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
@@ -52,7 +52,8 @@ class PredictionOrigin(Strict, extra="ignore"):
     class_names: tuple[str, ...] = ()
     run: str
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
-    metric: str | None = None  #: metric of the run, as some are computed on request alone
+    #: Metric of the run, as some are computed on request alone; ``None`` without targets.
+    metric: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,11 @@ def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:
     data.check_part(part)
     if data.unit == "nodes":
         whole = ShardedDataset(data.build, split_name=data.split_name, columns=[])
+        if part == ALL:
+            return np.arange(int(whole.nodes[0])), None
         return whole.masks[f"{part}_mask"].numpy().nonzero()[0], None
-    dataset = ShardedDataset(data.build, part, split_name=data.split_name, columns=[])
+    chosen = None if part == ALL else part
+    dataset = ShardedDataset(data.build, chosen, split_name=data.split_name, columns=[])
     keys = np.array(dataset.keys)
     if data.task.level == "graph":
         return keys, None
@@ -99,18 +103,21 @@ def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:
 def predict(
     run: str | os.PathLike[str],
     *,
-    split: str = "test",
+    split: str | None = None,
     target: str | None = None,
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Predictions:
-    """Predict a part of the split with the best weights of ``run``, in the batches of ``evaluate``.
+    """Predict records with the best weights of ``run``, in the batches of ``evaluate``.
 
-    Arguments and errors as for :func:`kmip_data.models.training.run.evaluate.evaluate`;
-    ``UsageError`` also where there is no such part.
+    ``split`` is a part of the split, or ``all`` records; default: test, and all of another
+    ``target``, which needs no targets. Other arguments and errors as for
+    :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError`` also where there is no
+    such part.
     """
-    opened = open_run(run, target=target, sample=sample, home=home, device=device)
+    split = split or ("test" if target is None else ALL)
+    opened = open_run(run, target=target, sample=sample, home=home, device=device, targets=False)
     data = opened.data
     task = data.task
     card = data.build.card
@@ -133,10 +140,10 @@ def predict(
         part=split,
         level=task.level,
         kind=task.kind,
-        class_names=tuple(card.class_names),
+        class_names=tuple(card.class_names) or opened.result.class_names,
         run=str(opened.folder),
         batch_size=opened.config.training.batch_size,
-        metric=opened.config.training.metric,
+        metric=None if target_column(card.schema_) is None else opened.config.training.metric,
     )
     scores = None if task.kind == "regression" else values.numpy()
     pred: Array | None = None

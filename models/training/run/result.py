@@ -19,8 +19,10 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.splits import PARTS
+from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME
+from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
 from kmip_data.strict_model import Strict
 from kmip_data.text import counted
@@ -49,6 +51,19 @@ class SplitUsed(Strict):
             parameters=data.split.parameters,
             digests=data.identity["split"],
         )
+
+
+class TargetsUsed(Strict):
+    """What the run predicts, for data without targets."""
+
+    level: Level
+    kind: TargetKind
+    log10: bool = Field(description="true: decimal logarithms of the numbers that metrics compare")
+
+    @classmethod
+    def of(cls, task: Task) -> TargetsUsed:
+        """Describe the targets of ``task``."""
+        return cls(level=task.level, kind=task.kind, log10=task.log10)
 
 
 class Seconds(Strict):
@@ -92,6 +107,7 @@ class RunResult(Strict):
     vocabulary: str = Field(
         default="", description="digest of the categories of one-hot columns, where there are any"
     )
+    targets: TargetsUsed
     num_classes: int = Field(description="outputs of the network: classes, labels or targets")
     class_names: tuple[str, ...] = Field(
         default=(), description="names of the classes or labels, where they have any"
@@ -119,6 +135,11 @@ class RunResult(Strict):
     def to_json(self) -> str:
         """Return stable, readable JSON with a new ``digest``."""
         return sealed_json(self.model_dump(mode="json"))
+
+    @property
+    def task(self) -> Task:
+        """The task of the run."""
+        return Task(**self.targets.model_dump(), outputs=self.num_classes)
 
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:

@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.builds.learnable import learnable_build, tiny_config
+from support.builds.learnable import learnable_build, streets, tiny_config
 from support.cli import kmip
 from support.datasets import datasets
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.format.schema import LINKS
 from kmip_data.format.targets import target_column, task_type
 from kmip_data.manifest import load_manifest
 from kmip_data.models import evaluate_predictions
@@ -93,6 +94,48 @@ def clouds(home) -> str:
     return str(find("clouds", home=home).path)
 
 
+def without_targets(build: str, folder: Path) -> str:
+    """Save the records of a build without what a network learns."""
+    graphs = [*kmip_data.open(build)]
+    for graph in graphs:
+        names = {"y", LINKS, "train_mask", "val_mask", "test_mask"}
+        for name in names & {*graph.keys()}:
+            del graph[name]
+    return str(kmip_data.save(graphs, folder, name="bare").path)
+
+
+def test_all_records_and_data_without_targets(home, clouds, tmp_path) -> None:
+    bare = without_targets(clouds, tmp_path / "bare")
+    every, new = predict("mine", split="all", home=home), predict("mine", target=bare, home=home)
+    assert len(every.key) == 10
+    for name in ("logits", "pred", "ptr"):
+        assert np.array_equal(every.arrays[name], new.arrays[name])
+    rows = dict(zip(every.key, np.split(every.pred, every.ptr[1:-1]), strict=True))
+    test = predict("mine", home=home)
+    assert np.array_equal(np.concatenate([rows[key] for key in test.key]), test.pred)
+    assert evaluate_predictions(every, clouds).part == "all"
+    with pytest.raises(UsageError, match="no targets") as caught:
+        evaluate("mine", target=bare, home=home)
+    assert "kmip-data predict" in str(caught.value)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_one_graph_without_targets(sampled, tmp_path) -> None:
+    home = Home(tmp_path)
+    build = kmip_data.save(streets(60), tmp_path / "streets", name="streets")
+    training = {"epochs": 1}
+    if sampled:
+        training |= {"neighbors": [4, 4], "eval_neighbors": [4, 4], "batch_size": 16}
+    train(tiny_config(build, training=training), home=home, quiet=True, name="mine")
+    bare = without_targets(str(build.path), tmp_path / "bare")
+    every, new = predict("mine", split="all", home=home), predict("mine", target=bare, home=home)
+    assert every.key.tolist() == list(range(60))
+    assert np.array_equal(every.logits, new.logits)
+    if not sampled:  # neighbourhoods depend on the rows of their batch
+        test = predict("mine", home=home)
+        assert np.array_equal(every.logits[test.key], test.logits)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("targets", KINDS, ids=" ".join)
 def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
@@ -135,6 +178,12 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
         assert arrays_read["logits"].shape == (told.json["rows"], len(arrays_read["logits"][0]))
     if kind == "single-label":
         assert np.array_equal(arrays_read["pred"], arrays_read["logits"].argmax(-1))
+    if dataset != "helsinki":  # a city's features are read with its card
+        bare = without_targets(build, tmp_path / "bare")
+        every = predict(run, split="all", home=tmp_path)
+        new = predict(run, target=bare, home=tmp_path)
+        for name in arrays - {"key"}:
+            assert np.array_equal(every.arrays[name], new.arrays[name])
     # Of a model made elsewhere there are arrays alone; sums in other batches may round otherwise.
     alone = evaluate_predictions(
         {name: arrays_read[name] for name in arrays - {"key", "ptr"}}, build
