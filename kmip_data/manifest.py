@@ -273,7 +273,7 @@ def load_manifest(name: str) -> Manifest:
     """Read and check the manifest of dataset ``name``, with the keys of its ``base`` that it lacks.
 
     Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``,
-    with every fault, if the file does not follow the model.
+    with every problem, if the file does not follow the model.
     """
     # A plugin's dataset has its manifest in Python, checked when it was added.
     if name in ADDED["datasets"]:

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, unknown_name
 from kmip_data.files.faults import located
-from kmip_data.files.reading import first_fault, json_digest, read_small, sha256_file
+from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.runtime.signals import Ended
@@ -147,7 +147,7 @@ def allowed(given: object, config: str, folder: Path | None = None) -> list[Plug
     except ValidationError as error:
         raise DamagedInput(
             f"{config} has a list of `plugins` that is not valid.",
-            found=first_fault(error),
+            found=first_problem(error),
         ) from error
     return [_allowed(entry, config, folder) for entry in entries]
 
@@ -352,5 +352,5 @@ def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
     except ValidationError as error:
         raise UsageError(
             f"The facts of {name!r} of the plugin {plugin.name} are not the facts of a dataset.",
-            found=first_fault(error),
+            found=first_problem(error),
         ) from error

@@ -333,19 +333,19 @@ class ModelConfig(Strict):
         positions = self.positions
         width = sum(position.width for position in positions)
         stems = [encoding.stem for encoding in self.encodings]
-        fault = ""
+        problem = ""
         if budget is not None and dim != USUAL_DIM:
-            fault = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
+            problem = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == local == "none" and network_of(self.name) is None:
-            fault = "attention and local are both none: layers need one of them"
+            problem = "attention and local are both none: layers need one of them"
         elif any(position.distances for position in positions) and not self.local.reads_distances:
-            fault = f"{name} scales the gates of message passing, and local = {local} has none"
+            problem = f"{name} scales the gates of message passing, and local = {local} has none"
         elif len({*name.split("+")}) < len(positions) or len({*stems}) < len(stems):
-            fault = f"the terms of {name} read one column, which has one number of values"
+            problem = f"the terms of {name} read one column, which has one number of values"
         elif self.node_encoder == "none" and not self._maps_features:
-            fault = "node_encoder = none needs layers of message passing that map other channels"
+            problem = "node_encoder = none needs layers of message passing that map other channels"
         elif width >= dim and budget is None:
-            fault = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
-        if fault:
-            raise ValueError(fault)
+            problem = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
+        if problem:
+            raise ValueError(problem)
         return self

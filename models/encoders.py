@@ -48,14 +48,14 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
             high = torch.maximum(high, flat.amax(0))
 
     # 2. Columns with values outside their table.
-    faults = []
+    problems = []
     bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
     for column, (least, most, size) in enumerate(bounds):
         if least < 0 or most >= size:
-            faults.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
-    if faults:
+            problems.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
+    if problems:
         raise DamagedInput(
-            f"The {features} are not {owner}.", found="; ".join(faults), next=integers.instead
+            f"The {features} are not {owner}.", found="; ".join(problems), next=integers.instead
         )
 
 

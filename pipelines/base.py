@@ -382,17 +382,17 @@ def check_fold(dataset: str, fold: int, folds: int) -> None:
 
 
 def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> M:
-    """Validate ``values`` with the model; raise ``UsageError`` with all faults and the nearest names."""
+    """Validate ``values`` with the model; raise ``UsageError`` with all problems and the nearest names."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        faults = []
+        problems = []
         unknown = False
-        for fault in error.errors():
-            field = ".".join(map(str, fault["loc"]))
-            why = plainly(fault["msg"])
+        for problem in error.errors():
+            field = ".".join(map(str, problem["loc"]))
+            why = plainly(problem["msg"])
             # List the names for an unknown name, not for a bad value.
-            if fault["type"] == "extra_forbidden":
+            if problem["type"] == "extra_forbidden":
                 unknown = True
                 close = nearest(field, model.model_fields)
                 hint = f" (did you mean {close!r}?)" if close else ""
@@ -402,16 +402,16 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
                 if field == "k" and not issubclass(model, SplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
-                faults.append(f"{field!r} is unknown{hint}")
-            elif not field:  # a fault of several values together
-                faults.append(why)
+                problems.append(f"{field!r} is unknown{hint}")
+            elif not field:  # a problem of several values together
+                problems.append(why)
             else:
                 typed = "split_rule" if field == "split" else field  # --split-rule, split_rule=
-                faults.append(f"{typed} = {fault['input']!r}: {why}")
+                problems.append(f"{typed} = {problem['input']!r}: {why}")
         raise UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
-            found="; ".join(faults),
+            found="; ".join(problems),
             next=f"kmip-data info {dataset}",
         ) from error
 

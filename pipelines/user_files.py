@@ -195,22 +195,22 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         error.lines["next"] = error.lines["next"] or skip
         raise error
 
-    def stop_or_skip_all(self, faults: Mapping[str, DamagedInput], total: int, params: P) -> None:
+    def stop_or_skip_all(self, unusable: Mapping[str, DamagedInput], total: int, params: P) -> None:
         """Raise an error that names every file that cannot be used, out of ``total``, unless they are skipped."""
-        if not faults or params.on_error == "skip":
+        if not unusable or params.on_error == "skip":
             return
-        first = next(iter(faults.values()))
-        skip = "--set on_error=skip leaves such files out" if total > len(faults) else ""
-        hints = list(dict.fromkeys(fault.lines["next"] for fault in faults.values()))
+        first = next(iter(unusable.values()))
+        skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
+        hints = list(dict.fromkeys(refusal.lines["next"] for refusal in unusable.values()))
         hint = hints[0] or "repair or remove the files" if len(hints) == 1 else ""
-        if len(faults) == 1:
+        if len(unusable) == 1:
             first.lines["next"] = "; ".join(filter(None, (first.lines["next"], skip))) or _REPAIR
             raise first
-        lines = [fault.what for fault in list(faults.values())[:_SHOWN]]
-        if len(faults) > _SHOWN:
-            lines.append(f"and {len(faults) - _SHOWN:,} more")
+        lines = [refusal.what for refusal in list(unusable.values())[:_SHOWN]]
+        if len(unusable) > _SHOWN:
+            lines.append(f"and {len(unusable) - _SHOWN:,} more")
         raise DamagedInput(
-            f"{len(faults):,} of {total:,} files cannot be used.",
+            f"{len(unusable):,} of {total:,} files cannot be used.",
             found=" ".join(lines),
             next="; ".join(filter(None, (hint, skip))) or _REPAIR,
         )

@@ -132,7 +132,7 @@ class Tallies:
     """Keep the core of the tests, and sum up the faults of all processes."""
 
     def __init__(self) -> None:
-        self.faults: Counter[str] = Counter()
+        self.problems: Counter[str] = Counter()
 
     @pytest.hookimpl(trylast=True)  # of what markers have left
     def pytest_collection_modifyitems(
@@ -159,13 +159,13 @@ class Tallies:
             for name, value in report.user_properties:
                 if name == "torture":
                     kind, number = value
-                    self.faults[kind] += number
+                    self.problems[kind] += number
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print one line for each kind of fault."""
-        if self.faults:
+        if self.problems:
             terminalreporter.section("faults injected")
-            for kind, number in sorted(self.faults.items()):
+            for kind, number in sorted(self.problems.items()):
                 terminalreporter.write_line(f"{number:>9,}  {kind}")
 
 

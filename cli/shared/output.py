@@ -231,9 +231,9 @@ def check_output(path: Path, option: str = "--output", *, force: bool) -> None:
     """Raise UsageError before the work if a file cannot be written, or exists and may not be replaced."""
     folder = path.parent
     if not path.name or not folder.is_dir() or not os.access(folder, os.W_OK):
-        fault = "is not writable" if folder.is_dir() else "does not exist"
+        problem = "is not writable" if folder.is_dir() else "does not exist"
         raise UsageError(
-            f"{path} cannot be written: the folder {folder} {fault}.", next=f"another {option}"
+            f"{path} cannot be written: the folder {folder} {problem}.", next=f"another {option}"
         )
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} exists already.", next=f"another {option}, or --force")

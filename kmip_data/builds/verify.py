@@ -156,7 +156,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.remarks.append(f"{name} is not what the card says; --repair writes it again")
     report.remarks += strays(path)
     shards = _check_shards(report, card, card.schema_)
-    # 2. Keys and splits run over all records, so a shard that cannot be read hides their faults.
+    # 2. Keys and splits run over all records, so a shard that cannot be read hides their problems.
     readable = len(shards) == len(card.shards)
     keys = [key for shard in shards for key in shard.keys]
     if readable:
@@ -175,11 +175,11 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.problems += _column_problems(build, shards if readable else None)
         report.checked["columns"] = len(columns)
     if report.ok:
-        report.remarks += feature_faults(Build(path, card))
+        report.remarks += feature_problems(Build(path, card))
     return report
 
 
-def feature_faults(build: Build, features: Container[str] = ("x", "edge_attr")) -> Iterator[str]:
+def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")) -> Iterator[str]:
     """Yield where features are NaN or infinite, which the schema of your own graphs may allow."""
     for column in build.card.schema_.columns:
         if column.finite or column.attribute not in features:
@@ -287,7 +287,7 @@ def _check_shard(
             ),
         )
         check_values(shard)
-        shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
+        shard.keys  # noqa: B018 -- reads them: a key that is not text is a problem of this shard
     except DamagedInput as error:
         return None, [*problems, _problem(path, entry.file, error)]
     return shard, problems
@@ -325,9 +325,9 @@ def _split_problems(
     known_rule = (entry.rule, entry.parameters)
     yield from _differing(entry.file, rule=(known_rule, (split.rule, split.parameters)))
     # Positions are checked before they index anything.
-    fault = split.fault(len(keys), nodes)
-    if fault is not None:
-        yield Problem(entry.file, "has parts that are not valid", found=fault)
+    invalid_parts = split.problem(len(keys), nodes)
+    if invalid_parts is not None:
+        yield Problem(entry.file, "has parts that are not valid", found=invalid_parts)
         return
 
     # Three digests of each part: on the card, recomputed, in the split's own file.
@@ -405,14 +405,14 @@ def _column_problems(
             continue
         for position, relative in enumerate(card.files):
             entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})
-            column, faults = _check_shard(
+            column, shard_problems = _check_shard(
                 build.path,
                 build.card.dataset,
                 card.key,
                 card.schema_,
                 entry,
             )
-            yield from faults
+            yield from shard_problems
             if column is None or shards is None:
                 continue
             # A column fits only the shard that it was computed from.

@@ -45,8 +45,8 @@ class Records:
         for column in self.schema.columns:
             start = first[column.level]
             rows = shard.read(column.key, start, start + count[column.level])
-            if fault := column.fault(rows):
-                raise store.damaged_record(position, f"{column.attribute} {fault}")
+            if problem := column.problem(rows):
+                raise store.damaged_record(position, f"{column.attribute} {problem}")
             stored[column.key] = values[column.attribute] = rows.astype(column.presented)
         for view in self.schema.views:
             values[view.attribute] = stored[view.source][:, view.start : view.stop]

@@ -32,7 +32,7 @@ InflateError: type[Exception] = zlib.error  # type: ignore[assignment] # an inst
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 2**24  #: 16 MiB, the largest card, configuration or result that is read
-_LISTED = 1_000  #: most faults of a model that are formatted one by one
+_LISTED = 1_000  #: most problems of a model that are formatted one by one
 
 
 @contextlib.contextmanager
@@ -146,37 +146,37 @@ def read_model(
     except (ValueError, RecursionError, OSError, TypeError) as error:  # of a model's own checks
         raise DamagedInput(
             f"{path} {problem}.",
-            found=first_fault(error),
+            found=first_problem(error),
             next=next,
         ) from error
 
 
-def first_fault(error: Exception) -> str:
-    """Return one line on the first fault in text that could not be parsed."""
+def first_problem(error: Exception) -> str:
+    """Return one line on the first problem in text that could not be parsed."""
     if not isinstance(error, ValidationError):
         lines = str(error).splitlines() or [type(error).__name__]
         return lines[0][:200]
     if error.error_count() > _LISTED:
-        return f"{error.error_count():,} faults"
+        return f"{error.error_count():,} problems"
 
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
     # A misspelt key explains one that is missing.
-    faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
-    message = plainly(faults[0]["msg"])
-    location = ".".join(str(part)[:80] for part in faults[0]["loc"])
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    message = plainly(problems[0]["msg"])
+    location = ".".join(str(part)[:80] for part in problems[0]["loc"])
     if location:
         message = f"{location}: {message}"
     return message[:300]
 
 
-def plainly(fault: str) -> str:
-    """Return a fault that pydantic found in words for a reader.
+def plainly(problem: str) -> str:
+    """Return a problem that pydantic found in words for a reader.
 
     >>> plainly("Input should be greater than or equal to 1")
     'must be greater than or equal to 1'
     """
-    fault = fault.removeprefix("Value error, ").replace("Field required", "is missing")
-    return fault.replace("Input should be", "must be")
+    problem = problem.removeprefix("Value error, ").replace("Field required", "is missing")
+    return problem.replace("Input should be", "must be")
 
 
 def canonical_json(value: object) -> str:

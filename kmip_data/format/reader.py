@@ -398,22 +398,22 @@ def check_edges(shard: Shard) -> None:
     row_ptr = shard.node_ptr if by_node else shard.edge_ptr
     sizes = np.diff(shard.node_ptr)
 
-    def fault(block: Array, start: int) -> str:
+    def problem(block: Array, start: int) -> str:
         rows = np.arange(start, start + len(block))
         limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
         outside = block >= limits[:, None]
         return f"leads to node {block[outside][0]:,}, out of its graph" if outside.any() else ""
 
-    _check(shard, NEIGHBOR if by_node else EDGE_INDEX, fault)
+    _check(shard, NEIGHBOR if by_node else EDGE_INDEX, problem)
 
 
 def check_column(shard: Shard, column: Column) -> None:
     """Raise DamagedInput for the first row of a column that breaks a promise of the schema."""
-    _check(shard, column.key, lambda block, _: column.fault(block))
+    _check(shard, column.key, lambda block, _: column.problem(block))
 
 
-def _check(shard: Shard, key: str, fault: Callable[[Array, int], str]) -> None:
-    """Raise DamagedInput for the first row of a dataset with a ``fault(rows, first row)``."""
+def _check(shard: Shard, key: str, problem: Callable[[Array, int], str]) -> None:
+    """Raise DamagedInput for the first row of a dataset with a ``problem(rows, first row)``."""
     entry = shard.layout[key]
     pointers = {
         "graph": np.arange(shard.graphs + 1),
@@ -430,18 +430,18 @@ def _check(shard: Shard, key: str, fault: Callable[[Array, int], str]) -> None:
         block = shard.read(key, start, min(rows, start + step))
         if entry.axis:
             block = block.T
-        if not fault(block, start):
+        if not problem(block, start):
             continue
 
         # Halve the block until its first wrong row is left.
         row = start
         while len(block) > 1:
             half = block[: len(block) // 2]
-            if fault(half, row):
+            if problem(half, row):
                 block = half
             else:
                 row += len(half)
                 block = block[len(half) :]
         graph = int(np.searchsorted(row_ptr, row, side="right")) - 1
         place = f"record {shard.keys[graph]!r}, row {row - int(row_ptr[graph]):,}"
-        refuse(shard.path, f"is damaged: {key} {fault(block, row)}", place)
+        refuse(shard.path, f"is damaged: {key} {problem(block, row)}", place)

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
 from kmip_data.files.faults import check_version, refuse
-from kmip_data.files.reading import first_fault, open_regular
+from kmip_data.files.reading import first_problem, open_regular
 
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000
@@ -291,7 +291,7 @@ def read_attributes(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        refuse(path, _NOT_VALID, first_fault(error))
+        refuse(path, _NOT_VALID, first_problem(error))
 
 
 def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:

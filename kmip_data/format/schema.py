@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kmip_data.arrays import Array, DType
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import canonical_json, first_fault
+from kmip_data.files.reading import canonical_json, first_problem
 
 FORMAT = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION = 1  #: value of the root attribute ``format_version``
@@ -86,7 +86,7 @@ class Column:
         """``node``, ``edge`` or ``graph``: the owner of a row."""
         return self.key.split("/", 1)[0]
 
-    def fault(self, values: Array) -> str:
+    def problem(self, values: Array) -> str:
         """Return the promise of the column that some values break, for a message; empty if none."""
         if not values.size:
             return ""
@@ -224,7 +224,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     try:
         schema = _adapter().validate_json(text)
     except ValidationError as error:
-        raise ValueError(first_fault(error)) from error
+        raise ValueError(first_problem(error)) from error
     _check(schema)
     pointer = np.dtype("<i8")
     index = np.dtype(schema.index_dtype).newbyteorder("<")
@@ -270,7 +270,7 @@ def _check(schema: Schema) -> None:
         schema.edges != "neighbor" or schema.k is not None,
         "k, the number of neighbours, is missing",
     )
-    # Column by column, the first fault: names, types, then the bytes of a row.
+    # Column by column, the first problem: names, types, then the bytes of a row.
     for column in schema.columns:
         subject = f"column {column.key!r}"
         attribute = column.attribute
@@ -302,6 +302,6 @@ def _check(schema: Schema) -> None:
         _require(inside, f"view {view.attribute!r} is {part}, which is not within a stored column")
 
 
-def _require(condition: bool, fault: str) -> None:
+def _require(condition: bool, problem: str) -> None:
     if not condition:
-        raise ValueError(fault)
+        raise ValueError(problem)

@@ -70,14 +70,14 @@ class SplitFile:
     node_code: U8 | None  #: (N,): 0 train, 1 val, 2 test, 255 none
     digests: dict[str, str]  #: part to :func:`keys_digest` of its keys
 
-    def fault(self, graphs: int, nodes: int) -> str | None:
+    def problem(self, graphs: int, nodes: int) -> str | None:
         """Return the reason why this is not a split of so many graphs and nodes, if there is one."""
         code = self.node_code
         if code is None:
-            return parts_fault(self.parts or {}, graphs)
+            return parts_problem(self.parts or {}, graphs)
         if len(code) != nodes or graphs != 1:
             return f"codes of {len(code):,} nodes, with {nodes:,} in {graphs:,} graphs"
-        return _code_fault(code)
+        return _code_problem(code)
 
 
 def keys_digest(keys: Sequence[str]) -> str:
@@ -99,8 +99,8 @@ def encode_split(
     """
     # Positions are checked before a byte is written: a file that exists is sound.
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
-    fault = parts_fault(arrays, len(keys))
-    _refuse_fault(rule, f"each of {len(keys):,} records in one part at most", fault)
+    problem = parts_problem(arrays, len(keys))
+    _refuse_problem(rule, f"each of {len(keys):,} records in one part at most", problem)
 
     digests = {}
     datasets = {}
@@ -121,17 +121,17 @@ def encode_node_split(
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    _refuse_fault(rule, "codes 0, 1, 2 and 255", _code_fault(code))
+    _refuse_problem(rule, "codes 0, 1, 2 and 255", _code_problem(code))
     digests = node_digests(code)
     return _encode({NODE_CODE: code}, rule, parameters, digests), digests
 
 
-def _refuse_fault(rule: str, expected: str, fault: str | None) -> None:
-    if fault is not None:
+def _refuse_problem(rule: str, expected: str, problem: str | None) -> None:
+    if problem is not None:
         raise DamagedInput(
             f"The split {rule!r} cannot be written.",
             expected=expected,
-            found=fault,
+            found=problem,
         )
 
 
@@ -147,8 +147,8 @@ def node_digests(code: U8) -> dict[str, str]:
     return digests
 
 
-def parts_fault(parts: Mapping[str, I64], records: int) -> str | None:
-    """Return the fault in the positions of a split over ``records`` records, if there is one."""
+def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
+    """Return the problem in the positions of a split over ``records`` records, if there is one."""
     for name, part in parts.items():
         if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
             return f"a part called {name!r}"
@@ -161,7 +161,7 @@ def parts_fault(parts: Mapping[str, I64], records: int) -> str | None:
     return f"position {twice[0]} more than once" if twice.size else None
 
 
-def _code_fault(code: U8) -> str | None:
+def _code_problem(code: U8) -> str | None:
     other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
     return f"codes {other.tolist()[:8]}" if other.size else None
 
@@ -209,11 +209,11 @@ def read_split(
         for key, dataset in stored.items():
             folder, _, name = key.partition("/")
             if folder != "split" or _PART.fullmatch(name) is None:
-                fault = f"{key[:80]!r}, not a part under /split"
-                refuse(path, "does not follow the format", fault)
+                problem = f"{key[:80]!r}, not a part under /split"
+                refuse(path, "does not follow the format", problem)
             if dataset.dtype != dtype or len(dataset.shape) != 1:
-                fault = f"{key} as {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
-                refuse(path, "does not follow the format", fault)
+                problem = f"{key} as {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
+                refuse(path, "does not follow the format", problem)
         code = None
         parts = None
         if set(stored) == {NODE_CODE}:
@@ -227,8 +227,8 @@ def read_split(
     # A part without a digest could be exchanged unnoticed.
     expected_names = set(NODE_PARTS if parts is None else parts)
     if set(attributes.digests) != expected_names:
-        fault = f"digests of {sorted(attributes.digests)}, not of its parts"
-        refuse(path, "does not follow the format", fault)
+        problem = f"digests of {sorted(attributes.digests)}, not of its parts"
+        refuse(path, "does not follow the format", problem)
     return SplitFile(
         **dict(attributes),
         parts=parts,

@@ -73,7 +73,7 @@ class Skipped:
     """A record that was skipped on purpose; the card counts and lists it."""
 
     key: str  #: upstream identity of the record
-    reason: str  #: the fault, in one line
+    reason: str  #: the problem, in one line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,17 +302,17 @@ def _joined(pieces: list[Array], entry: ExpectedDataset, content: ShardContent) 
 def _check_values(rows: Array, entry: ExpectedDataset, content: ShardContent) -> None:
     """Refuse values that break a promise of their column, with the key of the record."""
     column = content.columns.get(entry.key)
-    if column is None or not (fault := column.fault(rows)):
+    if column is None or not (problem := column.problem(rows)):
         return
     records = content.records
     for record in records:
         # A single graph may be too large to look through again.
-        record_fault = fault
+        record_problem = problem
         if len(records) > 1:
-            record_fault = column.fault(np.asarray(record.columns[column.key]))
-        if record_fault:
+            record_problem = column.problem(np.asarray(record.columns[column.key]))
+        if record_problem:
             raise DamagedInput(
-                f"Record {record.key!r} does not follow the schema: {column.key} {record_fault}."
+                f"Record {record.key!r} does not follow the schema: {column.key} {record_problem}."
             )
 
 

@@ -419,8 +419,8 @@ class Assembler:
         position = gather.first_outside(edges, counts, self._k or 0, self._like)
         if position >= 0:
             nodes = counts[gather.NODE, position]
-            fault = f"an edge leads out of its graph of {nodes:,} nodes"
-            raise self.store.damaged_record(int(graphs[position]), fault)
+            problem = f"an edge leads out of its graph of {nodes:,} nodes"
+            raise self.store.damaged_record(int(graphs[position]), problem)
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
         """Refuse integers of a graph, or of those read with it, outside the bounds of the schema."""
@@ -431,10 +431,10 @@ class Assembler:
             # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.
             if array.dtype == np.bool_:
                 array = array.view(np.uint8)
-            fault = column.fault(array)
-            if fault:
-                fault = f"{field.attribute} {fault}, in this record or one read with it"
-                raise self.store.damaged_record(graph, fault)
+            problem = column.problem(array)
+            if problem:
+                problem = f"{field.attribute} {problem}, in this record or one read with it"
+                raise self.store.damaged_record(graph, problem)
 
 
 def _implies_num_nodes(field: Field) -> bool:

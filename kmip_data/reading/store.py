@@ -162,12 +162,12 @@ class ShardStore:
 
         split = read_split(path, records=records, sha256=entry.sha256, remedy=self.build.remedy)
         expected = "each record in one part at most"
-        fault = split.fault(len(self), nodes)
-        if fault is None and not split.digests.keys() <= entry.parts.keys():
+        problem = split.problem(len(self), nodes)
+        if problem is None and not split.digests.keys() <= entry.parts.keys():
             expected = f"parts {', '.join(entry.parts)}"
-            fault = ", ".join(split.digests)
-        if fault is not None:
-            raise self._damaged(f"{path} does not fit the shards.", expected, fault)
+            problem = ", ".join(split.digests)
+        if problem is not None:
+            raise self._damaged(f"{path} does not fit the shards.", expected, problem)
         return split
 
     def _damaged(self, problem: str, expected: str, contents: str) -> DamagedInput:
@@ -178,11 +178,11 @@ class ShardStore:
             next=self.build.remedy,
         )
 
-    def damaged_record(self, graph: int, fault: str) -> DamagedInput:
+    def damaged_record(self, graph: int, problem: str) -> DamagedInput:
         """Return the error for values of a record that violate its schema."""
         shard = self.build.card.shards[self.shard[graph]]
         return DamagedInput(
-            f"{self.build.location}/{shard.file} is damaged: {fault} (record {graph}).",
+            f"{self.build.location}/{shard.file} is damaged: {problem} (record {graph}).",
             next=self.build.remedy,
         )
 

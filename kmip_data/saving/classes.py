@@ -132,7 +132,7 @@ def _running(address: str) -> Iterator[None]:
             next="install its package; for a file of your own, PYTHONPATH=FOLDER",
         ) from error
     except (Exception, SystemExit) as error:
-        if reason := _network_fault(error):
+        if reason := _network_problem(error):
             raise SourceUnavailable(
                 f"{address} could not download: {reason}",
                 next="the same command on a machine with a network, or with its raw files in place",
@@ -143,8 +143,8 @@ def _running(address: str) -> Iterator[None]:
         ) from error
 
 
-def _network_fault(error: BaseException | None) -> str:
-    """Return the network fault behind an error; empty for other errors."""
+def _network_problem(error: BaseException | None) -> str:
+    """Return the network problem behind an error; empty for other errors."""
     while error is not None:
         # Those of urllib, requests, aiohttp and fsspec are an OSError or have one as their cause.
         is_network = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)

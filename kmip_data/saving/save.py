@@ -20,7 +20,7 @@ from torch_geometric.data import Data, HeteroData
 from kmip_data import __version__
 from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.builds.home import Build
-from kmip_data.builds.verify import feature_faults
+from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.faults import located
@@ -28,7 +28,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name
 from kmip_data.format.schema import FORMAT_VERSION, bytes_per
-from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_fault
+from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_problem
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, write_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.manifest import dataset_names, load_manifest
@@ -110,8 +110,8 @@ def save(
         survey, graphs = _survey(dataset, spool)
         card = _write_build(partial, graphs, survey, split, name, about)
     build = Build(folder, card)
-    for fault in feature_faults(build):
-        warnings.warn(fault, stacklevel=2)
+    for problem in feature_problems(build):
+        warnings.warn(problem, stacklevel=2)
     return build
 
 
@@ -205,8 +205,8 @@ def _write_split(
     # A single graph is split by its nodes, several by themselves.
     count = int(sizes[0, 0]) if len(keys) == 1 else len(keys)
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
-    if fault := parts_fault(parts, count):
-        raise UsageError(f"The split does not fit: {fault}.")
+    if problem := parts_problem(parts, count):
+        raise UsageError(f"The split does not fit: {problem}.")
     written: dict[str, I64] | U8 = parts
     if len(keys) == 1:
         code = np.full(count, NO_PART, np.uint8)

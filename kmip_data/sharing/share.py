@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_fault, json_digest, sealed_json
+from kmip_data.files.reading import first_problem, json_digest, sealed_json
 from kmip_data.format.card import Card, Count, PathComponent, RelativePath
 from kmip_data.strict_model import Digest, Strict
 
@@ -121,7 +121,7 @@ def parse_pushed(data: bytes, model: type[Sealed], address: str) -> Sealed:
         pushed = model.model_validate_json(data)
     except (ValueError, RecursionError) as error:
         version = model.model_fields["version"].default
-        raise damaged_error(address, f"JSON of version {version}", first_fault(error)) from error
+        raise damaged_error(address, f"JSON of version {version}", first_problem(error)) from error
     if pushed.to_json().encode() != data:
         raise damaged_error(address, "the text as kmip-data wrote it", "another")
     return pushed

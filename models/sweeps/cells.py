@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.reading import first_fault, json_digest, read_small
+from kmip_data.files.reading import first_problem, json_digest, read_small
 from kmip_data.manifest import dataset_names, load_manifest, no_recipe
 from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import RunConfig
@@ -204,7 +204,7 @@ def read_plan(name: str | None) -> Plan:
         raise UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
-            found=first_fault(error),
+            found=first_problem(error),
             next=f"correct the file, or use one of {', '.join(sweep_names())}",
         ) from error
 

@@ -146,14 +146,14 @@ def with_data(
     cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments
 ) -> list[Cell]:
     """Build missing data once; return the cells that have data, and log why others do not."""
-    faults = {}
+    problems = {}
     ready = []
     for cell in cells:
         data = cell.config.data
         encodings = [encoding.name for encoding in cell.config.model.encodings]
         key = canonical_json([data.model_dump(mode="json"), encodings])
-        if key not in faults:
-            faults[key] = ""
+        if key not in problems:
+            problems[key] = ""
             try:
                 build = obtain(
                     data.dataset,
@@ -165,9 +165,9 @@ def with_data(
                 )
                 obtain_columns(build, encodings, **options)
             except KmipDataError as error:
-                faults[key] = str(error)
-        if faults[key]:
-            write_file(log_of(cell, folder), f"{ERROR}{faults[key]}\n".encode())
+                problems[key] = str(error)
+        if problems[key]:
+            write_file(log_of(cell, folder), f"{ERROR}{problems[key]}\n".encode())
             say(_progress(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)

@@ -199,11 +199,11 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         (features[:, 1], -90, 90, "a latitude is not on the map"),
         (lengths, 0, most, "a street has no length in metres"),
     )
-    for values, low, high, fault in checks:
+    for values, low, high, problem in checks:
         wrong = ~((values >= low) & (values <= high))
         if wrong.any():
             row = int(wrong.argmax())
-            raise DamagedInput(f"{where}: {fault}: {values[row]}, row {row}.")
+            raise DamagedInput(f"{where}: {problem}: {values[row]}, row {row}.")
 
 
 def street_weights(tensors: CityTensors, weight: str) -> F32:

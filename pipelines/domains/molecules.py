@@ -294,18 +294,18 @@ def check_partition(
     if rows is None:
         rows = len(joined)
     inside = (joined >= 0) & (joined < rows)
-    # Each row must be listed once; the first fault is named.
+    # Each row must be listed once; the first problem is named.
     times = np.bincount(joined[inside], minlength=rows)
     wrong = {
         "out of range": joined[~inside],
         "in no part": np.flatnonzero(times == 0),
         "listed more than once": np.flatnonzero(times > 1),
     }
-    for fault, numbers in wrong.items():
+    for problem, numbers in wrong.items():
         if len(numbers):
             raise DamagedInput(
                 f"{name} does not partition the rows 0 to {rows - 1}: "
-                f"{len(numbers)} {fault}, such as {numbers[0]}."
+                f"{len(numbers)} {problem}, such as {numbers[0]}."
             )
     return checked
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.files.reading import first_fault
+from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died
 from kmip_data.pipelines.engine.unfinished import RESUMES
@@ -178,7 +178,7 @@ class DaskWorkers(Executor):
             client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
-                f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}",
+                f"No Dask scheduler answers at {self._scheduler}: {first_problem(error)}",
                 next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
         self._client = stack.enter_context(client)

@@ -52,7 +52,7 @@ class NumberTable:
     high: float | Sequence[int] = float(
         np.finfo(np.float32).max
     )  #: largest value of all columns, or of each
-    integers: bool = True  #: True if ``0.5`` is a fault
+    integers: bool = True  #: True if ``0.5`` is a problem
     missing: bool = False  #: True if a field may be empty, or ``nan``: NaN
     empty: bool = False  #: True if the file may be empty
 
@@ -171,7 +171,7 @@ class NumberTable:
 def parse(text: U8, columns: int, powers: F64, values: F64) -> tuple[int, int]:
     """Write the numbers of a text, which ends with LF, into ``values``.
 
-    Returns the result and how many numbers were read: all, or those before the fault.
+    Returns the result and how many numbers were read: all, or those before the problem.
     """
     outcome = _SOUND
     count = 0

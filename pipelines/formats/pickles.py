@@ -165,7 +165,7 @@ def stream_list(
 
 @contextmanager
 def _damaged_if_refused(name: str, wanted: str) -> Iterator[None]:
-    """Turn faults of a pickle into :class:`~kmip_data.errors.DamagedInput`."""
+    """Turn problems of a pickle into :class:`~kmip_data.errors.DamagedInput`."""
     try:
         yield
     except RefusedError as error:

@@ -143,13 +143,13 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
 
 def _damaged(
     name: str,
-    fault: str,
+    problem: str,
     expected: str = "a whole file that torch.save of PyTorch 1.6 or later has written",
 ) -> DamagedInput:
     return DamagedInput(
         f"{name} cannot be read as tensors.",
         expected=expected,
-        found=fault,
+        found=problem,
     )
 
 

@@ -1,6 +1,6 @@
 """Checks of a graph from an untrusted file: arrays, edges and values.
 
-Every fault is a ``DamagedInput`` that begins with ``where``: the file and the number of the graph.
+Every problem is a ``DamagedInput`` that begins with ``where``: the file and the number of the graph.
 """
 
 from __future__ import annotations

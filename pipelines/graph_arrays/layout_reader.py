@@ -86,10 +86,10 @@ class Raw:
             TypeError,
             ValueError,
         ) as error:
-            fault = "is not laid out as published"
+            problem = "is not laid out as published"
             if isinstance(error, KeyError) and isinstance(error.args[0], str):
-                fault = f"has no {error.args[0][:80]!r}"
-            raise DamagedInput(f"{self.place} {fault}.") from error
+                problem = f"has no {error.args[0][:80]!r}"
+            raise DamagedInput(f"{self.place} {problem}.") from error
 
 
 def schema_of(manifest: Manifest, key_length: int = 64) -> Schema:
@@ -192,8 +192,8 @@ def fitted_column(
                 expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
             )
     every = np.stack(values) if of_graph else np.concatenate(values)
-    if fault := column.fault(every):
-        raise DamagedInput(f"{name} {fault}.")
+    if problem := column.problem(every):
+        raise DamagedInput(f"{name} {problem}.")
     if every.dtype == column.stored:
         return every
 
@@ -221,7 +221,7 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
 def fitted_batches(
     graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
 ) -> Iterator[tuple[dict[str, Array], I64]]:
-    """Check graphs in batches, and one by one to name a fault."""
+    """Check graphs in batches, and one by one to name a problem."""
     placed = ((raw.place, graph) for graph in graphs)
     while batch := list(islice(placed, BATCH)):
         try:

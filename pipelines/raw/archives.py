@@ -51,7 +51,7 @@ class Entry:
     name: str
     size: int  #: declared bytes
     open: Callable[[], Any]  #: its bytes as a file
-    fault: str = ""  #: reason for not reading it, such as a link or device
+    problem: str = ""  #: reason for not reading it, such as a link or device
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
@@ -171,7 +171,7 @@ def _zip_members(path: Path) -> Iterator[Entry]:
                 name=info.filename.removeprefix("./"),
                 size=info.file_size,
                 open=partial(archive.open, info),
-                fault="" if regular else _SPECIAL,
+                problem="" if regular else _SPECIAL,
             )
 
 
@@ -188,7 +188,7 @@ def _tar_members(path: Path, kind: str) -> Iterator[Entry]:
                     name=info.name.removeprefix("./"),
                     size=info.size,
                     open=partial(tar.extractfile, info),
-                    fault="" if info.isreg() else _SPECIAL,
+                    problem="" if info.isreg() else _SPECIAL,
                 )
 
         # tarfile takes a damaged header, or the end of a cut file, for the end of the list.

@@ -42,17 +42,17 @@ def problems(copy: RawFolder) -> list[str]:
     """Read every member of a copy again and return what differs from the receipt."""
     if copy.path.name != _name(copy.members):
         return [f"{RECEIPT_NAME} does not belong to this folder"]
-    faults = []
+    differences = []
     for name, sha256 in copy.members.items():
         path = copy.path / name
         try:
             # A link in place of a member would expose files unknown to the receipt.
             with open_regular(path, follow=False) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                    faults.append(f"{path.name}: another content")
+                    differences.append(f"{path.name}: another content")
         except OSError as error:
-            faults.append(f"{path.name}: {error.strerror or error}")
-    return faults
+            differences.append(f"{path.name}: {error.strerror or error}")
+    return differences
 
 
 def is_complete(copy: RawFolder, manifest: Manifest) -> bool:

@@ -228,17 +228,17 @@ class _Download:
     def _checked(self, mirror: Mirror) -> Receipt:
         """Return the receipt of the complete file, which must be the source."""
         digest, size = sha256_file(self.path)
-        fault = self._fault(mirror, digest)
+        problem = self._problem(mirror, digest)
         # Drop a complete file with other content: no later run can continue it.
-        if fault:
+        if problem:
             self._discard()
-            raise MirrorFailed(fault, retry=not self.has_end)
+            raise MirrorFailed(problem, retry=not self.has_end)
         origin = mirror.address
         if not (self.has_end or mirror.pinned):
             origin += " (sent without its length; complete by the checksums of the archive)"
         return Receipt(name=self.source.name, origin=origin, sha256=digest, bytes=size)
 
-    def _fault(self, mirror: Mirror, digest: str) -> str:
+    def _problem(self, mirror: Mirror, digest: str) -> str:
         """Return why the complete file is not the source; empty if it matches."""
         if mirror.bytes not in {None, self.size}:
             return f"sent {self.size} bytes, expected {mirror.bytes}"

@@ -65,10 +65,10 @@ def recognise(archive: Path, content: Content, bare: str = "") -> Selection:
 
     # 2. Try each folder with the anchor.
     complete = []
-    faults = []
+    counts = []
     for root in _roots(entries, content.anchor):
         members, miscounted = _select(entries, root, content)
-        faults += miscounted
+        counts += miscounted
         if not miscounted:
             complete.append(Selection(archive, bare, root, members))
     if len(complete) > 1:
@@ -78,7 +78,7 @@ def recognise(archive: Path, content: Content, bare: str = "") -> Selection:
             next="give --archive the folder that is meant",
         )
     if not complete:
-        raise _not_recognised(archive, bare, entries, content, faults)
+        raise _not_recognised(archive, bare, entries, content, counts)
 
     # 3. Limit the size of all members together.
     (selection,) = complete
@@ -116,15 +116,15 @@ def _select(
         if not wanted:
             continue
         limit = min(member.max_bytes for member in wanted)
-        fault = entry.fault
+        problem = entry.problem
         if not is_clean(name):
-            fault = "has a name with '..', an empty part, a backslash or characters that cannot be printed"
+            problem = "has a name with '..', an empty part, a backslash or characters that cannot be printed"
         elif name in chosen:
-            fault = "occurs twice"
+            problem = "occurs twice"
         elif entry.size > limit:
-            fault = f"declares {entry.size} bytes, and {limit} are allowed"
-        if fault:
-            raise _refusal(entry, fault)
+            problem = f"declares {entry.size} bytes, and {limit} are allowed"
+        if problem:
+            raise _refusal(entry, problem)
         chosen[name] = entry.size
         counts.update(member.pattern for member in wanted)
 
@@ -141,10 +141,10 @@ def is_clean(name: str) -> bool:
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & {*name.split("/")}
 
 
-def _refusal(entry: Entry, fault: str) -> DamagedInput:
-    """Return the error for a member; ``fault`` continues the sentence after its name."""
+def _refusal(entry: Entry, problem: str) -> DamagedInput:
+    """Return the error for a member; ``problem`` continues the sentence after its name."""
     return DamagedInput(
-        f"{entry.archive} is refused: its member {entry.name[-100:]!a} {fault}.",
+        f"{entry.archive} is refused: its member {entry.name[-100:]!a} {problem}.",
         next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
     )
 
@@ -171,7 +171,7 @@ def _not_recognised(
     bare: str,
     entries: Sequence[Entry],
     content: Content,
-    faults: Sequence[str],
+    counts: Sequence[str],
 ) -> DamagedInput:
     """Return the error, which lists the top level of the archive."""
     # 1. The archive: its top level, and files often mistaken for the data.
@@ -193,7 +193,7 @@ def _not_recognised(
 
     # 2. The data.
     expected = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
-    return DamagedInput(problem, expected=expected, found="; ".join([*faults, shown]), next=step)
+    return DamagedInput(problem, expected=expected, found="; ".join([*counts, shown]), next=step)
 
 
 def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:

@@ -246,15 +246,15 @@ class _Import:
             )
 
         # 3. It must be sound; a damaged download is made again.
-        faults = problems(copy)
-        if not faults:
+        damage = problems(copy)
+        if not damage:
             self._say(f"using {copy.path} (from {copy.origin})")
             return copy
         if copy.downloaded:
-            self._say(f"{copy.path} is damaged ({faults[0]}) and is made again")
+            self._say(f"{copy.path} is damaged ({damage[0]}) and is made again")
             return None
         raise DamagedInput(
-            f"{copy.path} is damaged: {'; '.join(faults[:5])}.",
+            f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
             next=f"{command} PATH (a sound copy of {copy.origin})",
         )
 
@@ -342,11 +342,11 @@ class _Import:
                 [(name, digest)] = members.items()
                 path = folder / name
             pinned = [mirror for mirror in mirrors if mirror.pinned and path.is_file()]
-            faults = [differing_pin(mirror, path, digest) for mirror in pinned]
-            is_pinned = None in faults
+            damage = [differing_pin(mirror, path, digest) for mirror in pinned]
+            is_pinned = None in damage
             # A file is known to be wrong only where the published one of each mirror is known.
-            if single and not is_pinned and len(faults) == len(mirrors):
-                differing += filter(None, faults)
+            if single and not is_pinned and len(damage) == len(mirrors):
+                differing += filter(None, damage)
 
         packed = {mirror.members_sha256 for mirror in mirrors} - {None}
         all_members = json_digest(members)
@@ -384,7 +384,7 @@ class _Import:
         return differing
 
     def _look_into(self, path: Path) -> list[_Input]:
-        """Return the sources that a given archive holds; raise its first fault where it holds none."""
+        """Return the sources that a given archive holds; raise its first problem where it holds none."""
         inputs = []
         errors = []
         for source in self.sources:
@@ -478,14 +478,14 @@ def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
         origin = f"{package} {distribution.version}, {member}"
         if mirror.sha256 in {None, digest}:
             return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
-        fault = f"{origin} has SHA-256 {digest[:12]}…"
+        difference = f"{origin} has SHA-256 {digest[:12]}…"
     except (importlib.metadata.PackageNotFoundError, DamagedInput):
         extras = [extra for extra, modules in MODULES.items() if package in modules]
         require_extra(extras[0] if extras else None, dataset)
-        fault = f"{package} is not installed, or has no {member}"
+        difference = f"{package} is not installed, or has no {member}"
     raise SourceUnavailable(
         f"The raw data of {dataset} come with the Python package {package}.",
         expected=f"{source.name} with SHA-256 {(mirror.sha256 or '')[:12]}… ({mirror.note})",
-        found=fault,
+        found=difference,
         next=f"python -m pip install --force-reinstall {mirror.note or package}",
     )

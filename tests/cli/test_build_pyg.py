@@ -399,16 +399,16 @@ def test_nothing_else_names_a_class(home, mine, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "problem",
     [
         "URLError(OSError(-2, 'Name or service not known'))",
         "TimeoutError('timed out')",
         "RuntimeError('damaged cache') from ConnectionResetError('by peer')",
     ],
 )
-def test_a_class_without_a_network_says_so(home, tmp_path, monkeypatch, fault):
+def test_a_class_without_a_network_says_so(home, tmp_path, monkeypatch, problem):
     text = "from urllib.error import URLError\nfrom torch_geometric.data import Dataset\n"
-    text += f"class Far(Dataset):\n    def __init__(self, root):\n        raise {fault}\n"
+    text += f"class Far(Dataset):\n    def __init__(self, root):\n        raise {problem}\n"
     (tmp_path / "far_away.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("far_away", None)

@@ -654,7 +654,7 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
 
 # --- labels --------------------------------------------------------------------------------------
 
-#: Values of the labels, the set task: kind and stored type of their column, or a fault.
+#: Values of the labels, the set task: kind and stored type of their column, or a problem.
 LABELS = [
     (["0", "2", "1"], None, (3, "uint16")),
     (["0.5", "2", ""], None, (None, "float32")),

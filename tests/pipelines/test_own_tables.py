@@ -164,7 +164,7 @@ def test_the_list_that_networkx_writes_is_its_graph(tmp_path):
 
 # --- names or data -------------------------------------------------------------------------------
 
-#: Table of nodes -> features of the first node, or the fault.
+#: Table of nodes -> features of the first node, or the problem.
 NAMES = {
     "0,1,2\n.5,6,7\n8,9,1\n": "line 1 may be names",  # pandas' names of an array
     ",0,1\n0,5,6\n1,8,9\n": [5, 6],  # behind its index
@@ -314,7 +314,7 @@ def test_tables_of_gephi(tmp_path):
     assert ignored == {"Label", "timeset", "Id"}
 
 
-#: Tables of edges and nodes -> positions of the ends of the first edge, or the fault.
+#: Tables of edges and nodes -> positions of the ends of the first edge, or the problem.
 IDS = [
     ("u,v\n7,9\n", "name,mass\n9,1\n7,2\n", [1, 0]),
     ("u,v\n7,9\n", "code,mass\n9,1\n7,2\n", [1, 0]),  # holds the ids, and is not 0 … n − 1

@@ -117,10 +117,10 @@ FAULTS = [
 
 def test_bad_graphs_are_named(name, raw, tmp_path):
     def check(case):
-        slot, fault, message = case
+        slot, problem, message = case
         lists = load(raw)
         graph = list(next(graph for graph in lists["val"][1:] if len(graph[3]) > 1))
-        graph[slot] = fault(graph[slot])
+        graph[slot] = problem(graph[slot])
         lists["val"][1] = tuple(graph)
         refused_folder(name, dump(tmp_path / "raw", lists), r"val\.pickle, graph 1", message)
 
@@ -129,18 +129,18 @@ def test_bad_graphs_are_named(name, raw, tmp_path):
 
 def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
     home = tmp_path / "home"
-    for fault in ("cut", "mixed"):
-        folder = tmp_path / fault
+    for problem in ("cut", "mixed"):
+        folder = tmp_path / problem
         shutil.copytree(raw, folder)
         file = folder / "train.pickle"
-        if fault == "cut":
+        if problem == "cut":
             file.write_bytes(file.read_bytes()[:-5_000])
         else:
             file.rename(folder / "train.pt")
         line = ("build", name, "--archive", folder, "--jobs", 1, "--quiet", "--home", home)
         message = refused(*line, code=4)
         assert "train" in message
-        assert fault == "mixed" or "--archive PATH" in message
+        assert problem == "mixed" or "--archive PATH" in message
         assert not list((home / "built").glob("*")) if (home / "built").exists() else True
     assert kmip("build", name, "--archive", raw, "--jobs", 1, "--quiet", "--home", home).code == 0
 
@@ -160,8 +160,8 @@ PT_FAULTS = [
 def test_a_pt_file_with_other_contents(name, pyg, tmp_path):
     folder = Path(shutil.copytree(pyg[1], tmp_path / "pt"))
     data, slices, _ = torch.load(folder / "val.pt", weights_only=False)
-    for fault in PT_FAULTS:
-        torch.save(fault(data, slices), folder / "val.pt")
+    for problem in PT_FAULTS:
+        torch.save(problem(data, slices), folder / "val.pt")
         refused_folder(name, folder, r"val\.pt")
 
 

@@ -335,7 +335,7 @@ def faulty(pictures: Path) -> dict[str, str]:
         whole[:16] + (60_000).to_bytes(4, "big") * 2 + whole[24:]
     )  # the size that the header declares
     mask = np.asarray(Image.open(pictures / "masks" / "picture_002.png"))
-    faults = {
+    problems = {
         "small": (whole, mask[:50, :50], "differs in size from its picture"),
         "cut": (whole[:2000], mask, "cannot be read"),
         "text": (b"no picture", mask, "cannot be read"),
@@ -343,15 +343,15 @@ def faulty(pictures: Path) -> dict[str, str]:
         "high": (whole, mask + 7, "which is not a class"),
         "lone": (whole, None, "has no mask"),
     }
-    for name, (data, classes, _) in faults.items():
+    for name, (data, classes, _) in problems.items():
         (pictures / "images" / f"{name}.png").write_bytes(data)
         if classes is not None:
             Image.fromarray(classes).save(pictures / "masks" / f"{name}.png")
-    return {name: words for name, (_, _, words) in faults.items()}
+    return {name: words for name, (_, _, words) in problems.items()}
 
 
 def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home):
-    faults = faulty(pictures)
+    problems = faulty(pictures)
     for kind in ("images", "masks"):
         (pictures / kind / "a").mkdir()
         shutil.move(pictures / kind / "picture_000.png", pictures / kind / "a" / "ü.png")
@@ -359,8 +359,8 @@ def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home):
     by_key = records(made)
     assert list(by_key) == ["a/\\xfc", "picture_001", "picture_002", "picture_003"]
     skipped = dict(made.card.statistics["skipped"])
-    assert sorted(skipped) == sorted(faults)
-    assert all(words in skipped[name] for name, words in faults.items())
+    assert sorted(skipped) == sorted(problems)
+    assert all(words in skipped[name] for name, words in problems.items())
     assert any("Skipped 6 records" in note for note in made.card.notes)
     name = "picture_001"
     picture = np.asarray(Image.open(pictures / "images" / f"{name}.png"))

@@ -141,8 +141,8 @@ def test_bad_molecules_are_named(copy):
     molecules = load(copy / "val.pickle")
 
     def check(case):
-        name, fault, message = case
-        bad = {**molecules[1], name: fault(molecules[1][name])}
+        name, problem, message = case
+        bad = {**molecules[1], name: problem(molecules[1][name])}
         dump(copy / "val.pickle", [molecules[0], bad])
         refused_folder("zinc-full", copy, r"val\.pickle, molecule 1", message)
 

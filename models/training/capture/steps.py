@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch_geometric.data import Data
 
-from kmip_data.files.reading import first_fault
+from kmip_data.files.reading import first_problem
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, StepFunction
 from kmip_data.models.training.config.keys import RunConfig
@@ -122,7 +122,7 @@ class CapturedSteps:
         try:
             self._steps[key] = batch, *self._graphs.capture(work)
         except Exception as error:  # noqa: BLE001 -- the plain step raises any that is not the capture's
-            self._give_up(first_fault(error))
+            self._give_up(first_problem(error))
         return key in self._steps
 
     def _give_up(self, reason: str) -> None:

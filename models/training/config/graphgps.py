@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import first_fault, read_small
+from kmip_data.files.reading import first_problem, read_small
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component
@@ -458,10 +458,10 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY301
         keys = dict(dotted(yaml.safe_load(text)))
     except Exception as error:  # tags and digits cause errors of many classes in PyYAML
-        fault = first_fault(error)
+        problem = first_problem(error)
         if isinstance(error, AttributeError):
-            fault = "its top level is not a mapping"
-        raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
+            problem = "its top level is not a mapping"
+        raise DamagedInput(f"{path} cannot be read as a YAML configuration: {problem}") from error
     for key, value in keys.items():
         # Numbers such as 1e-5 are text in YAML.
         if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):

@@ -116,7 +116,7 @@ def config_from_mapping(
     Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is
     the folder of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
 
-    Raises ``UsageError``, which lists every fault: an unknown key, a missing one or a value of the
+    Raises ``UsageError``, which lists every problem: an unknown key, a missing one or a value of the
     wrong type.
     """
     if values.get("plugins"):
@@ -126,9 +126,9 @@ def config_from_mapping(
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        faults = "; ".join(_fault(entry) for entry in error.errors())
+        problems = "; ".join(_problem(entry) for entry in error.errors())
         raise UsageError(
-            f"The configuration in {origin} is not valid: {faults}", next=HELP
+            f"The configuration in {origin} is not valid: {problems}", next=HELP
         ) from error
 
 
@@ -226,14 +226,14 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
             adapter.validate_python(candidate)
         except ValidationError as error:
             # For a number, the range; the message has the type anyway.
-            fault = error.errors()[0]
-            if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
-                limit = limit or fault["msg"].replace("Input should be", ",")
-            elif fault["type"] == "value_error":
+            problem = error.errors()[0]
+            if not problem["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
+                limit = limit or problem["msg"].replace("Input should be", ",")
+            elif problem["type"] == "value_error":
                 # More specific than the names of a table.
-                if isinstance(fault["ctx"]["error"], UsageError):
-                    raise fault["ctx"]["error"] from None
-                limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
+                if isinstance(problem["ctx"]["error"], UsageError):
+                    raise problem["ctx"]["error"] from None
+                limit = limit or f"; {problem['msg'].removeprefix('Value error, ')}"
         else:
             return candidate
     message = f"{key.name} cannot be {text!r}."
@@ -276,7 +276,7 @@ def _unknown(path: str) -> str:
     return f"There is no configuration key {path!r}.{_hint(close)}"
 
 
-def _fault(entry: ErrorDetails) -> str:
+def _problem(entry: ErrorDetails) -> str:
     path = ".".join(map(str, entry["loc"]))
     if entry["type"] == "extra_forbidden":
         return _unknown(path)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move, write_file
-from kmip_data.files.reading import first_fault, open_regular, read_small, sha256_file
+from kmip_data.files.reading import first_problem, open_regular, read_small, sha256_file
 from kmip_data.models.training.run.folder import DIGESTS, INITIAL, LAST, PREVIOUS, WEIGHTS
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ def _read(
         return parse(_content(path, digests))
     except Exception as error:
         raise DamagedInput(
-            f"{path} cannot be read as {content}: {first_fault(error)}",
+            f"{path} cannot be read as {content}: {first_problem(error)}",
             next=step,
         ) from error
 
@@ -200,7 +200,7 @@ def put_weights(module: nn.Module, path: Path, expected: str | None = None) -> N
         module.load_state_dict(weights)
     except RuntimeError as error:
         raise DamagedInput(
-            f"{path} does not hold the weights of the run's config.toml: {first_fault(error)}",
+            f"{path} does not hold the weights of the run's config.toml: {first_problem(error)}",
             next="kmip-data train --resume RUN, or another run",
         ) from error
 

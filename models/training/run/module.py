@@ -125,9 +125,9 @@ class TrainingModule(nn.Module):
 
         This waits for a GPU, so it is called once an epoch, and before a checkpoint within one.
         """
-        fault = self.meter.fault()
-        if fault is not None:
-            message, batch, step = fault
+        problem = self.meter.problem()
+        if problem is not None:
+            message, batch, step = problem
             self.doing = (
                 f"training in epoch {self.epoch + 1}, batch {batch + 1} "
                 f"(step {step + 1} of the run)"
@@ -225,7 +225,7 @@ class Meter:
         if norm is not None:
             self.values[1, batch] = norm
 
-    def fault(self) -> tuple[str, int, int] | None:
+    def problem(self) -> tuple[str, int, int] | None:
         """Return a message for the first loss or gradient that is not finite, its batch and its step."""
         for batch, (loss, norm) in enumerate(self.values.T.tolist()):
             step = self._first_step + batch // self.accumulate

@@ -20,7 +20,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
-from kmip_data.files.reading import first_fault, open_regular
+from kmip_data.files.reading import first_problem, open_regular
 from kmip_data.format.targets import TargetKind, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
@@ -192,7 +192,7 @@ def read_predictions(path: Path) -> Predictions:
         raise
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DamagedInput(
-            f"{path} cannot be read as predictions: {first_fault(error)}",
+            f"{path} cannot be read as predictions: {first_problem(error)}",
             next="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)",
         ) from error
 

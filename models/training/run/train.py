@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.builds.verify import feature_faults
+from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.changes import build_lock, content_of, refuse_links, write_file
 from kmip_data.files.marker import OUTPUTS
-from kmip_data.files.reading import first_fault, sha256_file
+from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.component_names import edge_encoders, node_encoders
 from kmip_data.models.encoders import check_integers
@@ -241,9 +241,9 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
 
     # A plugin's encoder may know what to do with NaN.
     if not config.plugins:
-        for fault in feature_faults(data.build, data.features(config)):
+        for problem in feature_problems(data.build, data.features(config)):
             raise UsageError(
-                f"{data.build.path}: {fault}.",
+                f"{data.build.path}: {problem}.",
                 next="repair the graphs and build them under another name",
             )
 
@@ -565,7 +565,7 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     ours = isinstance(error, KmipDataError | OSError)
     if last is not None and not loop.proven and isinstance(error, Exception) and not ours:
         return DamagedInput(
-            f"The run cannot be resumed from {last}: {type(error).__name__}: {first_fault(error)}",
+            f"The run cannot be resumed from {last}: {type(error).__name__}: {first_problem(error)}",
             next="start another run",
         )
     return error

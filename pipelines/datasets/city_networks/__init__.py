@@ -129,8 +129,8 @@ def _published_labels(folder: Path, n: int) -> tuple[F32 | None, I64 | None]:
     low = labels.min(initial=0)
     high = labels.max(initial=0)
     if low < 0 or high >= CLASSES or not in_order:
-        fault = f"labels {low} to {high}"
+        problem = f"labels {low} to {high}"
         if not in_order:
-            fault += ", in another order"
-        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {fault}.")
+            problem += ", in another order"
+        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {problem}.")
     return eccentricity, labels

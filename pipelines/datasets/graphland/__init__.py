@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_fault
+from kmip_data.files.reading import first_problem
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
@@ -288,7 +288,7 @@ def read_info(path: Path) -> Info:
         raise DamagedInput(
             f"{path.name} does not name the columns.",
             expected=", ".join(Info.model_fields),
-            found=first_fault(error),
+            found=first_problem(error),
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error

@@ -335,7 +335,7 @@ def _parts(table: Table, name: str) -> Array | None:
     codes += [_code(text) for text in texts[_LOOKED_AT:]]
     if None in codes:
         row = codes.index(None)
-        raise table.fault(
+        raise table.error_at(
             row,
             f"{name!r} is {texts[row]!r}, not train, val or test",
             f"--set ignore={shlex.quote(name)}, or correct the line",

@@ -203,7 +203,7 @@ def _check_first_line(edges: Table, ends: Array) -> None:
     if ends.dtype == object or others.shape[1] == 0 or first[1] != others.shape[1]:
         return
     if first[0] > others.max() - others.min():
-        raise edges.fault(
+        raise edges.error_at(
             0,
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
             "--set header=yes leaves the line out; --set header=no, if it is an edge",
@@ -370,7 +370,7 @@ def _of_one_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) 
     differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
     if differs.any():
         problem = f"{name} differs from that of the first edge of its graph"
-        raise edges.fault(rows[differs.argmax()], problem, "put it into graphs.csv")
+        raise edges.error_at(rows[differs.argmax()], problem, "put it into graphs.csv")
     return array[rows[:1]]
 
 
@@ -395,12 +395,12 @@ def _by_graph(
         groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
         if level == "graph" and len(groups[level]) < len(table.frame):
             row = int(pd.Series(names).duplicated().argmax())
-            raise table.fault(
+            raise table.error_at(
                 row, f"the graph {names[row]!r} occurs twice", "remove one of the lines"
             )
         for name, rows in groups[level].items():
             if name not in groups[first]:
-                raise table.fault(rows[0], f"the graph {name!r} is not in {tables[first].name}")
+                raise table.error_at(rows[0], f"the graph {name!r} is not in {tables[first].name}")
     return groups
 
 
@@ -421,7 +421,7 @@ def _positions(
     index = pd.Index(ids)
     if not index.is_unique:
         row = rows[index.duplicated().argmax()]
-        raise nodes.fault(row, "the node occurs twice", "remove one of the lines")
+        raise nodes.error_at(row, "the node occurs twice", "remove one of the lines")
     positions = index.get_indexer(pd.Index(ends.reshape(-1))).reshape(ends.shape)
     unknown = np.argwhere(positions.T < 0)
     if len(unknown):
@@ -437,5 +437,5 @@ def _positions(
                 "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
                 "table[column] = table[column].astype('Int64') before to_csv"
             )
-        raise tables["edge"].fault(rows_of["edge"][row], problem, hint)
+        raise tables["edge"].error_at(rows_of["edge"][row], problem, hint)
     return positions, ids

@@ -70,7 +70,7 @@ class Links:
 
     @property
     def warning(self) -> str:
-        """Return the likely fault in edge directions; empty if there is none."""
+        """Return the likely problem in edge directions; empty if there is none."""
         if not self.looked_for:
             return ""
         if self.unequal:

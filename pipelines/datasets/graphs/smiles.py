@@ -53,7 +53,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     for row, value in enumerate(texts):
         text = str(value)
         if len(text) > LONGEST:
-            raise table.fault(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
+            raise table.error_at(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
         where = table.place(row)
         check_smiles(text, where)
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
@@ -93,5 +93,5 @@ def finished(graph: GraphRecord) -> GraphRecord:
     try:
         return read_smiles(text).record(graph.key, **columns)
     except RefusedSmilesError as error:
-        fault = f"{where}: RDKit makes no molecule of {text[:200]!r}: {error}."
-        raise DamagedInput(fault) from error
+        problem = f"{where}: RDKit makes no molecule of {text[:200]!r}: {error}."
+        raise DamagedInput(problem) from error

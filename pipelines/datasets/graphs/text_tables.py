@@ -79,7 +79,7 @@ class Table:
             line += skipped <= line
         return f"{self.name}, {self.row} {line}"
 
-    def fault(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
+    def error_at(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
         """Return the error for one row."""
         return DamagedInput(f"{self.place(row)}: {problem}.", next=hint)
 
@@ -92,7 +92,7 @@ class Table:
         values = self.frame[name]
         empty = values.isna()
         if empty.any():
-            raise self.fault(empty.argmax(), f"{name!r} is empty", hint)
+            raise self.error_at(empty.argmax(), f"{name!r} is empty", hint)
         if self.text and (self.odd or values.dtype != np.int64):
             values = self._as_written(name)
         if values.dtype.kind in "iufb":
@@ -100,7 +100,7 @@ class Table:
         words = values.isin(NO_IDS)
         if words.any() and values[~words].astype(str).str.fullmatch("-?[0-9]+").all():
             row = words.argmax()
-            raise self.fault(row, f"{name!r} is {values[row]!r} among integers", hint)
+            raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", hint)
         return values.to_numpy(object)
 
     def check_numbers(self) -> None:
@@ -110,7 +110,9 @@ class Table:
             bad = ~(np.abs(values) <= np.finfo(np.float32).max)
             if bad.any():
                 row = bad.argmax()
-                raise self.fault(row, f"{name!r} is {self.frame[name][row]}, not a finite number")
+                raise self.error_at(
+                    row, f"{name!r} is {self.frame[name][row]}, not a finite number"
+                )
 
     def _as_written(self, name: str) -> pd.Series:
         position = self.names.index(name)
@@ -211,7 +213,7 @@ def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
     if not is_shorter and (lengths != lengths[0]).any():
         row = int((lengths != lengths[0]).argmax())
         length = counted(int(lengths[row]), "field")
-        raise table.fault(row, f"{length}, and {lengths[0]:,} in the first line", OTHER_FORMATS)
+        raise table.error_at(row, f"{length}, and {lengths[0]:,} in the first line", OTHER_FORMATS)
 
     # 3. Names are in the comment above the rows, in the first line, or nowhere.
     above = [comments[line] for line in comments if skipped[line - 1 : line] == [line]]
@@ -466,7 +468,7 @@ def _table_of_dictionaries(name: str, text: str, skipped: Sequence[int]) -> Tabl
             data = ast.literal_eval(attributes)
             rows.append({**data, roles.SOURCE: source, roles.TARGET: target})
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
-            raise table.fault(
+            raise table.error_at(
                 number, "not two ids and a dictionary, as networkx.write_edgelist writes it"
             ) from error
     frame = pd.DataFrame(rows)

@@ -55,7 +55,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             kinds = labels.frame[name].astype(float)
             kinds -= kinds.min()
             if kinds.max() >= _MAX_LABELS:
-                raise labels.fault(kinds.argmax(), f"more than {_MAX_LABELS:,} labels")
+                raise labels.error_at(kinds.argmax(), f"more than {_MAX_LABELS:,} labels")
             facts.claim(8 * rows * (int(kinds.max()) + 1), f"{prefix}_{level}_labels.txt")
             for kind in range(int(kinds.max()) + 1):
                 columns[f"label {name} is {kind}"] = (kinds == kind).astype(float)
@@ -71,7 +71,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     if not targets.names:
         targets = table("graph_labels", last)
     if not targets.names and last > len(graph):
-        raise indicator.fault(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
+        raise indicator.error_at(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
     _check_ends(listed, graph.to_numpy())
 
     # Tables of nodes, edges and graphs; sorting joins edges of the same two nodes.
@@ -117,7 +117,7 @@ def _last_graph(indicator: Table) -> int:
     """Return the number of the last graph; numbers must increase from 1."""
     graph = indicator.frame["0"]
     if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
-        raise indicator.fault((graph.diff() < 0).argmax(), "graphs are not numbered in order")
+        raise indicator.error_at((graph.diff() < 0).argmax(), "graphs are not numbered in order")
     return int(graph.max())
 
 
@@ -125,12 +125,12 @@ def _check_ends(listed: Table, graphs: Array) -> None:
     """Refuse edges of missing nodes, and edges between graphs."""
     ends = listed.frame.to_numpy()
     if len(listed.names) != 2 or ends.dtype.kind != "i":
-        raise listed.fault(0, "not two numbers of nodes")
+        raise listed.error_at(0, "not two numbers of nodes")
     outside = ((ends < 1) | (ends > len(graphs))).any(axis=1)
     if outside.any():
         row = int(outside.argmax())
-        raise listed.fault(row, f"{ends[row]} are not two of the {len(graphs):,} nodes")
+        raise listed.error_at(row, f"{ends[row]} are not two of the {len(graphs):,} nodes")
     first, second = graphs[ends.T - 1]
     apart = first != second
     if apart.any():
-        raise listed.fault(apart.argmax(), "the edge joins two graphs")
+        raise listed.error_at(apart.argmax(), "the edge joins two graphs")

@@ -20,7 +20,7 @@ import numpy as np
 from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.faults import require_room
-from kmip_data.files.reading import first_fault
+from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.blocks import (
     Elements,
     Pbf,
@@ -427,6 +427,6 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
         raise DamagedInput(
-            f"{name} cannot be read to its end: {first_fault(error)}",
+            f"{name} cannot be read to its end: {first_problem(error)}",
             next="download the extract again; `osmium fileinfo -e FILE` checks that it is complete",
         ) from error

@@ -103,7 +103,7 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
 
 def read_land_use(path: Path) -> LandUse:
     """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file."""
-    with geojson_faults(f"{path.name} has no features with a property landuse"):
+    with geojson_errors(f"{path.name} has no features with a property landuse"):
         features = read_json(path, _MAX_BYTES)["features"]
         area = np.empty(len(features), object)
         area[:] = [geometry(feature["geometry"]) for feature in features]
@@ -119,7 +119,7 @@ def geometry(part: object) -> Geometry:
 
 
 @contextmanager
-def geojson_faults(message: str, **advice: str) -> Iterator[None]:
+def geojson_errors(message: str, **advice: str) -> Iterator[None]:
     """Convert the errors of a GeoJSON file in another layout to ``DamagedInput``."""
     import shapely
 
@@ -133,5 +133,5 @@ def geojson_faults(message: str, **advice: str) -> Iterator[None]:
         RecursionError,
         shapely.errors.ShapelyError,
     ) as error:
-        fault = f"{message}: {type(error).__name__}: {str(error)[:200]}"
-        raise DamagedInput(fault, **advice) from error
+        problem = f"{message}: {type(error).__name__}: {str(error)[:200]}"
+        raise DamagedInput(problem, **advice) from error

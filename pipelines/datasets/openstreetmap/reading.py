@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extrac
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
-    geojson_faults,
+    geojson_errors,
     geometry,
     read_land_use,
 )
@@ -61,7 +61,7 @@ def read_polygon(path: Path) -> Geometry:
         "expected": "GeoJSON with a valid polygon in degrees",
         "next": "draw a polygon at https://geojson.io",
     }
-    with geojson_faults(message, **advice):
+    with geojson_errors(message, **advice):
         shape = geometry(read_json(path, _MAX_BYTES))
         area = shapely.Polygon()
         if shapely.is_valid(shape):

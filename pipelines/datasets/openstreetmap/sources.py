@@ -201,9 +201,9 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     def look(response: Response, **_: object) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and retries
-        fault = _fault_of(response)
-        if fault:
-            raise _unavailable(place, dataset, f"{response.url} {fault}")
+        answer_problem = _problem_of(response)
+        if answer_problem:
+            raise _unavailable(place, dataset, f"{response.url} {answer_problem}")
 
     settings = osmnx.settings
     before = settings.use_cache, settings.requests_kwargs
@@ -219,7 +219,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
         settings.use_cache, settings.requests_kwargs = before
 
 
-def _fault_of(response: Response) -> str:
+def _problem_of(response: Response) -> str:
     """Return why a server's answer cannot be used; empty if it can."""
     if not response.ok:
         return f"answers {response.status_code}"
@@ -233,8 +233,8 @@ def _fault_of(response: Response) -> str:
     return ""
 
 
-def _unavailable(place: str, dataset: str, fault: str) -> SourceUnavailable:
+def _unavailable(place: str, dataset: str, answer_problem: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"OpenStreetMap returned no streets of {place}: {fault}.",
+        f"OpenStreetMap returned no streets of {place}: {answer_problem}.",
         next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )

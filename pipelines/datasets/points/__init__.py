@@ -232,7 +232,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         for name in clouds:
             own_labels = raw.path / labels[name] if name in labels else None
             survey.add(name, raw.path / name, own_labels, check)
-        self.stop_or_skip_all(survey.faults, len(clouds), params)
+        self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
         column = survey.label_column()
         chosen: dict[str, Any] = {"label_column": column, "task": None}

@@ -48,8 +48,8 @@ def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Co
         asking = _ASKING.get(suffix)
         columns = asking(path, options or ReadOptions()) if asking else _READERS[suffix](path)
     except _FAULTS as error:
-        fault = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DamagedInput(f"{name} cannot be read as a point cloud: {fault}") from error
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DamagedInput(f"{name} cannot be read as a point cloud: {problem}") from error
     if not columns.points:
         raise DamagedInput(f"{name} holds no points.")
     return columns
@@ -63,8 +63,8 @@ def with_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -
     try:
         labels = _labels(path, options.encoding)
     except _FAULTS as error:
-        fault = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DamagedInput(f"{name} cannot be read as labels of points: {fault}") from error
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DamagedInput(f"{name} cannot be read as labels of points: {problem}") from error
     if len(labels) != columns.points:
         raise DamagedInput(
             f"{name} has {len(labels):,} labels, and its cloud {columns.points:,} points."

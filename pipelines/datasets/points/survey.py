@@ -31,7 +31,7 @@ class Survey:
     label: str | None  #: column of labels, empty for none; ``None``: one of :data:`_USUAL`
     labels: LabelFacts = field(default_factory=LabelFacts)
     missing: set[str] = field(default_factory=set)  #: features with missing numbers
-    faults: dict[str, DamagedInput] = field(default_factory=dict)
+    unusable: dict[str, DamagedInput] = field(default_factory=dict)
     points: int = 0
     clouds: int = 0
     _labelled: list[str] = field(default_factory=list)  #: column of labels of each cloud with one
@@ -43,7 +43,7 @@ class Survey:
     def add(
         self, name: str, path: Path, labels: Path | None, check: Callable[[str, Cloud], None]
     ) -> None:
-        """Read a cloud, or keep its fault."""
+        """Read a cloud, or keep its problem."""
         try:
             columns = load(path, name, labels, self.options)
             label = self.label
@@ -52,7 +52,7 @@ class Survey:
             cloud = pick(columns, name, self.options.position, self.features, label or None)
             check(name, cloud)
         except DamagedInput as error:
-            self.faults[name] = error
+            self.unusable[name] = error
             return
 
         self.clouds += 1

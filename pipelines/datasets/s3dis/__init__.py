@@ -153,8 +153,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         for row, x, y in zip(rows, features, labels, strict=True):
             key = f"{rooms[first + row]}/{first + row:06d}"
             for column, values in zip(schema.columns, (x, y), strict=True):
-                if fault := column.fault(values):
-                    raise DamagedInput(f"{name}, block {row} ({key}): {column.attribute} {fault}.")
+                if problem := column.problem(values):
+                    raise DamagedInput(
+                        f"{name}, block {row} ({key}): {column.attribute} {problem}."
+                    )
             columns = {"node/x": x, "node/y": y}
             record = connect(key, x[:, :3], columns, params, schema.index_dtype)
             if record is not None:
@@ -198,8 +200,8 @@ def read_file_list(path: Path) -> list[str]:
         name = PurePosixPath(line).name
         is_name = re.fullmatch(r"[\w.-]+\.h5", name) is not None
         if not is_name or name in names or not (path.parent / name).is_file():
-            fault = "not the name of an HDF5 file next to the list, or repeated"
-            raise DamagedInput(f"{path.name}, line {number}: {fault}: {line!r}")
+            problem = "not the name of an HDF5 file next to the list, or repeated"
+            raise DamagedInput(f"{path.name}, line {number}: {problem}: {line!r}")
         names.append(name)
     return names
 

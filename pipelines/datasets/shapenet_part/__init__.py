@@ -119,8 +119,8 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         path = raw.path / "synsetoffset2category.txt"
         for number, line in enumerate(read_lines(path), 1):
             if tuple(line.split()) not in known:
-                fault = f"not one of the 16 categories: {line[:100]!r}"
-                raise DamagedInput(f"{path.name}, line {number}: {fault}")
+                problem = f"not one of the 16 categories: {line[:100]!r}"
+                raise DamagedInput(f"{path.name}, line {number}: {problem}")
 
         # The published lists have 35 shapes twice; lists of a part may not repeat one.
         lists = read_split_lists(raw.path)

@@ -180,7 +180,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         # Errors end the build before any picture is segmented.
         pairs = pair(raw.members)
         values: set[int] = set()
-        faults: dict[str, DamagedInput] = {}
+        unusable: dict[str, DamagedInput] = {}
 
         def check(names: tuple[str, str | None]) -> tuple[Array, DamagedInput | None]:
             seen = np.empty(0, np.int64)
@@ -194,16 +194,16 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             return seen, None
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            for (picture, _), (seen, fault) in zip(pairs, pool.map(check, pairs), strict=True):
+            for (picture, _), (seen, refusal) in zip(pairs, pool.map(check, pairs), strict=True):
                 values |= {*seen.tolist()}
-                if fault is not None:
-                    faults[picture] = fault
+                if refusal is not None:
+                    unusable[picture] = refusal
         wrong = values - {*params.codes, params.void, -1}
         if wrong and params.on_error == "stop":
-            for fault in faults.values():
-                if "which is not a class" in fault.what:
-                    fault.lines["next"] = graph.choice(values, params.void)
-        self.stop_or_skip_all(faults, len(pairs), params)
+            for refusal in unusable.values():
+                if "which is not a class" in refusal.what:
+                    refusal.lines["next"] = graph.choice(values, params.void)
+        self.stop_or_skip_all(unusable, len(pairs), params)
         if values == {0, params.void} and params.void not in params.codes:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, and {params.void} marks pixels without a class.",

@@ -1,4 +1,4 @@
-"""`verify_build`: a good build passes, and every fault is found and named."""
+"""`verify_build`: a good build passes, and every problem is found and named."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def problems_of(report):
 
 
 def reseal(folder):
-    """Make the card agree with the bytes on disk, so that only deeper checks can find a fault."""
+    """Make the card agree with the bytes on disk, so that only deeper checks can find a problem."""
     card = read_card(folder)
     for entry in (*card.shards, *card.splits.values()):
         data = (folder / entry.file).read_bytes()
@@ -205,12 +205,12 @@ WRONG = [  # schema, dataset, position, value, what is wrong, record, row in it
 @pytest.mark.parametrize("block", [2**20, 10])
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_values_are_found(tmp_path, monkeypatch, case, block):
-    schema, key, position, value, fault, record, row = case
+    schema, key, position, value, problem, record, row = case
     monkeypatch.setattr(reader, "BLOCK_VALUES", block)
     make_build(tmp_path / "build", dealt(schema), schema)
     patch(tmp_path / "build", SHARDS[0], key, position, value)
     report = verify_build(tmp_path / "build")
-    assert problems_of(report) == [(SHARDS[0], f"is damaged: {key} {fault}")]
+    assert problems_of(report) == [(SHARDS[0], f"is damaged: {key} {problem}")]
     assert report.problems[0].found == f"record {record!r}, row {row}"
     assert report.broken_shards == [SHARDS[0]]
 
@@ -342,14 +342,14 @@ def test_split_of_nodes(tmp_path):
     node_build(short, code[:-1])
     not_valid = ["has parts that are not valid"]
     assert [what for _, what in problems_of(verify_build(short))] == not_valid
-    for value, faults in (
+    for value, problems in (
         (1, ["has other records in train", "has other records in val"]),
         (7, not_valid),
     ):
         with h5py.File(good / "splits/stride.h5", "r+") as file:
             file["split/node_code"][0] = value
         reseal(good)
-        assert [what for _, what in problems_of(verify_build(good))] == faults
+        assert [what for _, what in problems_of(verify_build(good))] == problems
 
 
 def test_the_repair_of_a_folder_with_a_space_can_be_pasted(points):

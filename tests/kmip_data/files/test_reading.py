@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import MAX_BYTES, first_fault, read_json, read_small
+from kmip_data.files.reading import MAX_BYTES, first_problem, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result
@@ -61,15 +61,15 @@ def test_the_first_fault_of_many():
     class Model(BaseModel, extra="forbid"):
         numbers: list[int]
 
-    def fault(*values):
+    def problem(*values):
         with pytest.raises(ValidationError) as caught:
             Model.model_validate({"numbers": list(values)})
-        return first_fault(caught.value)
+        return first_problem(caught.value)
 
-    assert fault(1, "a", "b").startswith("numbers.1: must be a valid integer")
-    assert fault(*"a" * 2_000) == "2,000 faults"
+    assert problem(1, "a", "b").startswith("numbers.1: must be a valid integer")
+    assert problem(*"a" * 2_000) == "2,000 problems"
     with pytest.raises(ValidationError) as caught:
         Model.model_validate({"number": [1]})
-    assert first_fault(caught.value) == "number: Extra inputs are not permitted"
-    assert first_fault(ValueError("one\ntwo")) == "one"
-    assert first_fault(KeyError()) == "KeyError"
+    assert first_problem(caught.value) == "number: Extra inputs are not permitted"
+    assert first_problem(ValueError("one\ntwo")) == "one"
+    assert first_problem(KeyError()) == "KeyError"

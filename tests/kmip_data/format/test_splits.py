@@ -1,4 +1,4 @@
-"""Split files: what goes in comes out, in order; the bytes; faults."""
+"""Split files: what goes in comes out, in order; the bytes; problems."""
 
 from __future__ import annotations
 

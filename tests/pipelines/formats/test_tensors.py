@@ -111,7 +111,7 @@ def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "size", "stride", "fault"),
+    ("offset", "size", "stride", "problem"),
     [
         (3, (2,), (1,), "beyond"),
         (1, (2, 2), (2, 1), "beyond"),
@@ -121,9 +121,9 @@ def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
         (0, 2, (1,), "other"),
     ],
 )
-def test_a_tensor_beyond_its_storage(offset, size, stride, fault) -> None:
+def test_a_tensor_beyond_its_storage(offset, size, stride, problem) -> None:
     rebuild = TENSORS["torch._utils._rebuild_tensor_v2"]
     assert rebuild(np.arange(4.0), 1, (3,), (1,)).tolist() == [1, 2, 3]
     assert rebuild(np.arange(4.0), 0, (2, 2), (1, 2)).tolist() == [[0, 2], [1, 3]]
-    with pytest.raises(RefusedError, match=fault):
+    with pytest.raises(RefusedError, match=problem):
         rebuild(np.arange(4.0), offset, size, stride)

@@ -524,12 +524,12 @@ def uneven(tmp_path_factory):
 
 def test_scaled_losses_may_overflow_a_gradient():
     """Five batches, two a step: norms of batches 2, 4 and 5 count, an infinite one only if it is unscaled."""
-    for scaled, fault in ((True, None), (False, ("The gradient's norm is inf", 3, 11))):
+    for scaled, problem in ((True, None), (False, ("The gradient's norm is inf", 3, 11))):
         meter = Meter(2, scaled=scaled)
         meter.begin(10, 5, torch.device("cpu"))
         for batch, norm in enumerate([None, 2.0, None, math.inf, 4.0]):
             meter.note(batch, torch.tensor(9.0), norm and torch.tensor(norm))
-        assert meter.fault() == fault
+        assert meter.problem() == problem
         assert {**meter.read(), "peak_memory": 0} == {
             "grad_norm": 3,
             "grad_norm_max": 4,
