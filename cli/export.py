@@ -11,7 +11,7 @@ from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import show
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.saving import ExportFormat
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
-from kmip_data.files.faults import FULL, disk_error
+from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import say
 from kmip_data.runtime.signals import ENDING, end, repeating

@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, unknown_name
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Plugin

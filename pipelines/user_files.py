@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.faults import located, require_room, writing
+from kmip_data.files.path_errors import located, require_room, writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.splits import PARTS, part_name

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.errors import UsageError
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.text import human_bytes, without_controls, without_logins
 
 if TYPE_CHECKING:

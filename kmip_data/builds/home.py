@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names

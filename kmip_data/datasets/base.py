@@ -16,7 +16,7 @@ from torch_geometric.transforms import Compose
 from kmip_data.builds.home import Build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name

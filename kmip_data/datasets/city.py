@@ -12,7 +12,7 @@ from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, known_name,
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import Coordinates, input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest

@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.faults import check_resources, unreadable
+from kmip_data.files.path_errors import check_resources, unreadable
 
 try:
     from isal import igzip as gzip

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import write_file
-from kmip_data.files.faults import refuse
+from kmip_data.files.path_errors import refuse
 from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import ShardMember
 from kmip_data.runtime.progress import Progress

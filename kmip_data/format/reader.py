@@ -20,7 +20,7 @@ from pydantic import Field, Json, NonNegativeInt
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
-from kmip_data.files.faults import refuse
+from kmip_data.files.path_errors import refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
 from kmip_data.format import schema as names

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
-from kmip_data.files.faults import check_version, refuse
+from kmip_data.files.path_errors import check_version, refuse
 from kmip_data.files.reading import first_problem, open_regular
 
 M = TypeVar("M", bound=BaseModel)

@@ -15,7 +15,7 @@ from pydantic import Json
 
 from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput
-from kmip_data.files.faults import refuse
+from kmip_data.files.path_errors import refuse
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
 from kmip_data.strict_model import Strict

@@ -15,7 +15,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.format import targets
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View

@@ -23,7 +23,7 @@ from kmip_data.builds.home import Build
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name

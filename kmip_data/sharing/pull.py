@@ -27,8 +27,8 @@ from kmip_data.files.changes import (
     write_all,
     write_output,
 )
-from kmip_data.files.faults import located, occupied_error, require_room, writing
 from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.files.path_errors import located, occupied_error, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card

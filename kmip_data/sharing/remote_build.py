@@ -19,7 +19,7 @@ from kmip_data.arrays import U8, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import make_folder, open_partial, write_all
-from kmip_data.files.faults import writing
+from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard

@@ -19,7 +19,7 @@ from kmip_data.files.changes import (
     refuse_link,
     write_file,
 )
-from kmip_data.files.faults import writing
+from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.states import ERROR, described, failure, is_free, log_name

@@ -27,8 +27,8 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
-from kmip_data.files.faults import writing
 from kmip_data.files.marker import MARKER
+from kmip_data.files.path_errors import writing
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import fsync_path
-from kmip_data.files.faults import FULL
+from kmip_data.files.path_errors import FULL
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics

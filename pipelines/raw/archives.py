@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.files.faults import unreadable
+from kmip_data.files.path_errors import unreadable
 from kmip_data.files.reading import InflateError, open_gzip
 
 HEAD = 512  #: bytes that identify the kind of a file

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.faults import writing
+from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror

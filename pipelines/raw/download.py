@@ -21,7 +21,7 @@ from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.faults import require_room, writing
+from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_tree
-from kmip_data.files.faults import require_room, writing
+from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Member

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import unknown_name
-from kmip_data.files.faults import located
+from kmip_data.files.path_errors import located
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family

@@ -13,8 +13,8 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.changes import begin_folder, build_lock, make_folder
-from kmip_data.files.faults import located, writing
 from kmip_data.files.marker import outputs_of
+from kmip_data.files.path_errors import located, writing
 from kmip_data.files.reading import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of

@@ -19,7 +19,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.faults import require_room
+from kmip_data.files.path_errors import require_room
 from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.blocks import (
     Elements,

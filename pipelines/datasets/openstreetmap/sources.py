@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kmip_data.builds.home import Home, build_in, named_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_json
-from kmip_data.files.faults import require_room, writing
+from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.faults import FULL, require_room, writing
+from kmip_data.files.path_errors import FULL, require_room, writing
 from kmip_data.text import human_bytes
 
 WRONG_PLACE = ("EROFS", "EACCES", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EEXIST")
