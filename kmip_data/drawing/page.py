@@ -14,7 +14,7 @@ from kmip_data.drawing.graphs import Graph, Json, Packer
 from kmip_data.drawing.predicted import short_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
-from kmip_data.files.templates import asset, template
+from kmip_data.files.page_templates import asset, template
 
 ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
 PAGE = "explore.html"  #: in the folder of a build or run

@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from kmip_data.drawing.style import STYLES
-from kmip_data.files.templates import asset, template
+from kmip_data.files.page_templates import asset, template
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.reports.pictures import pictures_of, row_colors, short_name
 from kmip_data.models.reports.result_tables import Row, Table
