@@ -27,7 +27,7 @@ from benchmarks.reading import SMALL_BATCH, row_of
 from benchmarks.table import Row, bytes_below, thread_count
 from benchmarks.turns import compare
 from kmip_data.builds.home import Home
-from kmip_data.files.changes import remove_tree
+from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline

@@ -111,7 +111,7 @@ def cumulative_weight(**options: Any) -> None:
 
 def _analyse(name: str, measure: Measure, options: Json) -> None:
     """Apply a measure to queries, keys and values, save its picture and CSV file, and print the means."""
-    from kmip_data.files.changes import write_output
+    from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_study
     from kmip_data.models.analysis.study import gaussian_projections, record_run, run_study
 
@@ -231,7 +231,7 @@ def influence_of_k(
     Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in
     k and seed form a curve: mean ± standard deviation over seeds for each k.
     """
-    from kmip_data.files.changes import write_output
+    from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.result_tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.states import folders_of

@@ -86,7 +86,7 @@ def attention(
     in training. Each method has its own process, so running out of memory or time fills one cell of
     the table. Shows the paper's A100 measurements below, labelled as such.
     """
-    from kmip_data.files.changes import write_output
+    from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
     from kmip_data.models.profiling.methods import Shape, sizes_up_to
     from kmip_data.models.training.machine import choose_device

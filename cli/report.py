@@ -60,7 +60,7 @@ def command(
         check_output(output, force=force)
     form = form or (FORMS.get(output.suffix.lower(), "text") if output else "text")
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
-    from kmip_data.files.changes import write_output
+    from kmip_data.files.atomic_writes import write_output
     from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.result_tables import read_runs, tables_of
     from kmip_data.models.reports.sheets import page_of, sheet_of

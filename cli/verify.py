@@ -43,7 +43,7 @@ def command(
     it: commands change only folders that have it.
     """
     from kmip_data.builds.verify import unlike_published, verify_build
-    from kmip_data.files.changes import build_content, content_of, mark
+    from kmip_data.files.atomic_writes import build_content, content_of, mark
     from kmip_data.format.card import read_card
 
     source = build_or_run(target, home, sample=sample)
@@ -110,7 +110,7 @@ def command(
 
 def _verify_run(run: Path) -> None:
     """Check the files of a finished run by its result; a sound one gets the marker of a run."""
-    from kmip_data.files.changes import mark
+    from kmip_data.files.atomic_writes import mark
     from kmip_data.files.reading import sha256_file
     from kmip_data.models.training.run.folder import RUN
     from kmip_data.models.training.run.result import read_result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import build_content, build_lock, refuse_links, refuse_taken
+from kmip_data.files.atomic_writes import build_content, build_lock, refuse_links, refuse_taken
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
 from kmip_data.pipelines.base import (

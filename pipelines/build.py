@@ -12,7 +12,7 @@ from kmip_data.builds.columns import WORK
 from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files.changes import build_lock, refuse_links, remove_empty
+from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
 from kmip_data.files.path_errors import located, occupied_error
 from kmip_data.format.card import PART, Card
 from kmip_data.format.schema import FORMAT_VERSION

@@ -6,7 +6,7 @@ import ast
 
 from support.shared import ROOT
 
-ALLOWED = "kmip_data/files/changes.py"
+ALLOWED = "kmip_data/files/atomic_writes.py"
 FUNCTIONS = {
     "remove",
     "unlink",

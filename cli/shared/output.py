@@ -244,7 +244,7 @@ def default_output(path: Path, *, force: bool) -> Path:
 
     Raise UsageError as :func:`check_output`, and if a link is there.
     """
-    from kmip_data.files.changes import refuse_link
+    from kmip_data.files.atomic_writes import refuse_link
     from kmip_data.files.marker import outputs_of
 
     refuse_link(path)  # a path that the user named may be one, this one may not

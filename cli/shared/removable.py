@@ -11,8 +11,8 @@ from typing import Literal
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files import changes as files
-from kmip_data.files.changes import build_lock
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.marker import MARKER
 from kmip_data.format.card import CARD_NAME
 

@@ -16,7 +16,7 @@ from pydantic import FailFast, TypeAdapter, model_validator
 
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
-from kmip_data.files.changes import written_name
+from kmip_data.files.atomic_writes import written_name
 from kmip_data.files.marker import MARKER, outputs_of
 from kmip_data.files.reading import json_digest, read_json, read_model, read_small, sealed_json
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME

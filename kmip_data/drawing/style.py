@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import write_output
+from kmip_data.files.atomic_writes import write_output
 from kmip_data.runtime.progress import say
 
 #: 24 hues for light backgrounds, with a contrast of at least 3:1, chosen by search so that the least

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import I64, U8
-from kmip_data.files.changes import build_content, mark, write_file
+from kmip_data.files.atomic_writes import build_content, mark, write_file
 from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.croissant import build_croissant

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from kmip_data.errors import KmipDataError
-from kmip_data.files.changes import write_file
+from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.path_errors import refuse
 from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import ShardMember

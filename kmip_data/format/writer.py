@@ -144,9 +144,9 @@ def write_shard(
     and, if it was cut, ``members``. Equal records, schema and names give equal bytes on every machine.
     Raises ``DamagedInput``, with the key of the record, if a record does not follow the schema;
     ``UsageError`` if the schema cannot be stored; and what
-    :func:`~kmip_data.files.changes.write_file` does.
+    :func:`~kmip_data.files.atomic_writes.write_file` does.
     """
-    from kmip_data.files.changes import remove_file
+    from kmip_data.files.atomic_writes import remove_file
 
     content = ShardContent.of(records, schema, dataset, build_key)
     size = int(np.dot(names.bytes_per(schema), content.totals))
@@ -187,7 +187,7 @@ def _write_pieces(
     *others: Digests,
 ) -> Digests:
     """Write a file in pieces and return its digests; the digests ``others`` get its bytes, too."""
-    from kmip_data.files.changes import write_file
+    from kmip_data.files.atomic_writes import write_file
 
     digests = Digests()
 
@@ -237,7 +237,7 @@ def _pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
     """
     import h5py
 
-    from kmip_data.files.changes import partial_name
+    from kmip_data.files.atomic_writes import partial_name
 
     partial = path.with_name(partial_name(path.name))
     with contextlib.ExitStack() as stack:

@@ -17,7 +17,7 @@ from torch_geometric.data import InMemoryDataset
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME

@@ -22,7 +22,7 @@ from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import UsageError
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import located
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file

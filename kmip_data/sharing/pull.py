@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from kmip_data.builds.columns import read_columns, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name
-from kmip_data.files.changes import (
+from kmip_data.files.atomic_writes import (
     PARTIAL,
     begin_folder,
     build_content,

@@ -18,7 +18,7 @@ from typing import Literal
 from kmip_data.builds.columns import named_encoding, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import build_lock, remove_partials, written_name
+from kmip_data.files.atomic_writes import build_lock, remove_partials, written_name
 from kmip_data.files.marker import PICTURE_NAME, outputs_of
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files

@@ -20,7 +20,7 @@ from typing import Any
 import requests
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
-from kmip_data.files.changes import make_folder, remove_file, write_file
+from kmip_data.files.atomic_writes import make_folder, remove_file, write_file
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime import http_client as http

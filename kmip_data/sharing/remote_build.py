@@ -18,7 +18,7 @@ import numpy as np
 from kmip_data.arrays import U8, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import make_folder, open_partial, write_all
+from kmip_data.files.atomic_writes import make_folder, open_partial, write_all
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card

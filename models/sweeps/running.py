@@ -11,7 +11,7 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import KmipDataError
-from kmip_data.files.changes import (
+from kmip_data.files.atomic_writes import (
     FolderInUse,
     begin_folder,
     build_lock,

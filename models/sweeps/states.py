@@ -14,7 +14,7 @@ from typing import Any
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError
-from kmip_data.files.changes import FolderInUse, build_lock, lock_path
+from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
 from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.folder import (

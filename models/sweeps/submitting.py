@@ -9,7 +9,7 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import build_lock
+from kmip_data.files.atomic_writes import build_lock
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.running import make_folders, run_cells, with_data
 

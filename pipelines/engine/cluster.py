@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
-from kmip_data.files.changes import write_file
+from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died

@@ -25,8 +25,8 @@ from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files import changes as files
-from kmip_data.files.changes import build_lock
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.marker import MARKER
 from kmip_data.files.path_errors import writing
 from kmip_data.format import writer
@@ -311,7 +311,7 @@ def repair_build(
 
     Shards and splits need the raw files the build was made from, which give the same bytes. Only
     files of the build are replaced; what else lies in their place is moved aside
-    (:func:`~kmip_data.files.changes.clear_way`). The card is replaced last, so that a stopped repair
+    (:func:`~kmip_data.files.atomic_writes.clear_way`). The card is replaced last, so that a stopped repair
     resumes.
 
     Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files import changes as files
-from kmip_data.files.changes import fsync_path
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.atomic_writes import fsync_path
 from kmip_data.files.path_errors import FULL
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped

@@ -14,7 +14,7 @@ from typing import Self
 from kmip_data.builds.columns import WORK
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember

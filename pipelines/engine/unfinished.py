@@ -10,7 +10,7 @@ from typing import Any
 from kmip_data.builds.columns import WORK, files_of_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import occupied_error
 from kmip_data.files.reading import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
 from kmip_data.format.card import Receipt

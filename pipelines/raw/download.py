@@ -20,7 +20,7 @@ from pathlib import Path
 from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import remove_tree
+from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt

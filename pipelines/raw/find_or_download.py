@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import write_json
+from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt

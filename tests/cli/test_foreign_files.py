@@ -15,7 +15,7 @@ from support.cli import done, kmip, refused
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import MARKER, content_of
+from kmip_data.files.atomic_writes import MARKER, content_of
 from kmip_data.format.card import read_card
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.train import train

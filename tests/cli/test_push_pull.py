@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.cli import done, refused
 
-from kmip_data.files.changes import MARKER
+from kmip_data.files.atomic_writes import MARKER
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run_page import run_page
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.cli import done, refused
 
-from kmip_data.files.changes import build_lock, mark
+from kmip_data.files.atomic_writes import build_lock, mark
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.copies import store
 

@@ -12,7 +12,7 @@ from support.builds.learnable import learnable_build, tiny_config
 from support.cli import done
 
 from kmip_data.builds.home import Home
-from kmip_data.files.changes import build_lock
+from kmip_data.files.atomic_writes import build_lock
 from kmip_data.models.training.run.train import train
 
 

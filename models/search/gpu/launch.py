@@ -21,7 +21,7 @@ from torch import Tensor
 
 from kmip_data.arrays import I64
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.changes import write_file
+from kmip_data.files.atomic_writes import write_file
 from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, plan_of
 from kmip_data.models.search.problem import NotFinite, SearchProblem
 from kmip_data.runtime.memory import keep_alive

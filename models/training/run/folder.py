@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.changes import begin_folder, build_lock, make_folder
+from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.marker import outputs_of
 from kmip_data.files.path_errors import located, writing
 from kmip_data.files.reading import read_small

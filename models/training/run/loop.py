@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.files.changes import write_file
+from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.capture.graphs import Learned

@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files.changes import write_output
+from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.reading import first_problem, open_regular
 from kmip_data.format.targets import TargetKind, target_column
 from kmip_data.models.training.accumulators import SplitMetrics

@@ -19,7 +19,7 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.changes import build_lock, content_of, refuse_links, write_file
+from kmip_data.files.atomic_writes import build_lock, content_of, refuse_links, write_file
 from kmip_data.files.marker import OUTPUTS
 from kmip_data.files.reading import first_problem, sha256_file
 from kmip_data.format.card import SplitPart

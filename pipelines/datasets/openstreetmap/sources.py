@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kmip_data.builds.home import Home, build_in, named_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files.changes import write_json
+from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import I64
-from kmip_data.files.changes import remove_tree
+from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams

@@ -14,8 +14,8 @@ from support.cases import check_each, contents
 from support.cli import python
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files import changes as files
-from kmip_data.files.changes import continued_file, write_file, write_output
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.atomic_writes import continued_file, write_file, write_output
 
 DATA = bytes(range(256)) * 1000
 
@@ -252,7 +252,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, place):
 KILLED = """
 import os, sys
 from pathlib import Path
-from kmip_data.files.changes import write_file
+from kmip_data.files.atomic_writes import write_file
 name, turn = sys.argv[2], int(sys.argv[3])
 real = getattr(os, name)
 count = 0

@@ -10,8 +10,8 @@ import pytest
 from support.cases import contents
 
 from kmip_data.errors import UsageError
-from kmip_data.files import changes as files
-from kmip_data.files.changes import MARKER, begin_folder, content_of, refuse_taken
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.atomic_writes import MARKER, begin_folder, content_of, refuse_taken
 
 MINE = "years of work"
 

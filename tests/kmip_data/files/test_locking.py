@@ -16,11 +16,11 @@ from support.builds.toy_pipeline import build_toy, built_units, digests, write_r
 from support.cases import contents
 
 from kmip_data.errors import UsageError
-from kmip_data.files import changes
-from kmip_data.files.changes import FolderInUse, build_lock, lock_path
+from kmip_data.files import atomic_writes
+from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from kmip_data.files.changes import build_lock\n"
+    "import sys, time; from pathlib import Path; from kmip_data.files.atomic_writes import build_lock\n"
     "with build_lock(Path(sys.argv[1])):\n"
     "    print('held', flush=True); time.sleep(float(sys.argv[2]))\n"
 )
@@ -41,7 +41,7 @@ def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[
 def test_a_waiter_says_so_and_goes_on_when_the_holder_is_killed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "MESSAGE_SECONDS", 0.3)
+    monkeypatch.setattr(atomic_writes, "MESSAGE_SECONDS", 0.3)
     folder = tmp_path / "built" / "toy"
     child = _holder(folder, tmp_path / "bootstrap")
     entered = threading.Event()
@@ -106,7 +106,7 @@ def test_many_in_turn_never_meet(tmp_path: Path) -> None:
     """Lock files come and go with each holder; still no two are inside at once."""
     inside = tmp_path / "inside"
     code = (
-        "import sys; from pathlib import Path; from kmip_data.files.changes import build_lock\n"
+        "import sys; from pathlib import Path; from kmip_data.files.atomic_writes import build_lock\n"
         "for _ in range(30):\n"
         "    with build_lock(Path(sys.argv[1]), quiet=True):\n"
         "        inside = Path(sys.argv[2]); inside.touch(exist_ok=False); inside.unlink()\n"

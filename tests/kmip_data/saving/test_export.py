@@ -16,7 +16,7 @@ import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.changes import mark
+from kmip_data.files.atomic_writes import mark
 from kmip_data.saving import export as exporting
 from kmip_data.saving.export import export, parquet_view, parts_of
 from kmip_data.sharing.pull import pull

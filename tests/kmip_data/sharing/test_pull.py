@@ -14,7 +14,7 @@ from support.cases import contents, damage
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import MARKER, begin_folder
+from kmip_data.files.atomic_writes import MARKER, begin_folder
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 

@@ -33,7 +33,7 @@ from kmip_data.errors import (
     SourceUnavailable,
     UsageError,
 )
-from kmip_data.files.changes import begin_folder
+from kmip_data.files.atomic_writes import begin_folder
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.manifest import load_manifest

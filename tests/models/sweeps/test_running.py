@@ -17,7 +17,7 @@ from support.runs import sweeps
 from support.runs.sweeps import environment, events, start, wait_for, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.files.changes import build_lock, lock_path
+from kmip_data.files.atomic_writes import build_lock, lock_path
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
 from kmip_data.models.sweeps.running import log_of

@@ -18,7 +18,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import MARKER
+from kmip_data.files.atomic_writes import MARKER
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan

@@ -14,7 +14,7 @@ from support.builds.toy_pipeline import build_toy, raw_folder, toy_pipeline, wri
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import build_lock
+from kmip_data.files.atomic_writes import build_lock
 from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import added_splits as splits_module

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from support.cli import kmip
 
-from kmip_data.files.changes import _MACHINE
+from kmip_data.files.atomic_writes import _MACHINE
 
 Kind = Literal["moved", "other", "bait", "dangling"]
 KINDS: tuple[Kind, ...] = ("moved", "other", "bait", "dangling")

@@ -12,7 +12,7 @@ import numpy as np
 from support.builds.records import column_of, encode_shard
 
 from kmip_data.builds.home import Build
-from kmip_data.files.changes import build_content, mark, write_file
+from kmip_data.files.atomic_writes import build_content, mark, write_file
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
 from kmip_data.format.schema import Schema, View

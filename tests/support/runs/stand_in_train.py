@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kmip_data.files.changes import build_lock
+from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.reading import sealed_json
 
 SETTINGS = "STAND_IN"

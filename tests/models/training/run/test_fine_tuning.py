@@ -13,7 +13,7 @@ from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import begin_folder
+from kmip_data.files.atomic_writes import begin_folder
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
 from kmip_data.models.training.run.folder import RUN

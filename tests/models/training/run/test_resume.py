@@ -26,7 +26,7 @@ from support.runs.stopping import stop_at
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import main
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
-from kmip_data.files import changes as files
+from kmip_data.files import atomic_writes as files
 from kmip_data.models.config import models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run import checkpoint, loop

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
-from kmip_data.files.changes import MARKER
+from kmip_data.files.atomic_writes import MARKER
 from kmip_data.format import targets
 from kmip_data.format.card import OF_SAMPLE
 from kmip_data.models.layers.gated_gcn import _kernel
