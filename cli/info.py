@@ -276,7 +276,7 @@ def _tables(build: Build, added: Sequence[Json]) -> str:
 
 def _classes_by_part(card: Card) -> str:
     """Return the count of each class, and its share in all records and in each part."""
-    from kmip_data.format.splits import in_order
+    from kmip_data.format.split_files import in_order
 
     counts = card.statistics.get("classes")
     if not counts or not counts.get("total"):

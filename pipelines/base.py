@@ -22,7 +22,7 @@ from kmip_data.errors import UsageError
 from kmip_data.files.reading import json_digest, plainly
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.registry import ADDED

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.format.schema import Schema
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Params,

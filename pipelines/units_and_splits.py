@@ -11,7 +11,7 @@ from pydantic import Field
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import NO_PART, PARTS
+from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.graphs.split_rules import meta_labels, stratified_parts
 from kmip_data.pipelines.base import (
     AnyPipeline,

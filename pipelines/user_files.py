@@ -20,7 +20,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.path_errors import located, require_room, writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.format.splits import PARTS, part_name
+from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import share_of
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
 

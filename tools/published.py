@@ -20,7 +20,7 @@ import tomli_w
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Card
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.result_tables import Run, read_runs, tables_of

@@ -88,7 +88,7 @@ def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F],
 
 def part_option(text: str, *more: str) -> Callable[[F], F]:
     """Make ``--split``, a part of the split or one of ``more`` words."""
-    from kmip_data.format.splits import PARTS
+    from kmip_data.format.split_files import PARTS
 
     return click.option(
         "--split",

@@ -29,7 +29,13 @@ from kmip_data.format.build_files import CROISSANT_NAME, card_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
+from kmip_data.format.split_files import (
+    NODE_PARTS,
+    SplitFile,
+    keys_digest,
+    node_digests,
+    read_split,
+)
 from kmip_data.runtime.threads import for_ranges
 from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 

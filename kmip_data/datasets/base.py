@@ -19,7 +19,7 @@ from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.path_errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
-from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
+from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.find import obtain, obtain_split, parameter_names
 from kmip_data.plugins import import_plugin_of

@@ -12,7 +12,7 @@ from torch_geometric.data import Dataset
 
 from kmip_data.datasets.opening import open as open_build
 from kmip_data.errors import UsageError
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader, LoaderState
 from kmip_data.runtime.extras import require_extra

@@ -36,7 +36,7 @@ from kmip_data.drawing.predicted import (
 from kmip_data.drawing.records import Drawing, Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
-from kmip_data.format.splits import NODE_PARTS
+from kmip_data.format.split_files import NODE_PARTS
 from kmip_data.text import as_values, counted
 
 if TYPE_CHECKING:

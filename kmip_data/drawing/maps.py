@@ -29,7 +29,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
-from kmip_data.format.splits import NO_PART, NODE_PARTS
+from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, open_store
 from kmip_data.text import as_values, counted

@@ -18,7 +18,7 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, Split
 from kmip_data.format.croissant import build_croissant
 from kmip_data.format.page import render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.split_files import NODE_PARTS, encode_node_split, encode_split
 from kmip_data.format.writer import COUNTS
 
 PAGE_NAME = "README.md"

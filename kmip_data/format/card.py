@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.marker import read_marker
 from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, member_file, parse_schema
-from kmip_data.format.splits import in_order
+from kmip_data.format.split_files import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict_model import Strict
 from kmip_data.text import as_values

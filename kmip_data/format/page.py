@@ -9,7 +9,7 @@ from html import escape
 from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.files.page_templates import template
 from kmip_data.format.card import Card
-from kmip_data.format.splits import in_order
+from kmip_data.format.split_files import in_order
 from kmip_data.text import without_controls
 
 #: Key in the statistics of a card and its caption.

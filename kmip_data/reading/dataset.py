@@ -19,7 +19,7 @@ from kmip_data.files.path_errors import located
 from kmip_data.format import targets
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.splits import NODE_PARTS, TRAIN_AND_VAL, keys_digest, part_name
+from kmip_data.format.split_files import NODE_PARTS, TRAIN_AND_VAL, keys_digest, part_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data

@@ -16,7 +16,7 @@ from kmip_data.format.card import FileEntry, SplitEntry
 from kmip_data.format.checks import identity_of
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
-from kmip_data.format.splits import SplitFile, read_split
+from kmip_data.format.split_files import SplitFile, read_split
 
 NODE = 1  #: row of the node level in ``start`` and ``count``
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
-from kmip_data.format.splits import PARTS, part_name
+from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split
 from kmip_data.saving.save import MASKS, Positions, check_target, save
 from kmip_data.saving.survey import Survey, dense_graph

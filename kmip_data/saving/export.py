@@ -22,7 +22,7 @@ from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.croissant import build_croissant
-from kmip_data.format.splits import NODE_PARTS
+from kmip_data.format.split_files import NODE_PARTS
 from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, item_fields

@@ -28,7 +28,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name
 from kmip_data.format.schema import FORMAT_VERSION, bytes_per
-from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_problem
+from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, write_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.manifest import dataset_names, load_manifest

@@ -18,7 +18,7 @@ from pydantic import Field
 from kmip_data.arrays import I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import (
     Params,

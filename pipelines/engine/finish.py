@@ -25,7 +25,7 @@ from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.splits import NODE_PARTS
+from kmip_data.format.split_files import NODE_PARTS
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (

@@ -18,7 +18,7 @@ from torch_geometric.datasets import LRGBDataset
 
 from kmip_data import COCOSP, PascalVOCSP
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS, classes_of
 

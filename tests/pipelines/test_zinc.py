@@ -12,7 +12,7 @@ from support.builds.records import assert_same_records
 from support.cases import check_each
 from torch_geometric import datasets
 
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
 
 NAMES = ("zinc", "zinc-full")

@@ -16,7 +16,7 @@ from kmip_data.arrays import I64
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
-from kmip_data.format.splits import PARTS, read_split
+from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops

@@ -17,7 +17,7 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, SplitEntry
 from kmip_data.format.schema import LINKS, LOG10, Column
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
     USUAL_METRICS,
     TargetKind,

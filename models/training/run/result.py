@@ -18,7 +18,7 @@ import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import OF_SAMPLE, remark
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetKind
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME

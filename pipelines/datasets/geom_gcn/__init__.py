@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline

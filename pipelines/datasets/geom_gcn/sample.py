@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
 from kmip_data.pipelines.sample_files import write_lines

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
 from kmip_data.pipelines.sample_files import write_lines
 

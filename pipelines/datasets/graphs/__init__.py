@@ -20,7 +20,7 @@ from kmip_data.arrays import Array, Bools
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import RESERVED, Column, Schema
-from kmip_data.format.splits import NO_PART, NODE_PARTS
+from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
 from kmip_data.pipelines.datasets.graphs import (

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array
-from kmip_data.format.splits import NO_PART, NODE_PARTS, part_name
+from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts
 from kmip_data.pipelines.datasets.graphs.text_tables import UNNAMED, Table, counts_from_zero

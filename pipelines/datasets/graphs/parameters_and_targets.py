@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 from kmip_data.arrays import Array, Bools
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import Column, ItemForm, Schema
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.datasets.graphs.roles import MASKS
 from kmip_data.pipelines.graph_arrays.graph_checks import in_range
 from kmip_data.pipelines.units_and_splits import codes_of_masks

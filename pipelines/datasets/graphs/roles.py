@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kmip_data.format.splits import PARTS, part_name
+from kmip_data.format.split_files import PARTS, part_name
 
 #: Names of the two ends of an edge, as :func:`normal` writes them.
 ENDS = (

@@ -11,7 +11,7 @@ import numpy as np
 from kmip_data.arrays import Array, fits
 from kmip_data.errors import DamagedInput
 from kmip_data.format.levels import fitting_levels, form_of, likeliest_level
-from kmip_data.format.splits import NODE_PARTS, part_name
+from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
     ColumnFacts,

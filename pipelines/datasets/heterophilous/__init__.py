@@ -7,7 +7,7 @@ Raw layout: ``node_features`` [N, F], ``node_labels`` [N], ``edges`` [E, 2], eac
 from __future__ import annotations
 
 from kmip_data.arrays import Array
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline
 

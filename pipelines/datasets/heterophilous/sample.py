@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import Manifest
 
 DEFAULT_NODES = 200

@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
 from kmip_data.pipelines.manifest_pipelines import GraphsPipeline

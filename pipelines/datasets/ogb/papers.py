@@ -19,7 +19,7 @@ from pydantic import Field
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.splits import NO_PART
+from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import NO_PART
+from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.base import Records, Split, check_fold
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY

@@ -19,7 +19,7 @@ from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput, unknown_name
 from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,

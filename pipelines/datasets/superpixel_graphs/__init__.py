@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.split_rules import order_before_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Params, Prepared

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw

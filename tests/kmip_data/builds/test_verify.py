@@ -20,7 +20,7 @@ from kmip_data.format import reader
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.format.splits import encode_node_split, encode_split
+from kmip_data.format.split_files import encode_node_split, encode_split
 
 SIZES = [[40, 0, 1, 30], [7], [100, 50, 5]]
 SHARDS = ["shards/00000.h5", "shards/00001.h5", "shards/00002.h5"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kmip_data.errors import DamagedInput, KmipDataError
-from kmip_data.format.splits import encode_node_split, encode_split, read_split
+from kmip_data.format.split_files import encode_node_split, encode_split, read_split
 
 KEYS = [f"room_{i}" for i in range(10)]
 #: A change here is a change of the format.

@@ -19,7 +19,7 @@ from support.cases import until
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.reader import Shard
-from kmip_data.format.splits import read_split
+from kmip_data.format.split_files import read_split
 from kmip_data.runtime.progress import Progress
 
 pytestmark = pytest.mark.real_workers

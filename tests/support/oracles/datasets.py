@@ -23,7 +23,7 @@ from torch_geometric.utils import to_undirected
 
 import kmip_data
 from kmip_data.datasets.base import ShardedDataset
-from kmip_data.format.splits import PARTS
+from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
 from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE
 from kmip_data.pipelines.datasets.peptides import TARGETS
