@@ -42,6 +42,7 @@ def build_dataset(
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
     home: str | os.PathLike[str] | Home | None = None,
+    root: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
     **options: Unpack[BuildArguments],
 ) -> Build:
@@ -54,7 +55,7 @@ def build_dataset(
     ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split
     (``test_area`` …), which is added; others are the defaults. A ``sample`` is built from generated
     raw files of size ``limit``. ``options`` say how to build:
-    :class:`~kmip_data.builds.options.BuildOptions`.
+    :class:`~kmip_data.builds.options.BuildOptions`. ``root`` is another name for ``home``.
 
     Raises ``UsageError`` if a name or value is wrong, several builds match, or ``output`` holds
     something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` if the raw files are
@@ -69,7 +70,7 @@ def build_dataset(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if sample and chosen.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
-    home = Home.locate(home)
+    home = Home.locate(home, root)
     with signals.terminable():
         build = None
         if not chosen.archives:
@@ -217,12 +218,14 @@ def build_own(
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
     home: str | os.PathLike[str] | Home | None = None,
+    root: str | os.PathLike[str] | Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
     """Return the finished build of your own dataset, building it by a recipe if it is missing.
 
     ``recipe`` is ``"graphs"``, ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the
-    dataset's name, ``source`` the fields of the pipeline's ``Source``. Other arguments and errors
+    dataset's name, ``source`` the fields of the pipeline's ``Source``,
+    ``root`` another name for ``home``. Other arguments and errors
     as for :func:`build_dataset`; an error leaves nothing behind.
 
     >>> from kmip_data.pipelines.build import build_own
@@ -237,7 +240,7 @@ def build_own(
     given = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
     pipeline.memory = int(chosen.memory or MAX_MEMORY)
-    home = Home.locate(home)
+    home = Home.locate(home, root)
     with signals.terminable():
         raw, new = pipeline.import_files(
             given,

@@ -29,6 +29,7 @@ def find(
     parameters: Mapping[str, object] | None = None,
     *,
     home: str | os.PathLike[str] | Home | None = None,
+    root: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
@@ -39,12 +40,12 @@ def find(
     A folder below ``built/`` in the home may be given by its name alone. The build must have the
     values in ``parameters``; with the name of a shipped dataset, its defaults stand for the others.
     ``sample`` looks for a sample; a folder must hold one. ``dataset`` is the required dataset of a
-    folder; then ``sample`` must match either way.
+    folder; then ``sample`` must match either way. ``root`` is another name for ``home``.
 
     Raises ``UsageError`` if no build matches (with the ``build`` command), several do, or the
     folder holds a build with other values; ``DamagedInput`` without a readable card.
     """
-    home = Home.locate(home)
+    home = Home.locate(home, root)
     build = build_in(target, home)
     if build is None:
         return _find_named(

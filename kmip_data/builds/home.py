@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.path_errors import located
@@ -34,8 +34,16 @@ class Home:
     root: Path
 
     @classmethod
-    def locate(cls, path: str | os.PathLike[str] | Home | None = None) -> Home:
-        """``path``, else ``$KMIP_DATA_HOME``, else the platform's user data folder."""
+    def locate(
+        cls,
+        path: str | os.PathLike[str] | Home | None = None,
+        root: str | os.PathLike[str] | Home | None = None,
+    ) -> Home:
+        """Return the home at ``path``, else ``$KMIP_DATA_HOME``, else the user's data folder.
+
+        ``root`` is PyTorch Geometric's name for ``path``. Raises ``UsageError`` if both are given.
+        """
+        path = one_folder(path, root)
         if isinstance(path, Home):
             return path
         path = path or os.environ.get(ENVIRONMENT)
@@ -69,6 +77,18 @@ class Home:
     def cache(self) -> Path:
         """Cache of remote builds; may be removed while nothing reads."""
         return self.root / "cache"
+
+
+FolderOrHome = TypeVar("FolderOrHome", bound="str | os.PathLike[str] | Home")
+
+
+def one_folder(home: FolderOrHome | None, root: FolderOrHome | None) -> FolderOrHome | None:
+    """Return ``home`` or ``root``, two names of one argument; ``UsageError`` if both are given."""
+    if home is not None and root is not None:
+        raise UsageError(
+            "home and root are both given, and mean the same folder.", next="one of them"
+        )
+    return root if home is None else home
 
 
 @dataclass(frozen=True)

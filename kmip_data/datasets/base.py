@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Unpack
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from kmip_data.builds.home import Build
+from kmip_data.builds.home import Build, Home, one_folder
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.path_errors import located
@@ -40,6 +40,7 @@ class Arguments(BuildArguments, total=False):
     build: bool
     sample: bool
     limit: int | None
+    home: Folder | Home | None
 
 
 class PartArguments(Arguments, total=False):
@@ -77,7 +78,8 @@ class BuiltDataset(ShardedDataset):
     ----------
     root
         A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a
-        build folder. Default: ``$KMIP_DATA_HOME``, else the user's data folder.
+        build folder. Default: ``$KMIP_DATA_HOME``, else the user's data folder. ``home`` is another
+        name for it.
     split
         ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all graphs
         in source order.
@@ -146,8 +148,8 @@ class BuiltDataset(ShardedDataset):
         arguments: Mapping[str, Any],
         *,
         name: str | None = None,
-        first: Callable[[Build], Transform | None] = lambda _: None,
-        always: Sequence[str] = (),
+        class_transform: Callable[[Build], Transform | None] = lambda _: None,
+        required_columns: Sequence[str] = (),
         views: Sequence[View] = (),
         edge_lengths: bool = False,
         **parameters: object,
@@ -155,8 +157,8 @@ class BuiltDataset(ShardedDataset):
         """Find or build the dataset that the arguments select, and read a part of its split.
 
         ``parameters`` of the build and of its split are the arguments of a class of its own, others
-        may be among ``arguments``. The transform that ``first`` makes for the build precedes the
-        user's; the columns ``always`` are read besides the user's.
+        may be among ``arguments``. The transform that ``class_transform`` makes for the build precedes
+        the user's; ``required_columns`` are read besides the user's.
         """
         import_plugin_of("datasets", self.dataset_name)
         of_records, of_split = parameter_names(self.dataset_name)
@@ -177,6 +179,7 @@ class BuiltDataset(ShardedDataset):
                     command=f"help(kmip_data.{title})",
                 )
 
+        root = folder_of(root, arguments)
         given = {**_DEFAULTS, **arguments}
         if isinstance(root, str) and part_name(root) in _PARTS and not Path(root).exists():
             raise UsageError(
@@ -218,7 +221,7 @@ class BuiltDataset(ShardedDataset):
         )
 
         # The class's own transform goes first: the user's see items as documented.
-        prepare = first(build)
+        prepare = class_transform(build)
         steps = (prepare, given["pre_transform"], given["transform"])
         transforms = [step for step in steps if step is not None]
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
@@ -227,7 +230,7 @@ class BuiltDataset(ShardedDataset):
             part if self.has_parts else None,
             transform,
             split_name=obtain_split(build, rule),
-            columns=[*always, *(given["columns"] or ())] or None,
+            columns=[*required_columns, *(given["columns"] or ())] or None,
             views=views,
             edge_lengths=edge_lengths,
         )
@@ -242,6 +245,12 @@ class BuiltDataset(ShardedDataset):
             if keep(data if prepare is None else prepare(data)):
                 indices.append(number)
         self._indices = indices
+
+
+def folder_of(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
+    """Return ``root``, or the argument ``home``, which means the same; ``UsageError`` for both."""
+    folder = one_folder(arguments.get("home"), root)
+    return folder.root if isinstance(folder, Home) else folder
 
 
 def names_of(dataset_class: type[BuiltDataset]) -> list[str]:

@@ -54,7 +54,7 @@ class MalNetTiny(BuiltDataset):
         self._open(
             root,
             arguments,
-            first=lambda _: profile,
+            class_transform=lambda _: profile,
             isolated=isolated,
             label_order=label_order,
         )

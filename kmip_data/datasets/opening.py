@@ -20,6 +20,7 @@ def open(  # noqa: A001 -- its public name
     split: str | None = None,
     *,
     home: Folder | Home | None = None,
+    root: Folder | Home | None = None,
     sample: bool = False,
     split_name: str | None = None,
     columns: Sequence[str] | None = None,
@@ -33,9 +34,9 @@ def open(  # noqa: A001 -- its public name
     path_or_name
         A build folder, the name of a dataset with one matching build, or the address of a push
         (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
-    home
-        Home folder with the builds and what was read of remote ones; default ``$KMIP_DATA_HOME`` or
-        the user's data folder.
+    home, root
+        Home folder with the builds and the cache of remote ones, by either name; default
+        ``$KMIP_DATA_HOME`` or the user's data folder.
     sample
         True to look for a sample.
     split, split_name, columns, transform
@@ -57,10 +58,10 @@ def open(  # noqa: A001 -- its public name
         from kmip_data.sharing.remote_build import open_remote
 
         # Only the card is fetched here; rows come when they are read.
-        build: Build = open_remote(os.fspath(path_or_name), Home.locate(home))
+        build: Build = open_remote(os.fspath(path_or_name), Home.locate(home, root))
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
         if path_or_name not in dataset_names():
             import_plugin_of("datasets", os.fspath(path_or_name))
-        build = find(path_or_name, parameters, home=home, sample=sample)
+        build = find(path_or_name, parameters, home=home, root=root, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -21,7 +21,7 @@ class _Superpixels(BuiltDataset):
         self._open(
             root,
             arguments,
-            first=lambda build: Standardise(build.card) if standardise else None,
+            class_transform=lambda build: Standardise(build.card) if standardise else None,
             split_rule=split_rule,
             split_seed=split_seed,
         )

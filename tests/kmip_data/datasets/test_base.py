@@ -7,9 +7,12 @@ import pytest
 
 import kmip_data
 from kmip_data import manifest
+from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines.build import build_dataset, build_own
+from kmip_data.pipelines.find import find
 
 OPTIONS = [field.name for field in fields(BuildOptions)]
 CLASSES = sorted(
@@ -22,7 +25,7 @@ def test_the_signature_names_every_argument_with_its_default():
     assert list(BuildArguments.__annotations__) == OPTIONS
     for name in CLASSES:
         given = inspect.signature(getattr(kmip_data, name)).parameters
-        shared = {"root", "transform", "columns", "build", "sample", "limit"}
+        shared = {"root", "home", "transform", "columns", "build", "sample", "limit"}
         assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(given), name
         assert all(entry.kind is not entry.VAR_KEYWORD for entry in given.values())
         assert (given["build"].default, given["sample"].default, given["limit"].default) == (
@@ -48,6 +51,29 @@ def test_a_part_in_the_place_of_root_is_refused_unless_it_is_a_folder(tmp_path, 
     (tmp_path / "train").mkdir()
     with pytest.raises(UsageError, match="no finished build"):
         kmip_data.S3DIS("train", build=False)
+
+
+def test_root_and_home_are_two_names_of_one_folder(tmp_path):
+    arguments = {"sample": True, "limit": 2, "quiet": True}
+    by_root = kmip_data.S3DIS(root=tmp_path, **arguments)
+    by_home = kmip_data.S3DIS(home=Home(tmp_path), build=False, **arguments)
+    assert by_home.build.path == by_root.build.path
+    assert find("s3dis", {"limit": 2}, root=tmp_path, sample=True).path == by_root.build.path
+    opened = kmip_data.open("s3dis", root=tmp_path, sample=True, limit=2)
+    assert opened.build.path == by_root.build.path
+
+    calls = {
+        kmip_data.open: "s3dis",
+        find: "s3dis",
+        build_dataset: "s3dis",
+        kmip_data.CityNetwork: "rome",
+        kmip_data.GeomGCN: "texas",
+    }
+    for call, name in calls.items():
+        with pytest.raises(UsageError, match="home and root"):
+            call(name, root=tmp_path, home=tmp_path)
+    with pytest.raises(UsageError, match="home and root"):
+        build_own("points", "mine", {"path": tmp_path}, root=tmp_path, home=tmp_path)
 
 
 def test_a_subclass_of_your_own_keeps_its_signature():
