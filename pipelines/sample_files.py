@@ -31,7 +31,7 @@ def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
 
 
 def deal(rows: I64, sizes: Mapping[str, int]) -> dict[str, I64]:
-    """Return ``rows``, in their order, cut into parts of these sizes."""
+    """Return ``rows`` (n,), in their order, cut into parts of these sizes."""
     ends = np.cumsum(list(sizes.values()))
     parts = np.split(rows, ends[:-1])
     return dict(zip(sizes, parts, strict=True))
@@ -72,7 +72,7 @@ def write_torch_file(path: Path, value: object) -> None:
 
 
 def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
-    """Write a list of PyTorch Geometric's ``Data`` with these attributes, as ``torch.save`` does."""
+    """Write a list of PyG's ``Data`` with these attributes of any shape, as ``torch.save`` does."""
     storages: list[Array] = []
     # A Data object (memo 0) holds its storage; the storage a mapping, and its parent, the object.
     begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _opcodes("_store", [])
@@ -83,7 +83,7 @@ def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
 
 
 def write_archive(path: Path, pickled: bytes, storages: Sequence[Array] = ()) -> None:
-    """Write the zip of ``torch.save`` around a pickle."""
+    """Write the zip of ``torch.save`` around a pickle; its storages are arrays (n,)."""
     members = {"data.pkl": pickled, "byteorder": b"little"}
     for key, array in enumerate(storages):
         members[f"data/{key}"] = array.tobytes()
@@ -139,7 +139,7 @@ def write_pickle(path: Path, items: Sequence[object]) -> None:
 
 
 def storage_bytes(array: Array, key: str) -> bytes:
-    """Return the file that ``torch.save`` makes of the storage of a tensor, in its older layout."""
+    """Return the file that ``torch.save`` makes of the storage (n,) of a tensor, in its older layout."""
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
     return b"".join(
         [

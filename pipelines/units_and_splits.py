@@ -216,7 +216,7 @@ def apply_split(
 
 
 def in_order(parts: Sequence[Sequence[int]], labels: I64) -> list[int]:  # noqa: ARG001 -- another may
-    """Return the records of ``parts`` in the order in which the stratified rule sees them."""
+    """Return the records of ``parts``, with labels (n,), in the order in which the stratified rule sees them."""
     return sorted(position for part in parts for position in part)
 
 

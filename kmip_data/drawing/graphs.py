@@ -59,7 +59,7 @@ class Packer:
         self._data = bytearray()
 
     def add(self, values: Array) -> Json:
-        """Append an array; return its offset and type for the page."""
+        """Append an array (n,); return its offset and type for the page."""
         offset = len(self._data)
         data = np.ascontiguousarray(values).tobytes()
         padding = bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
@@ -71,7 +71,7 @@ class Packer:
         }
 
     def add_column(self, values: Array) -> Json:
-        """Append a column without loss, with the limits of its scale of colours.
+        """Append a column (n,) without loss, with the limits of its scale of colours.
 
         A column of few distinct values becomes codes into a table of them.
         """

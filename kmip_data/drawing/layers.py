@@ -35,7 +35,7 @@ class Limits:
 
 
 def limits_of(values: Array) -> Limits:
-    """Return the limits of a scale: all values but one per cent at either end.
+    """Return the limits of a scale for values (n,): all but one per cent at either end.
 
     A single long street would leave one colour for all others. Without finite values all are 0.
     """
@@ -122,7 +122,7 @@ def class_layer(
 
 
 def narrow(codes: Array, count: int) -> Array:
-    """Return codes below ``count`` ≤ 65,536 in the smallest dtype."""
+    """Return codes (n,) below ``count`` ≤ 65,536 in the smallest dtype."""
     return codes.astype(np.uint8 if count <= 256 else np.uint16)
 
 

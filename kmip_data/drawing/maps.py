@@ -377,7 +377,7 @@ def length_text(metres: float) -> str:
 
 
 def mass_of(position: F64) -> tuple[F64, F64]:
-    """Return corners of the box of all but a few outliers, if that shows the others clearly larger."""
+    """Return corners (2,) of the box of positions (N, 2) without outliers, if that shows the others larger."""
     low = position.min(axis=0)
     high = position.max(axis=0)
     inner_low, inner_high = np.quantile(position, [OUTLIERS, 1 - OUTLIERS], axis=0)

@@ -90,7 +90,7 @@ def outcome_layer(
 def error_difference(
     truth: F32, unit: str, predicted: tuple[Array, Array], names: tuple[str, str]
 ) -> Layer:
-    """Return how much larger the error of the first run is than the second run's."""
+    """Return how much larger the error (N,) of the first run is than the second run's."""
     first, second = (np.abs(values - truth) for values in predicted)
     difference = first - second
     nearer = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0

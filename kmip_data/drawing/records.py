@@ -180,7 +180,7 @@ def _placed(
 
 
 def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
-    """Format the label of a graph: class, positive labels, or targets."""
+    """Format the label (1,) or (C,) of a graph: class, positive labels, or targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
     fields = column.fields or tuple(map(str, range(value.size)))

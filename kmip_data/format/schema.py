@@ -87,7 +87,7 @@ class Column:
         return self.key.split("/", 1)[0]
 
     def problem(self, values: Array) -> str:
-        """Return the promise of the column that some values break, for a message; empty if none."""
+        """Return the promise that some values (rows, …) break, for a message; empty if none."""
         if not values.size:
             return ""
         # Where NaN is allowed, it has no part in the bounds.

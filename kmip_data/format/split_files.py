@@ -92,7 +92,7 @@ def encode_split(
     parameters: Mapping[str, object],
     keys: Sequence[str],
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the bytes of a split file over records, and the digest of each part's keys.
+    """Return the bytes of a split file over positions (n,) of records, and the digest of each part's keys.
 
     ``keys`` are those of all records in source order, and ``parts`` positions among them, in the
     order of the part. A position out of range or repeated is ``DamagedInput``.
@@ -116,7 +116,7 @@ def encode_node_split(
     rule: str,
     parameters: Mapping[str, object],
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
+    """Return the bytes of a split file over the nodes of one graph, by codes (N,), and the digests.
 
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
     """
@@ -136,7 +136,7 @@ def _refuse_problem(rule: str, expected: str, problem: str | None) -> None:
 
 
 def node_digests(code: U8) -> dict[str, str]:
-    """Return the digest of each part of a split of nodes.
+    """Return the digest of each part of a split of nodes, given by codes (N,).
 
     The key of a node is its decimal number.
     """
@@ -148,7 +148,7 @@ def node_digests(code: U8) -> dict[str, str]:
 
 
 def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
-    """Return the problem in the positions of a split over ``records`` records, if there is one."""
+    """Return the problem in the positions (n,) of a split over ``records`` records, if there is one."""
     for name, part in parts.items():
         if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
             return f"a part called {name!r}"

@@ -140,7 +140,7 @@ def logarithm(value: F64) -> F64:
 
 
 def normal_quantile(share: F64) -> F64:
-    """Return the quantile of the standard normal distribution at shares between 0 and 1, both excluded."""
+    """Return the quantile of the standard normal distribution at shares, of any shape, in (0, 1)."""
     share = np.asarray(share, np.float64)
     upper = share > 1.0 - _TAIL_BEGINS
     tail = np.where(upper, 1.0 - share, share)

@@ -99,7 +99,7 @@ class Encoding(ABC):
 
 
 def check_edges(edge_index: Integers, num_nodes: int) -> None:
-    """Raise DamagedInput if an edge leads to a missing node: compiled code follows edges unchecked."""
+    """Raise DamagedInput if an edge (2, E) leads to a missing node: compiled code does not check."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         raise DamagedInput(
             f"An edge leads to a missing node: {edge_index.min()} to {edge_index.max()}, "

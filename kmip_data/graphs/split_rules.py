@@ -165,7 +165,7 @@ def stratified_parts(
     *,
     seed: int = 0,
 ) -> Parts:
-    """Deal all positions to parts of given sizes: the first against the others, then among these likewise."""
+    """Deal positions of labels (n,) to parts of given sizes: the first against the others, then likewise."""
     rows = np.arange(len(labels))
     parts = {}
     names = list(sizes)
@@ -178,7 +178,7 @@ def stratified_parts(
 
 
 def order_before_draw(first: Array, second: Array) -> I64 | None:
-    """Undo :func:`stratified_draw` with seed 0 by the labels of its two parts, in their order.
+    """Undo :func:`stratified_draw` with seed 0 by the labels (n,) and (m,) of its parts, in their order.
 
     The rule depends on labels alone, so it is applied to the same labels in ascending order and
     must give the label at each position. Returns positions in the first part followed by the

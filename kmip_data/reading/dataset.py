@@ -343,7 +343,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return self._assembler.mapped_edges(int(self.records[idx]))
 
     def select_rows(self, idx: int, nodes: I64, edges: I64) -> Data:
-        """Return a record with only some of its nodes and edges, from the map.
+        """Return a record with only the given nodes (n,) and edges (e,), from the map.
 
         It has neither edge index nor masks. The transform is applied, which must be one that takes
         each row by itself.

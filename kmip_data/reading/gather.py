@@ -283,7 +283,7 @@ def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
 
 @njit_nogil()
 def edge_lengths(pos: F32, sources: Integers, targets: Integers, out: F32) -> None:
-    """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
+    """Write Euclidean lengths (E,) of edges between positions (N, 2 or 3): the root of (dx² + dy²) + dz².
 
     The edges must have been checked by :func:`first_outside`.
     """

@@ -102,7 +102,7 @@ def _slices(items: Items, size: int) -> list[Items]:
 
 
 def cut_by_nodes(order: I64, nodes: I64, max_nodes: int) -> list[I64]:
-    """Cut ``order`` into the longest runs of at most ``max_nodes`` nodes, at least one graph each."""
+    """Cut ``order`` (G,) into the longest runs of at most ``max_nodes`` nodes, at least one graph each."""
     total = np.cumsum(nodes[order])
     batches = []
     start = 0

@@ -116,7 +116,7 @@ def half_of_memory() -> int:
 
 
 def mapped(values: Array, folder: Path) -> Array:
-    """Return a large array mapped from a file without a name in ``folder``: the system can page it out.
+    """Return a large array (n, …) mapped from a nameless file in ``folder``: the system can page it out.
 
     Raises ``OSError`` where the disk is full, before anything is mapped.
     """

@@ -30,7 +30,7 @@ RESIDENT = 0.98  #: share of them from which nothing is requested
 
 
 def is_cold(start: int, stride: int, rows: I64) -> bool:
-    """True if rows at ``start + stride * row`` of a mapped file, 256 or more, are not all in memory.
+    """True if 256 or more rows (n,) of a mapped file, at ``start + stride * row``, are not all in memory.
 
     Linux says nothing about files of other owners, which count as resident.
     """
@@ -40,7 +40,7 @@ def is_cold(start: int, stride: int, rows: I64) -> bool:
 
 
 def request(start: int, stride: int, width: int, rows: I64) -> None:
-    """Request the pages of ``width`` bytes of each row, best in their order; nothing waits for them."""
+    """Request the pages of ``width`` bytes of each row (n,), best in their order; nothing waits for them."""
     _request(start, stride, width, rows, PAGE)
 
 

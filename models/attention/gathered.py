@@ -46,7 +46,7 @@ def backward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`.
+    """Return the gradients (H, N, d) of :func:`kmip_data.models.attention.cpu_kernels.backward`.
 
     ``index_add_`` has a fixed order on a GPU only under ``torch.use_deterministic_algorithms``.
     """

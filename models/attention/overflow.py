@@ -41,5 +41,5 @@ def check_lengths(queries: Tensor, keys: Tensor) -> None:
 
 
 def is_capturing(values: Tensor) -> bool:
-    """True while a CUDA graph is captured, when the host cannot wait."""
+    """True while a CUDA graph is captured, so that the host cannot wait for values of any shape."""
     return values.is_cuda and torch.cuda.is_current_stream_capturing()

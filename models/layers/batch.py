@@ -286,7 +286,7 @@ def _whole_numbers(
 
 
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``ptr`` and ``graph``, as :class:`GraphBatch` has them, of a batch whose nodes have ``rows``.
+    """Return the ``ptr`` (G + 1) and ``graph`` (N,) of :class:`GraphBatch` for a batch with ``rows`` (N, …).
 
     Raises ``UsageError`` where ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they
     contradict each other. On a GPU, which the host does not wait for, the last two fail in an
@@ -327,7 +327,7 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pointers_of(graph: Tensor, graphs: int) -> Tensor:
-    """Compute :class:`GraphBatch`'s ``ptr`` on the device of its ``graph``: a copy would wait for a GPU."""
+    """Compute ``ptr`` (G + 1) of :class:`GraphBatch` on the device of its ``graph``: no wait for a GPU."""
     return torch.searchsorted(graph, torch.arange(graphs + 1, device=graph.device))
 
 

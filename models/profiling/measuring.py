@@ -281,7 +281,7 @@ class Peak:
         self.bytes: int | None = None
 
     def start(self, inputs: Iterable[Tensor]) -> None:
-        """Reset the peak; the inputs exist already and count."""
+        """Reset the peak; the inputs, of any shape, exist already and count."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return

@@ -117,7 +117,7 @@ def check_problem(
     *,
     narrow: bool = False,
 ) -> SearchProblem:
-    """Check the arguments of a search; raise :class:`UsageError` for a wrong one.
+    """Check queries (H, N, d), keys (H, M, d) and ptr (G + 1); :class:`UsageError` for a wrong one.
 
     ``narrow`` is as in :class:`SearchProblem`.
     """

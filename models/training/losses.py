@@ -63,7 +63,7 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
 def weighted_binary_cross_entropy(
     logits: Tensor, target: Tensor, count: Tensor | None = None
 ) -> Tensor:
-    """Cross-entropy with the class weights of :func:`weighted_cross_entropy`, divided by the number of labels.
+    """Cross-entropy (N, 1) with the weights of :func:`weighted_cross_entropy`, divided by the number of labels.
 
     GraphGPS's loss for a network of one output and two classes: logits z₀ and z₁ of class 0 and 1
     have the loss of its output z₁ - z₀. With shares p and 1 - p of the classes it is 2 · p · (1 - p)
@@ -148,7 +148,7 @@ def squared_error(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
-    """:func:`squared_error`, 1 without a known target: ``log10_mse``, its logarithm, is then 0."""
+    """:func:`squared_error` of (N, C), 1 without a known target: ``log10_mse``, its logarithm, is 0."""
     return squared_error(logits, target) + (known_targets(target) == 0)
 
 
@@ -201,7 +201,7 @@ def _mean_over_known(loss: Callable[..., Tensor], logits: Tensor, target: Tensor
 
 
 def known_targets(target: Tensor) -> Tensor:
-    """Return the number of targets that are not NaN, or -1 of classes: the weight of a plain mean."""
+    """Return the number of targets (N, …) that are not NaN, or -1 for classes: the weight of a plain mean."""
     return is_known(target).sum()
 
 

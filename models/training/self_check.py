@@ -277,7 +277,7 @@ def _batch(k: int, *, table: bool, seed: int) -> Data:
 
 
 def near(results: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
-    """Compare tensors in norm."""
+    """Compare tensors of any shape in norm."""
     most = max(tensor.norm() for tensor in exact)
     for result, expected in zip(results, exact, strict=True):
         error = (result - expected).norm()

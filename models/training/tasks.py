@@ -131,7 +131,7 @@ def kinds_of_classes(num_classes: int) -> dict[TargetKind, int]:
 
 
 def kinds_of_values(pieces: Iterable[Tensor]) -> dict[TargetKind, int]:
-    """Return the possible kinds for labels or numbers, with the number of outputs.
+    """Return the possible kinds for labels or numbers (n,) or (n, C), with the number of outputs.
 
     All allow regression; values 0, 1 and NaN allow labels; one-hot rows, and a single column of
     integers from 0 below the number of rows, allow classes.

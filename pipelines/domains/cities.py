@@ -157,7 +157,7 @@ def mean_over_streets(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) 
 
 
 def chunk_labels(eccentricity: F32, classes: int) -> U8:
-    """Return the quantile chunk of every node: 0 for the smallest eccentricities.
+    """Return the quantile chunk (N,) of every node: 0 for the smallest eccentricities.
 
     Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``.
     Raises ``DamagedInput`` where there are too few nodes: a class would be empty.

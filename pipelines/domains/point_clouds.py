@@ -95,7 +95,7 @@ def connect(
     params: PointParams,
     index_dtype: str,
 ) -> GraphRecord | None:
-    """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped."""
+    """Return the record of one cloud (N, 3) with its k-NN edges, or ``None`` when it is skipped."""
     n = len(pos)
     check_neighbors(f"Record {key}", n, params)
     if n <= params.k and params.short_graphs == "skip":
@@ -183,7 +183,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
 
 
 def draw(rows: I64, points: int, rng: Generator) -> I64:
-    """Draw ``points`` rows with replacement, or fill up with duplicates where there are fewer."""
+    """Draw ``points`` of the rows (n,) with replacement, or fill up with duplicates where there are fewer."""
     if len(rows) > points:
         return rows[rng.integers(len(rows), size=points)]
     duplicates = rows[rng.integers(len(rows), size=points - len(rows))]

@@ -97,7 +97,7 @@ class NumberTable:
         take: Sequence[int],
         check: Callable[[F64, int], None] | None = None,
     ) -> None:
-        """Write the columns ``take`` of all rows to ``path`` as numbers of ``dtype``.
+        """Write the columns ``take`` of all rows to ``path`` as ``dtype``; ``check`` gets blocks (n, columns).
 
         ``check`` is called with the rows of each block and the number of the first. Raises
         ``DamagedInput`` where there are other than ``rows``.
@@ -169,7 +169,7 @@ class NumberTable:
 
 @njit_nogil()
 def parse(text: U8, columns: int, powers: F64, values: F64) -> tuple[int, int]:
-    """Write the numbers of a text, which ends with LF, into ``values``.
+    """Write the numbers of a text (bytes,), which ends with LF, into ``values`` (n,).
 
     Returns the result and how many numbers were read: all, or those before the problem.
     """

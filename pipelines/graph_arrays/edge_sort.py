@@ -32,7 +32,7 @@ def write_runs(
     *,
     both_ways: bool,
 ) -> None:
-    """Partition blocks of sources and targets, all below ``nodes``, into runs in ``folder``.
+    """Partition blocks of sources (n,) and targets (n,), all below ``nodes``, into runs in ``folder``.
 
     ``edges`` is their number in all blocks. ``both_ways`` adds the reverse of each edge.
     """

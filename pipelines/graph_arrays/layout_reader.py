@@ -181,7 +181,7 @@ def fitted(
 def fitted_column(
     values: Sequence[Array], column: Column, rows: Sequence[int], where: str
 ) -> Array:
-    """Return the values of a column of graphs in the dtype that is stored; errors as of :func:`fitted`."""
+    """Return the values (rows, …) of a column of graphs in the stored dtype; errors as :func:`fitted`."""
     name = f"{where}: {column.attribute}"
     of_graph = column.level == "graph"
     for array, count in zip(values, rows, strict=True):
@@ -234,7 +234,7 @@ def fitted_batches(
 
 
 def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
-    """Return the record of arrays that :func:`fitted` returned."""
+    """Return the record of arrays, edges (2, E), that :func:`fitted` returned."""
     columns = {}
     for column in schema.columns:
         rows = graph[column.attribute]

@@ -57,7 +57,7 @@ def finish_pieces(
     layout: Mapping[str, tuple[str, Sequence[int]]],
     rows: I64,
 ) -> None:
-    """Write the dtype and the other axes of each array, and how many rows of it each graph has."""
+    """Write the dtype and other axes of each array, and the number of its rows by graph: (G, arrays)."""
     (folder / _LAYOUT).write_text(json.dumps(layout), "ascii")
     first = np.zeros((1, rows.shape[1]), np.int64)
     np.save(folder / _ENDS, np.cumsum(np.concatenate([first, rows]), axis=0))

@@ -73,7 +73,7 @@ def backward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`."""
+    """Return the gradients (H, N, d) of :func:`kmip_data.models.attention.cpu_kernels.backward`."""
     heads, rows, k = indices.shape
     _, many, dim = keys.shape
     width = values.shape[2]

@@ -43,7 +43,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def dropped(x: Tensor, p: float, seed: int, first: int = 0) -> Tensor:
-    """Apply the mask of ``seed`` from its element ``first`` on."""
+    """Apply the mask of ``seed``, from its element ``first`` on, to x of any shape."""
     x = x.detach().contiguous()
     out = torch.empty_like(x)
     values = x.view(-1).numpy()

@@ -314,7 +314,7 @@ def sum_gradients(
     start: int,
     stop: int,
 ) -> None:
-    """For the edges of each node, Σ g and Σ g · (z − mean), where g is the gradient of the norm's output.
+    """Sum g and g · (z − mean) over the edges of each node; g (E, d) is the gradient of the norm's output.
 
     ``grad`` is the gradient of :func:`update`'s ``new``; ``norm`` holds factors, shifts and means.
     """

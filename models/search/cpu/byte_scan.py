@@ -503,7 +503,7 @@ def search_bytes(
     start: int,
     stop: int,
 ) -> tuple[int, int]:
-    """Search for the rows ``start`` to ``stop``; count leaves multiplied and candidates scored.
+    """Search for the rows ``start`` to ``stop`` of (N, d); count leaves multiplied and candidates scored.
 
     Arguments as of :func:`kmip_data.models.search.cpu.filter_scan.search_flat`.
     """

@@ -146,13 +146,13 @@ def copy_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write ``weights`` as safetensors, complete or not at all."""
+    """Write ``weights``, of any shape, as safetensors, complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, weights_bytes(weights))
 
 
 def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
-    """Serialise tensors as safetensors; equal weights give equal bytes."""
+    """Serialise tensors of any shape as safetensors; equal weights give equal bytes."""
     return safetensors.save({name: tensor.contiguous() for name, tensor in weights.items()})
 
 
@@ -173,7 +173,7 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
 
 
 def write_initial(run: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write a run's initial weights, and the list of digests with theirs."""
+    """Write a run's initial weights, of any shape, and the list of digests with their digest."""
     data = weights_bytes(weights)
     (run / DIGESTS).parent.mkdir(exist_ok=True)
     write_file(run / DIGESTS, hashlib.sha256(data).hexdigest().encode())

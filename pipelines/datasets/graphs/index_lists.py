@@ -23,7 +23,7 @@ class IndexLists:
     lists: Mapping[str, list[int]]
 
     def join(self, values: dict[str, Array], ids: Array, facts: ColumnFacts) -> dict[str, Array]:
-        """Return the columns of a graph with these features behind those in ``values``.
+        """Return the columns (N, …) of a graph, and these features behind the columns in ``values``.
 
         Raises ``DamagedInput`` if nodes and lists are not of the same ids.
         """

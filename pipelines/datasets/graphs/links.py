@@ -28,7 +28,7 @@ class Links:
     unequal: int = 0  #: edges with other attributes than their reverse, where ``undirected``
 
     def add(self, edge_index: Array, nodes: int) -> None:
-        """Count the edges of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
+        """Count the edges (2, E) of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
         is_loop = edge_index[0] == edge_index[1]
         has_edge = np.zeros(nodes, bool)
         for ends in edge_index:

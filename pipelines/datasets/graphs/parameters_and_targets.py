@@ -151,7 +151,7 @@ class ColumnFacts:
         return ""
 
     def labels(self, name: str, y: Array, level: str) -> dict[str, Array]:
-        """Return an array of targets, one row for each graph or node, by its key."""
+        """Return an array of targets (n,) or (n, C), a row for each graph or node, by its key."""
         y = y.copy()  # a view of a file until the next graph
         if self.params.task == "multilabel" or y.shape[1:] not in {(), (1,)}:
             y = y.reshape(len(y), -1)
@@ -202,7 +202,7 @@ class ColumnFacts:
         return {"node/masks": codes[0] if len(codes) == 1 else np.stack(codes, axis=1)}
 
     def target(self, targets: Sequence[Array]) -> tuple[Column, tuple[str, ...]]:
-        """Return the target column of all graphs, and the texts of the classes."""
+        """Return the column of the targets (n,) or (n, C) of all graphs, and the texts of the classes."""
         names = self.names["y"]
         if len({y.shape[1:] for y in targets}) > 1:
             raise DamagedInput(f"Graphs differ in their number of labels {', '.join(names)}.")
@@ -314,7 +314,7 @@ class ColumnFacts:
 
 
 def changed_by_float32(values: Array) -> Bools:
-    """Return which numbers are integers that float32 rounds to others, such as 1700000001."""
+    """Return which numbers, of any shape, are integers that float32 changes, such as 1700000001."""
     with np.errstate(over="ignore"):
         rounded = values.astype(np.float32).astype(np.float64)
     changed: Bools = (values == np.rint(values)) & (rounded != values) & np.isfinite(rounded)
@@ -322,7 +322,7 @@ def changed_by_float32(values: Array) -> Bools:
 
 
 def numbers(targets: Array, classes: Sequence[str]) -> Array:
-    """Return targets as numbers, by position in ``classes`` for texts, NaN if missing."""
+    """Return targets (n,) or (n, C) as numbers: positions in ``classes`` for texts, NaN if missing."""
     if targets.dtype == object and targets.ndim == 1:
         codes = {name: number for number, name in enumerate(classes)}
         return np.array([codes.get(str(text), np.nan) for text in targets], np.float64)
@@ -333,7 +333,7 @@ def numbers(targets: Array, classes: Sequence[str]) -> Array:
 
 
 def texts_of(ids: Array) -> Array:
-    """Return ids as texts, in an object array: fixed-width texts would all be as long as the longest."""
+    """Return ids (n,) as texts, in an object array: fixed-width texts would all be as long as the longest."""
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 

@@ -78,7 +78,7 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
 
 
 def dealt(rows: I64) -> dict[str, I64]:
-    """Divide rows among the four published parts, the first two nonempty if possible."""
+    """Divide rows (n,) among the four published parts, the first two nonempty if possible."""
     eighth = len(rows) // 8
     sizes = dict.fromkeys(PUBLISHED, eighth)
     sizes["train"] = len(rows) - 3 * eighth
@@ -161,14 +161,14 @@ def write_tables(folder: Path, files: dict[str, Array]) -> None:
 
 
 def write_split(folder: Path, rule: str, parts: dict[str, I64]) -> None:
-    """Write the lists of a split."""
+    """Write the lists (n,) of a split."""
     (folder / "split" / rule).mkdir(parents=True)
     for part, rows in parts.items():
         write_table(folder / "split" / rule / f"{FILES[part]}.csv.gz", np.sort(rows))
 
 
 def write_table(path: Path, values: Array) -> None:
-    """Write numbers as OGB's files have them: no header, nothing for NaN."""
+    """Write numbers (n,) or (n, C) as OGB's files have them: no header, nothing for NaN."""
     import pandas as pd
 
     text = pd.DataFrame(values).to_csv(header=False, index=False)

@@ -124,7 +124,7 @@ def read_parts(path: Path, rows: int | None) -> dict[str, I64]:
 
 
 def graphgps_lists(train: I64) -> tuple[I64, I64]:
-    """Return train and validation rows of GraphGPS, drawn from OGB's train rows; of a sample as large a share.
+    """Return train and validation rows of GraphGPS, drawn from OGB's train rows (n,), of samples in proportion.
 
     Source: ``preformat_OGB_PCQM4Mv2`` of ``graphgps/loader/master_loader.py``.
     """
@@ -134,6 +134,6 @@ def graphgps_lists(train: I64) -> tuple[I64, I64]:
 
 
 def subset_lists(parts: dict[str, I64]) -> list[I64]:
-    """Return the rows of GraphGPS's subset: a tenth of train, a third of validation, all test rows."""
+    """Return the rows (n,) of GraphGPS's subset: a tenth of train, a third of validation, all test rows."""
     train, val = graphgps_lists(parts["train"])
     return [train[: int(0.1 * len(train)) or 1], val[: -(-len(val) // 3)], parts["valid"]]

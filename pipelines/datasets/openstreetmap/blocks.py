@@ -111,7 +111,7 @@ class Pbf:
         wanted: I64,
         node_id: I64,
     ) -> Iterator[tuple[Elements, I32]]:
-        """Yield ways with one of the first ``most`` keys or a ``wanted`` number, and their references.
+        """Yield ways with one of the first ``most`` keys or a ``wanted`` number (n,), and their references.
 
         References are positions in ``node_id``. ``wanted`` and ``node_id`` are ascending. Call
         :meth:`nodes` first, which notes the blocks with ways.
@@ -394,7 +394,7 @@ def _unpacked(data: U8, spans: I64, differences: bool) -> tuple[I64, I64]:
 
 @njit_nogil()
 def positions(number: I64, wanted: I64) -> I32:
-    """Return the position of each wanted number in the ascending ``number``; -1 if it is missing."""
+    """Return the position of each wanted number (n,) in the ascending ``number``; -1 if it is missing."""
     position = np.full(len(wanted), -1, np.int32)
     low = 0
     for i in range(len(wanted)):

@@ -89,7 +89,7 @@ class Ways:
         return len(np.unique(ways))
 
     def nodes(self, inside: Bools) -> Ways:
-        """Return the ways cut at all other nodes."""
+        """Return the ways cut at all nodes but the marked ones, ``inside`` (N,)."""
         number = np.full(len(inside) + 1, -1, np.int32)  # the last one for references to no node
         number[:-1][inside] = np.flatnonzero(inside)
         return replace(self, node=number[self.node])

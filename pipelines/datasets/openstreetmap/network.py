@@ -63,13 +63,13 @@ class StreetGraph:
         return len(self.source)
 
     def edges(self, chosen: I64) -> StreetGraph:
-        """Return the graph with the edges at these positions, in this order."""
+        """Return the graph with the edges at these positions (E,), in this order."""
         arrays = {name: getattr(self, name)[chosen] for name in _EDGE_ARRAYS}
         tags = {key: codes[chosen] for key, codes in self.tags.items()}
         return replace(self, tags=tags, **arrays)
 
     def nodes(self, inside: Bools) -> StreetGraph:
-        """Return the graph induced by the marked nodes."""
+        """Return the graph induced by the marked nodes (N,)."""
         number = np.cumsum(inside, dtype=np.int32) - 1
         graph = self.edges(np.flatnonzero(inside[self.source] & inside[self.target]))
         street_count = self.street_count
@@ -140,7 +140,7 @@ def great_circle(
     lat2: F64,
     lon2: F64,
 ) -> F64:
-    """Return distances in metres on a sphere by the haversine formula.
+    """Return distances (n,) in metres on a sphere by the haversine formula, from degrees (n,).
 
     Degrees in, the same on any CPU.
     """
@@ -472,7 +472,7 @@ def follow_streets(
     endpoint: Bools,
     passed: Bools,
 ) -> tuple[I64, I32]:
-    """Follow each street from its first part over other nodes to the next endpoint.
+    """Follow each street from its first edge (S,) over other nodes to the next endpoint.
 
     Return ``ptr, steps``: street s has the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with source,
     target and edge. The nodes between its ends are marked in ``passed``.

@@ -50,7 +50,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: P
     ) -> tuple[Array, dict[str, object]]:
-        """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
+        """Return ``y`` (n, C) of all rows as it is stored, and the plan's note on it."""
         return targets.astype(self.target().stored), {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
@@ -146,7 +146,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
     ) -> tuple[Array, dict[str, object]]:
-        """Standardise with the train rows if asked."""
+        """Standardise the targets (n, C) with the train rows, if requested."""
         if params.target_scaling == "none":
             return targets.astype(np.float32), {}
         train = targets[lists["train"]]

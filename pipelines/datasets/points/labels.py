@@ -29,7 +29,7 @@ class LabelFacts:
     points: int = 0
 
     def add(self, label: Array) -> None:
-        """Count the labels of a cloud."""
+        """Count the labels (n,) of a cloud."""
         self.points += len(label)
         if label.dtype == object:
             self.texts = True
@@ -137,7 +137,7 @@ def _listed(values: Sequence[int | str] | Counter[int | str]) -> str:
 
 
 def encoded(label: Array, classes: Sequence[int | str] | None) -> Array:
-    """Return the position of each label in ``classes``, -1 if missing; without classes the numbers."""
+    """Return the position of each label (n,) in ``classes``, -1 if missing; without classes the numbers."""
     if classes is None:
         return label
     if label.dtype == object or isinstance(classes[0], str):

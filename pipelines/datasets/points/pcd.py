@@ -110,7 +110,7 @@ def _compressed(
 
 @njit_nogil()
 def expand(data: U8, output: U8) -> int:
-    """Decompress LZF into ``output``; return the number of bytes, -1 for damaged data.
+    """Decompress LZF bytes (n,) into ``output`` (m,); return the number of bytes, -1 for damaged data.
 
     A byte below 32 precedes so many bytes and one more, as they are. Others refer to bytes of the
     output: three bits of length, 7 for one more byte of it, and 13 bits of distance.

@@ -75,7 +75,7 @@ class SuperpixelPipeline(GraphsPipeline):
             }
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
-        """Return val and test of PascalVOC-SP in the order before LRGB's rule drew them with seed 0.
+        """Return val and test of PascalVOC-SP, with labels (n,), in the order before LRGB's rule drew them.
 
         The published files have them in the order of the draw, so it can be undone, and the rule
         with seed 0 gives the published parts again. If it cannot (partial or other data), return
@@ -102,7 +102,7 @@ PIPELINE = SuperpixelPipeline
 
 
 def classes_of(labels: Array, where: str) -> Array:
-    """Return the class of each label that is an id of COCO's categories: its rank."""
+    """Return the class of each label (n,) that is an id of COCO's categories: its rank."""
     unknown = labels[~np.isin(labels, COCO_IDS)]
     if unknown.size:
         raise DamagedInput(f"{where}: the label {unknown[0]} is not a category of COCO.")

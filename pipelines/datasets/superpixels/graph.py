@@ -270,7 +270,7 @@ def superpixels(picture: U8, most: int) -> I64:
 
 
 def with_borders(picture: U8, segments: Array) -> U8:
-    """Return the picture with the last pixel before each border painted."""
+    """Return the picture (H, W, 3) with the last pixel before each border of segments (H, W) painted."""
     border = np.zeros(segments.shape, bool)
     border[:-1] |= segments[:-1] != segments[1:]
     border[:, :-1] |= segments[:, :-1] != segments[:, 1:]
