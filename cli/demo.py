@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CITY = "helsinki"
 TASK = "long-range"
-GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: of the task; attention learns it in three epochs
+GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: size of the task; attention learns it in three epochs
 MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
 BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary
@@ -104,7 +104,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
             _run(home, step)
         page = find(CITY, home=home).path / "explore.html"
         last = f"Open {page}"
-    except (MissingExtra, SourceUnavailable) as error:  # of the first step
+    except (MissingExtra, SourceUnavailable) as error:  # raised by the first step
         click.echo(error.what)
         last = f"The map of the city: {error.lines['next']}, then kmip-data demo again."
 

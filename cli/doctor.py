@@ -108,7 +108,7 @@ def _program() -> Iterator[tuple[str, str, str]]:
         yield "packages", "ok", ", ".join(f"{name} {_version(name)}" for name in names)
     # Extras: one is usable if all of its packages are.
     for extra, sound in extras.items():
-        if extra not in PACKAGES:  # of all of them, or of our own development
+        if extra not in PACKAGES:  # the extra of all commands, or of development
             continue
         if sound:
             yield f"[{extra}]", "ok", ""

@@ -78,13 +78,13 @@ def command(
     if not targets:
         raise UsageError("A TARGET or RUN is missing.", next="kmip-data list, or kmip-data runs")
 
-    # The first target says whose data are shown: those of a build, or those of a run, whose
+    # The first target says which data are shown: a build's, or a run's, whose
     # predictions are shown with them. Curves of further runs are drawn next to its own.
     answer = None
     second = None
     curves = []
     start = record or 0
-    where = part or "test"  # of a run
+    where = part or "test"  # a run's part
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
         say(f"Loading PyTorch and {'/'.join(first.parts[-3:])}")

@@ -208,7 +208,7 @@ def _parameters(manifest: Manifest) -> list[list[str]]:
     for key, field in fields.items():
         default = "–" if field.default in (None, ()) else str(field.default)
         choices: list[str] = []
-        for kind in (field.annotation, *get_args(field.annotation)):  # of a union, its members
+        for kind in (field.annotation, *get_args(field.annotation)):  # or the members of a union
             if get_origin(kind) is Literal:
                 choices += map(str, get_args(kind))
         meaning = field.description or ""

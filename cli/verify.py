@@ -80,7 +80,7 @@ def command(
             if unlike := unlike_published(card):
                 raise CheckFailed(
                     f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-                    next="compare the versions of numpy, h5py and scipy with those of the constraints file",
+                    next="compare the versions of numpy, h5py and scipy with the constraints file",
                 )
             text.append("All digests are the published ones.")
     result = {

@@ -137,7 +137,7 @@ def allowed(given: object, config: str, folder: Path | None = None) -> list[Plug
     """Return the plugins that a configuration lists, which must be loaded.
 
     ``given`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
-    imported where ``folder`` is that of the user's own configuration ``config``. Raises
+    imported where ``folder`` is the folder of the user's own configuration ``config``. Raises
     ``UsageError``, which says how to allow it, where a plugin is not loaded; ``CheckFailed`` where
     it is another; ``DamagedInput`` where ``given`` is something else.
     """

@@ -207,7 +207,7 @@ class ModelConfig(Strict):
     node_encoder: Annotated[str, Names("node_encoders", "node encoder", node_encoders)] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
-        " coco: standardised, then linear; block: that of input_layers, on the features; linear-norm:"
+        " coco: standardised, then linear; block: the block of input_layers, on the features; linear-norm:"
         " linear, layer norm, ReLU; types28: one embedding of 28 types; none: the first layer maps them",
     )
     input_dropout: Fraction = Field(default=0.0, description="dropout after the node encoder")

@@ -247,7 +247,7 @@ def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
     test = share_of(total, params.test_fraction) if params.test_fraction else 0
     # Take test first: its fraction is of all, val's fraction of the rest.
-    val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
+    val_share = params.val_fraction / (1 - params.test_fraction)  # share of the rows outside test
     val = share_of(total - test, val_share) if val_share else 0
 
     order = Generator(PCG64(params.split_seed)).permutation(total)

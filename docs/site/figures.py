@@ -1,6 +1,6 @@
 """The explanatory figures of the pages, as SVG that a browser shows on light and dark ground.
 
-Colours stand in attributes, for light ground, and again in a rule for dark ground; letters are those of the
+Colours stand in attributes, for light ground, and again in a rule for dark ground; letters come from the
 reader's machine. The same code writes the same bytes.
 """
 
@@ -31,7 +31,7 @@ DARK = {
     **dict(zip(LIGHT.palette[:7], NIGHT.palette[:7], strict=True)),
 }
 LETTERS = 'font-family="system-ui, sans-serif" text-anchor="middle"'
-ROWS, CHOSEN = 12, 3  #: of the matrices: queries, and keys that each of them attends to
+ROWS, CHOSEN = 12, 3  #: sizes of the matrices: queries, and keys that each of them attends to
 
 
 class Figure:

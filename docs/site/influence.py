@@ -97,7 +97,7 @@ def _pane(name: str, city: CityMap, levels: NDArray[np.uint8], node: int) -> str
     across = np.rint((city.position[:, 0] - low[0]) * scale + offset).astype(int)
     down = np.rint((high[1] - city.position[:, 1]) * scale + SCALE * TOP).astype(int)
     places = np.stack([across, down], axis=1)
-    # Strength of a street is that of its weaker end; -1: none.
+    # Strength of a street is the strength of its weaker end; -1: none.
     level = np.where(levels > 0, levels.astype(int) * LEVELS // 256, -1)
     street = level[city.streets].min(0)
     lines = []

@@ -24,7 +24,7 @@ import nbformat
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "docs" / "notebooks"
 EXECUTED = ROOT / "build" / "notebooks"
-SECONDS = 600  #: of one cell at most
+SECONDS = 600  #: most seconds of one cell
 BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]+\)\]\(([^)]+)\)")
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -1,6 +1,6 @@
 """Draw the pictures of the pages again: ``python docs/site/pictures.py``, which ``make docs`` does.
 
-The commands are those of ``docs/gallery.md``, in a home of their own that is removed. Pictures become PNG of
+The commands come from ``docs/gallery.md``, in a home of their own that is removed. Pictures become PNG of
 few colours and 1,000 pixels at most, for all of them stay in the repository.
 """
 

@@ -236,7 +236,7 @@ def own_command(builds: Sequence[Build], dataset: str) -> str:
     manifests = [build.card.manifest for build in builds if build.card.dataset == dataset]
     manifest = manifests[0] if manifests else ""
     if manifest == dataset:
-        return f"kmip-data build {dataset} --plugin FILE"  # of a plugin that is not loaded
+        return f"kmip-data build {dataset} --plugin FILE"  # its plugin is not loaded
     if manifest:
         return f"kmip-data build {manifest} --name {dataset} --archive PATH"
     return f"kmip-data info {dataset}"

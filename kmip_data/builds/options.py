@@ -52,7 +52,7 @@ class BuildOptions:
     #: ``jobs`` workers (a script then needs ``if __name__ == "__main__":``)
     scheduler: str | None = None
     #: bytes, or a size such as ``"4GiB"``, of a worker process beyond mapped files; ``None``: half
-    #: of the machine for the one worker of a city, no bound for others
+    #: memory of the machine for the one worker of a city, no bound for others
     memory: int | str | None = None
     quiet: bool = False  #: no progress
 

@@ -175,7 +175,7 @@ class GraphLandDataset(BuiltDataset):
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
     test_mask=[N], x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to
-    that of PyTorch Geometric 2.8's class with its defaults; ``y`` is float32, NaN where unknown.
+    the imputation of PyTorch Geometric 2.8's class with its defaults; ``y`` is float32, NaN where unknown.
     ``schema.column("node/x").fields`` are the names of the features.
 
     Parameters
@@ -186,7 +186,7 @@ class GraphLandDataset(BuiltDataset):
         ``"RL"``: 10/10/80 of the streets, ``"RH"``: 50/25/25, both published; ``"stratified"`` with
         ``split_seed``.
     target_scaling
-        Published split whose train streets standardise ``y``; default: that of ``split_rule``
+        Published split whose train streets standardise ``y``; default: the split of ``split_rule``
         (``"RL"`` for ``"stratified"``). ``"none"``: ``y`` as published.
         ``card.statistics["roads"]`` has the constants.
     *pyg, split, numerical_features_transform, …

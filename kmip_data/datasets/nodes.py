@@ -36,7 +36,7 @@ class GeomGCN(_PublishedFolds):
     """Six graphs of Geom-GCN, each of pages or actors that link to each other, with a class for each node.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N])``: edges in one direction, as published; the masks are those of one of the ten
+    test_mask=[N])``: edges in one direction, as published; the masks belong to one of the ten
     published splits.
 
     Parameters
@@ -65,7 +65,7 @@ class HeterophilousGraphDataset(_PublishedFolds):
     """Node benchmarks of Platonov et al., each one graph with a class for each node.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N])``: both directions of each edge; the masks are those of one of the ten published
+    test_mask=[N])``: both directions of each edge; the masks belong to one of the ten published
     splits, ``fold``.
 
     Parameters
@@ -94,7 +94,7 @@ class Planetoid(BuiltDataset):
     """Cora, CiteSeer and PubMed: papers and their citations, with a subject for each paper.
 
     The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
-    test_mask=[N])``; the masks are those of the public split.
+    test_mask=[N])``; the masks are the public split's.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def draw_png(
     :data:`FEW` nodes or more, or over a picture, has two panels, points and edges (dark where they join
     two classes); a molecule is drawn as a formula. ``title`` names the data (and marks a sample),
     ``footer`` has the attribution that the license requires, ``up`` is the axis that points up,
-    ``labels`` those of all graphs. Classes missing in ``class_names`` appear by number.
+    ``labels`` the labels of all graphs. Classes missing in ``class_names`` appear by number.
     """
     rows = len(drawings)
     figure = new_figure(WIDTH, 1.3 + HIGH * rows, title=title, footer=footer)

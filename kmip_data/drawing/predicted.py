@@ -94,5 +94,5 @@ def error_difference(
     first, second = (np.abs(values - truth) for values in predicted)
     difference = first - second
     nearer = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
-    note = f"absolute error of {names[0]} less that of {names[1]}: {nearer:.1%} negative"
+    note = f"absolute error of {names[0]} less the error of {names[1]}: {nearer:.1%} negative"
     return Scale("both runs", difference, unit, note)

@@ -360,7 +360,7 @@ def remove_tree(folder: Path, *, root: Path | None = None) -> None:
 def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[Path]:
     """Yield a hidden folder with a marker, which is renamed to the new or empty ``folder`` at the end.
 
-    After an error nothing is left of it; the next call removes that of a process that was killed.
+    After an error nothing is left of it; the next call removes the remains of a killed process.
     """
     partial = folder.with_name(fitting(f".{folder.name}", PARTIAL))
     with writing(folder, left="nothing"):

@@ -1,4 +1,4 @@
-"""Errors of paths, disks and files, as those of kmip-data."""
+"""Errors of paths, disks and files as errors of kmip-data."""
 
 from __future__ import annotations
 

@@ -143,7 +143,12 @@ def read_model(
         return model.model_validate_json(read_small(path))
     except FileNotFoundError:
         raise
-    except (ValueError, RecursionError, OSError, TypeError) as error:  # of a model's own checks
+    except (
+        ValueError,
+        RecursionError,
+        OSError,
+        TypeError,
+    ) as error:  # raised by a model's own checks
         raise DamagedInput(
             f"{path} {problem}.",
             found=first_problem(error),

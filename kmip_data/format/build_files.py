@@ -39,7 +39,7 @@ def write_split_file(
     """Write ``splits/<name>.h5`` and describe it for the card.
 
     ``chosen`` are the positions of each part among the records, or codes of the nodes of a single
-    graph. ``keys`` are those of all records, ``sizes`` (G, 2) their numbers of nodes and edges.
+    graph. ``keys`` are the keys of all records, ``sizes`` (G, 2) their numbers of nodes and edges.
     """
     if isinstance(chosen, np.ndarray):
         data, digests = encode_node_split(chosen, rule=rule, parameters=parameters)

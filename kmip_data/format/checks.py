@@ -90,6 +90,6 @@ def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
             while count := file.readinto(buffer):
                 value = crc32(buffer[:count], value)
                 progress.update(count)
-        except OSError as error:  # of the disk
+        except OSError as error:  # the disk failed
             refuse(path, "cannot be read", error)
     return f"{value:08x}"

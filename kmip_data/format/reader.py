@@ -67,7 +67,7 @@ class Shard:
 
     ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
     With its ``entry`` on a card the files are compared with their CRC-32 before anything in them is
-    used; ``receipts`` is a folder for those of large ones (:func:`.checks.check_file`).
+    used; ``receipts`` is the folder for receipts of large files (:func:`.checks.check_file`).
 
     Attributes
     ----------

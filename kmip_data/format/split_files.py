@@ -94,7 +94,7 @@ def encode_split(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over positions (n,) of records, and the digest of each part's keys.
 
-    ``keys`` are those of all records in source order, and ``parts`` positions among them, in the
+    ``keys`` are the keys of all records in source order, and ``parts`` positions among them, in the
     order of the part. A position out of range or repeated is ``DamagedInput``.
     """
     # Positions are checked before a byte is written: a file that exists is sound.

@@ -110,7 +110,7 @@ def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, 
     The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)``
     with ``second`` test records, number by number; labels that occur once are allowed. This is
     the rule that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with. Gives int64
-    positions in ``labels`` (n,), those of the first part and the ``second`` ones of the other, in
+    positions in ``labels`` (n,), positions of the first part and the ``second`` positions of the other, in
     the order of the draw.
     """
     first = len(labels) - second

@@ -79,7 +79,7 @@ def copy_rows(
 ) -> None:
     """Copy the rows of the graphs of a batch for F fields.
 
-    ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) that of the
+    ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) the address of the
     output; ``pointers`` (3, B + 1) the rows before each graph on the graph, node and edge level.
     ``layout`` (5, ≥ F): level; bytes of a stored row; first byte and number of bytes to copy from
     it; bytes of each number that is written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to

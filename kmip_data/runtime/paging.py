@@ -58,7 +58,7 @@ def _resident_share(start: int, stride: int, rows: I64, page: int) -> float:
 
 @njit_nogil()
 def _request(start: int, stride: int, width: int, rows: I64, page: int) -> None:
-    first = -1  # of the pages that are not requested yet
+    first = -1  # first page that is not requested yet
     last = -2
     for row in rows:
         address = start + stride * row

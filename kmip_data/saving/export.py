@@ -281,7 +281,7 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     """Write a build in another format into a new folder; return the path of each part.
 
     ``parquet``: ``PART.parquet``, see :func:`write_parquet`. ``pt``: ``PART.pt``, read by
-    ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are those of
+    ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are the parts of
     :func:`~kmip_data.saving.export.parts_of`.
 
     A hidden folder next to ``folder`` is written and renamed at the end; the next call removes the

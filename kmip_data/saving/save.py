@@ -57,7 +57,7 @@ def save(
 
     Attributes, values and dtypes come back as they were; integers are stored in the narrowest dtype
     that holds them all. Graphs whose columns of ``edge_index`` are the k sources of node 0, then
-    those of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can
+    the edges of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can
     be loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The
     folder appears when complete; an error leaves nothing behind.
 

@@ -152,7 +152,7 @@ def _is_column_card(file: str) -> bool:
 def _present_card(folder: Path, card: Card) -> Card | None:
     """Return the card of a finished copy; ``None`` if it is missing or damaged.
 
-    Raises ``UsageError`` where it is that of other shards.
+    Raises ``UsageError`` where it belongs to other shards.
     """
     if not (folder / CARD_NAME).is_file():
         return None

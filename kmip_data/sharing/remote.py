@@ -354,7 +354,7 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
         raise UsageError(
             f"Nothing was pushed to {remote.address}, or the push has not ended: "
             f"there is no {SHARE_NAME}.",
-            next="correct the address, which is that of the folder; "
+            next="correct the address, which must lead to the folder; "
             "or ask whoever pushed to push again",
         )
     share = parse_pushed(data, Share, f"{remote.address}/{SHARE_NAME}")

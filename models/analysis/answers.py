@@ -263,7 +263,7 @@ def by_distance(
     """Evaluate the best weights of ``run`` on a part, grouped by the column ``distance``.
 
     Return None without that column. Nodes at distance 0 are left out: their target is their own
-    input. Further arguments and errors are those of
+    input. Further arguments and errors as of
     :func:`~kmip_data.models.training.run.evaluate.evaluate`.
     """
     opened = open_run(run, **where).data

@@ -302,7 +302,7 @@ def approximation_error(
 ) -> tuple[F64, float]:
     """Return mean Euclidean distances from full attention (scaled by 1/√d), over nodes and heads.
 
-    First those of k-MIP attention for each k, (len(ks),), 0 where k ≥ n; then that of standard
+    First the errors of k-MIP attention for each k, (len(ks),), 0 where k ≥ n; then of standard
     normal outputs, the paper's baseline, drawn from ``seed``. ``ks`` must increase. Queries are (H,
     m, d), keys (H, n, d), values (H, n, v): m queries against the n keys of one graph.
     """

@@ -349,7 +349,7 @@ class KMIPAttention(nn.Module):
         if isinstance(ptr, GraphBatch):
             ptr = ptr.ptr
 
-        # 2. Keys: the nodes; with legacy padding, also zero rows behind those of each graph.
+        # 2. Keys: the nodes; with legacy padding, also zero rows behind each graph's rows.
         rows = x
         key_ptr: Ptr = ptr
         if self.legacy_padding:

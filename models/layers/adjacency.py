@@ -168,7 +168,7 @@ class EdgeList:
     def degrees(self) -> tuple[Tensor, Tensor]:
         """(N, 1) float64 each: edges from others into each node, and edges from itself.
 
-        Of the first edges of a sample, (S, 1): those of every source, among all of its edges.
+        Edges of every source, among all edges of the sample, for its first edges: (S, 1).
         """
         if self.untrimmed is not None:
             others, loops = self.untrimmed.degrees

@@ -254,7 +254,7 @@ class Measurer:
         if watch is not None:
             watch.start(work.tensors)
         if self.device.type == "cuda":
-            torch.cuda.synchronize()  # of the copies of the inputs
+            torch.cuda.synchronize()  # until the inputs are copied
         clock = StageClock(self.device)
         clock("start")
         with torch.set_grad_enabled(training):

@@ -110,7 +110,7 @@ def draw_curves(figure: Figure, table: Table) -> None:
         )
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
     axes.locator_params("x", integer=True)
-    if axes.dataLim.width == 0:  # of one epoch
+    if axes.dataLim.width == 0:  # a run of one epoch
         axes.set(xlim=(0, 2), xticks=[1])
     axes.grid()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)

@@ -153,7 +153,7 @@ def row_of_result(result: RunResult) -> ShippedResult | None:
 def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, object], str]:
     """Compare each seed of ``summary`` with ``row``; return the comparison as a dictionary and as text.
 
-    A seed is *equal* where test metric and SHA-256 of the weights are those of the row or, in a run
+    A seed is *equal* where test metric and SHA-256 of the weights equal the row's or, in a run
     that stopped before the row's last epoch, every value of the row's first epochs. Equality is
     promised only on the row's commit, processor, threads and torch. Elsewhere a seed must be
     *close*: training loss and val metric of the second epoch within ``LOSS`` and ``METRIC`` of the

@@ -136,7 +136,7 @@ def prove_or_rescore(
     """Return scores and rows (B, R, k) of the k best keys by the rule, from a filter's best c > k.
 
     The filter ranked all keys by a score within ``error`` of the exact one. A key that it left out
-    ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: if
+    ranked no higher than any candidate j, so its exact score is at most the score of j + 2 · error: if
     the lowest candidate plus that stays below the k-th best, nothing was missed.
 
     Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys,

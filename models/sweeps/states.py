@@ -74,7 +74,7 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
         elif name in sweep_names() or name.endswith(".toml"):
             folders += runs_of(read_plan(name), home)
         elif "/" not in name and (home.root / "sweeps" / name).is_dir():
-            folders += runs_named(name, home)  # of a plan of the user's, by its name
+            folders += runs_named(name, home)  # runs of a user's plan, by its name
         else:
             folders.append(find_run(name, home))
     return list(dict.fromkeys(folders))

@@ -241,7 +241,7 @@ class Loss:
         Returns
         -------
         learned
-            Loss to differentiate here: the mean of its gradients over processes is that of the
+            Loss to differentiate here: the mean of its gradients over processes is the gradient of the
             whole loss.
         whole
             Loss of all rows, without a gradient; equal on all processes.
@@ -259,7 +259,7 @@ class Loss:
 
         if self.of_mean is None:
             return learned, whole
-        # The value of the whole with the gradient of this process: f'(whole) times that of
+        # The value of the whole with the gradient of this process: f'(whole) times the gradient of
         # ``learned``.
         differentiable = whole + (learned - learned.detach())
         return self.of_mean(differentiable), self.of_mean(whole)

@@ -2,7 +2,7 @@
 
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
-The rules are those of City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
+The rules follow City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
 ``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.domains.city_splits`.
 """
 

@@ -1,6 +1,6 @@
 """Molecules from SMILES as graphs by RDKit, and the base class of their pipelines.
 
-The features are those of ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index into a list of known
+The features equal ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index into a list of known
 values.
 """
 

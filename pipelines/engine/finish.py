@@ -152,7 +152,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
     def read_column(key: str) -> Array:
         shards = list(map(open_shard, entries))
         if len(shards) == 1:
-            rows = shards[0].mapped(key)  # of a country 1.5 GB, of which a split reads two columns
+            rows = shards[0].mapped(key)  # 1.5 GB for a country; a split reads two columns
             if rows is not None:
                 return rows
         count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]

@@ -171,7 +171,7 @@ class _Run:
         work = self.steps.work
         pieces = work / step
         with writing(pieces):
-            files.remove_tree(pieces, root=plan.folder)  # of a run that was killed
+            files.remove_tree(pieces, root=plan.folder)  # left by a killed run
             files.make_folder(pieces, root=plan.folder)
         # A second process starts meanwhile; many builds need no more than these two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))

@@ -126,7 +126,7 @@ def check_folder(folder: Path, key: str) -> None:
 def stored_key(folder: Path) -> str | None:
     """Return the build key that the first readable shard of a folder carries."""
     for path in sorted((folder / "shards").glob("*.h5")):
-        with contextlib.suppress(DamagedInput):  # of a member: of the shard that it belongs to
+        with contextlib.suppress(DamagedInput):  # a member is stale with its shard
             return Shard(path.with_stem(path.stem.partition("-")[0])).build_key
     return None
 

@@ -517,7 +517,7 @@ def separated(
         if rows is None:
             continue
         bound = np.asarray(ends)
-        size = -1  # of what has no rows
+        size = -1  # storage without rows
         if isinstance(rows, np.ndarray) and rows.ndim:
             size = rows.shape[axes[name]]
         elif isinstance(rows, list) and len(rows) == len(np.atleast_1d(bound)) - 1:

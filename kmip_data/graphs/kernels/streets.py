@@ -65,7 +65,7 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
 def add_shares(category: I8, number: int, first: I64, target: I32, total: F64) -> None:
     """Add the share of each street's edges that have a category, in float32, to the total of its end.
 
-    ``category`` (M,) is that of the edges, by street; street ``s`` has the edges from ``first[s]``,
+    ``category`` (M,) is the category of the edges, by street; street ``s`` has the edges from ``first[s]``,
     (S + 1,), on and ends at ``target[s]``, (S,).
     """
     for street in range(len(target)):

@@ -2,7 +2,7 @@
 
 Programs over queries hold BQ queries of one head with all of their keys in BK ≥ k slots, and stream
 values and keys BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair is an
-element of (H, N, k). Rows are those of (H, ·, d) tensors with any stride between heads and between
+element of (H, N, k). Rows belong to (H, ·, d) tensors with any stride between heads and between
 rows, and 1 between channels.
 
 Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR
@@ -204,7 +204,7 @@ def sum_segments(
 
     ``order``, ``cuts`` and ``start`` come from :func:`.launch.transpose`, the others as in
     :func:`attend_rows_backward`. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width);
-    those of segments after the keys' that begin a list, or have no key, are not read.
+    entries of segments after the keys' that begin a list, or have no key, are not read.
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut
     #    on.

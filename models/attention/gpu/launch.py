@@ -114,7 +114,7 @@ def backward(
 def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
     """Sort the P pairs of contiguous indices (H, N, k), −1: no key, by key; each head has ``keys`` M.
 
-    Return the pairs by key (P,), those of a key rising, and last those without one; the key at each
+    Return the pairs by key (P,), the pairs of a key rising, and last the pairs without one; the key at each
     multiple of ``segment`` in that order, H · M: none; and where the list of each key begins, and
     the last one ends (H · M + 1,).
     """

@@ -364,7 +364,7 @@ def differentiate(
     """Gradient of z for each edge, and its sums at targets and at sources.
 
     ``edges`` are (pre, grad), ``means`` the gradient of the quotients of :func:`gate`, these, and
-    their divisors. Where grad, that of the new edges, is not empty, g is as in :func:`sum_gradients`,
+    their divisors. Where grad, the gradient of the new edges, is not empty, g is as in :func:`sum_gradients`,
     ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes factor · g − offset
     − slope · (z − mean). ``results`` are the gradient of z from edge ``first_edge`` on, and that of
     at_target. Gradients of at_source and message are added to ``at_sources``, node i's to row ``i -

@@ -66,7 +66,7 @@ def gated_edges(
     draws.
 
     Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by
-    that of sigmoid(z) + 10⁻⁶, and the new edges, (N, k, d), or None.
+    the sum of sigmoid(z) + 10⁻⁶, and the new edges, (N, k, d), or None.
     """
     edges = batch.edges
     assert isinstance(edges, NeighborTable)

@@ -27,7 +27,7 @@ class Groups(NamedTuple):
     #: (R,), rows counted from the first of their piece, group after group, rising in each
     members: I32
     #: (R + T,), where each group begins in the ``members`` of its piece, and where the last ends;
-    #: those of piece t from ``before[t] + t`` on
+    #: entries of piece t from ``before[t] + t`` on
     starts: I32
 
     @property

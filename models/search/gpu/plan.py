@@ -19,7 +19,7 @@ Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
-    "queries", "keys", "starts", "key_starts", "not_finite", "scores", "indices",  # of one search
+    "queries", "keys", "starts", "key_starts", "not_finite", "scores", "indices",  # buffers of one search
     "graphs", "sample_tiles", "tiles",  # tables of its plan
     "centre", "longest", "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge",
     "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory

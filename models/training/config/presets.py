@@ -325,7 +325,7 @@ def load_preset(
     ----------
     dataset
         Dataset of the preset, or a build of your own: a folder, or a name in ``home``. Without a
-        preset, the configuration is that of ``kmip-data train``: the settings for a single graph,
+        preset, the configuration equals that run by ``kmip-data train``: the settings for a single graph,
         or the defaults.
     variant
         Default: the variant of the published result, ``code`` except for two presets of London.

@@ -106,7 +106,7 @@ PIECE = 4096
 class RunData(ABC):
     """A build, opened for a run.
 
-    ``task``: that of a finished run, for a build without targets.
+    ``task``: the task of a finished run, for a build without targets.
     """
 
     #: Unit of a part: graphs or nodes.

@@ -96,7 +96,7 @@ class Loop:
         self.batch = 0
         self.step = 0
         #: Batches of an epoch.
-        self.count = len(data.batches(0))  # type: ignore[arg-type] # of a loader or a list
+        self.count = len(data.batches(0))  # type: ignore[arg-type] # a loader or a list
         self.optimizer = build_optimizer(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(
@@ -270,7 +270,7 @@ class Loop:
         self.write(best=self.best_epoch == epoch)
         self.save()
         # Evaluated because the run stops here: for its result alone. The checkpoint, from which it
-        # resumes, is that of an uninterrupted run.
+        # resumes, equals an uninterrupted run's.
         if not is_due and self.epoch == self.training.last_epoch:
             row |= self.evaluate(epoch)
             self.write(best=self.best_epoch == epoch)

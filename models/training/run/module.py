@@ -186,7 +186,7 @@ def measure_parts(
             module.doing = f"evaluating {', '.join(measured)}"
             progress = Progress(
                 module.doing,
-                len(batches),  # type: ignore[arg-type] # of a loader or a list
+                len(batches),  # type: ignore[arg-type] # a loader or a list
                 unit="batches",
                 quiet=module.quiet,
             )

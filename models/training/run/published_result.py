@@ -80,7 +80,7 @@ def published_result_of(config: RunConfig) -> PublishedResult | None:
 def _other_keys(config: RunConfig, variant: str) -> list[str]:
     """Return the keys in which ``config`` is not its preset's ``variant``."""
     dataset, model = config.preset.split("/")
-    seed = config.training.seed  # of the split, too, where that follows the run
+    seed = config.training.seed  # also the seed of a split that follows the run
     config = config.with_seed(seed)
     preset = load_preset(dataset, model, variant).with_seed(seed)
     names = dict.fromkeys(key.name for key in documented_keys())

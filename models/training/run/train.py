@@ -281,7 +281,7 @@ def resume(
     """Continue a run from its last checkpoint; a finished run is returned unchanged.
 
     A run stopped before its first checkpoint starts over. A finished run with an unreadable result
-    is measured again from its checkpoint. On a CPU the weights are bitwise equal to those of an
+    is measured again from its checkpoint. On a CPU the weights are bitwise equal to the weights of an
     uninterrupted run (with the same number of threads and versions). ``devices`` per machine
     defaults to the run's. A run that ended at ``training.stop_after`` continues to a larger
     ``stop_after``, and gets a new result.

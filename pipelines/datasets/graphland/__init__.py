@@ -2,7 +2,7 @@
 
 Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and
 ``targets.csv`` have a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and
-``split_masks_RH.csv`` the columns train, val and test. Steps and defaults are those of PyTorch
+``split_masks_RH.csv`` the columns train, val and test. Steps and defaults follow PyTorch
 Geometric 2.8's ``GraphLandDataset``. Facts and deviations: ``docs/datasets/city-roads.md``,
 ``docs/fidelity.md``.
 """

@@ -340,7 +340,7 @@ class _Survey:
         )
 
     def add(self, graph: GraphRecord, facts: ColumnFacts) -> None:
-        """Count a graph; refuse it if its columns differ from those of previous graphs."""
+        """Count a graph; refuse it if its columns differ from the columns of previous graphs."""
         self.graphs += 1
         self.most_nodes = max(self.most_nodes, graph.num_nodes)
         self.longest_key = max(self.longest_key, len(ascii_key(graph.key, KEY_LENGTH)))

@@ -157,7 +157,7 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
         if edges.ndim != 2 or 2 not in edges.shape:
             raise ValueError(f"{listed[0]} has the shape {edges.shape}")
         axis = _EDGES[listed[0]]
-        # Use the other axis if it alone can be that of the endpoints.
+        # Use the other axis if it alone can hold the endpoints.
         if edges.shape[axis] != 2:
             axis = 1 - axis
         edges = edges.T if axis else edges

@@ -38,7 +38,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     if len(names) > 1:
         raise DamagedInput(
             f"The files are of {len(names)} graphs: {', '.join(names)}.",
-            next=f"copy those of one, ind.{names[0]}.*, to a folder and pass that with --archive",
+            next=f"copy the files of one dataset, ind.{names[0]}.*, to a folder, and pass it with --archive",
         )
     name = names[0]
     own = {file for file in files if _dataset(file)}

@@ -12,7 +12,7 @@ from kmip_data.pipelines.datasets.graphs.text_tables import Table
 
 
 def is_matrix(table: Table) -> bool:
-    """True if the names of the rows are those of the columns."""
+    """True if rows and columns have the same names."""
     names = table.names[1:]
     if not table.has_names or len(table.frame) != len(names) or not names:
         return False

@@ -88,7 +88,7 @@ def _add_vertex(graph: Any, cells: list[str]) -> None:
 
 
 def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, object]) -> None:
-    """Add the edge of a line, or all those of a line of a list."""
+    """Add the edge of a line, or all edges of a line of a list."""
     source = _vertex(graph, cells[0])
     if section.endswith("list"):
         targets = [_vertex(graph, cell) for cell in cells[1:]]

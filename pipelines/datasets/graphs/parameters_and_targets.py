@@ -22,7 +22,7 @@ from kmip_data.pipelines.units_and_splits import codes_of_masks
 from kmip_data.pipelines.user_files import OwnTextParams
 from kmip_data.text import human_bytes
 
-NO_CLASS = -1  #: of a node
+NO_CLASS = -1  #: class of a node without a label
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_CLASSES = 65_535  #: largest class
 OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
@@ -94,8 +94,8 @@ class ColumnFacts:
 
     params: GraphParams
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: attribute -> its columns
-    level: str = "graph"  #: of the targets
-    values: int = 0  #: of a graph's target, where rows of an array alone tell its level
+    level: str = "graph"  #: level of the targets
+    values: int = 0  #: values of a graph's target, where rows of an array alone tell its level
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
     #: Key of a column of graphs -> its form, where it is not a row with a leading axis of one.
     forms: dict[str, ItemForm] = field(default_factory=dict)

@@ -32,7 +32,7 @@ TARGET = "\0target"
 NODE = "\0node"
 GRAPH = "\0graph"
 UNDIRECTED = "\0undirected"  #: True for an edge that joins its nodes both ways
-DIRECTION = "type"  #: of an edge, in Gephi's tables: Directed or Undirected
+DIRECTION = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
 PART = "split"  #: column of parts
 #: Names of arrays that choose the nodes of a part: flags, or positions (``idx``).
 MASKS = {
@@ -62,7 +62,7 @@ KNOWN = {
 
 
 def named(names: Iterable[str], usual: Iterable[str]) -> list[str]:
-    """Return those of the ``names`` that are among the ``usual`` ones, in their order."""
+    """Return the ``names`` that are among the ``usual`` ones, in their order."""
     wanted = set(usual)
     return [name for name in names if normal(name) in wanted]
 

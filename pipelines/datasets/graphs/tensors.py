@@ -186,7 +186,7 @@ def _graphs(
 
 def _items(value: Value, file: str, facts: ColumnFacts) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
-    slices = None  # of a pair of a single graph, too
+    slices = None  # also the slices of a pair with a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
         value, slices = value[:2]
     elif isinstance(value, tuple | list):  # such as the three of RandomLinkSplit

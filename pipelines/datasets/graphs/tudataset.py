@@ -1,6 +1,6 @@
 """Text files of TUDataset: ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and optional others.
 
-Features and edges are those of PyTorch Geometric's class with attributes: attributes, then a column
+Features and edges follow PyTorch Geometric's class with attributes: attributes, then a column
 for each label; each pair of nodes once, no loops.
 """
 

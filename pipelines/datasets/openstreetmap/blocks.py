@@ -22,16 +22,16 @@ from kmip_data.arrays import I32, I64, U8
 from kmip_data.runtime.threads import ahead, njit_nogil, num_threads
 
 # Numbers of the format's fields.
-_DATA_SIZE = 3  # of a blob's header
-_RAW, _RAW_SIZE, _ZLIB = 1, 2, 3  # of a blob
-_REQUIRED = 4  # of the file's header: features that a reader must know
-_STRINGS, _GROUP, _GRANULARITY, _LAT_OFFSET, _LON_OFFSET = 1, 2, 17, 19, 20  # of a block
-_NODES, _WAYS, _RELATIONS = 2, 3, 4  # of a group
+_DATA_SIZE = 3  # fields of a blob's header
+_RAW, _RAW_SIZE, _ZLIB = 1, 2, 3  # fields of a blob
+_REQUIRED = 4  # field of the file's header: features that a reader must know
+_STRINGS, _GROUP, _GRANULARITY, _LAT_OFFSET, _LON_OFFSET = 1, 2, 17, 19, 20  # fields of a block
+_NODES, _WAYS, _RELATIONS = 2, 3, 4  # fields of a group
 _INFO, _LAT, _LON = 5, 8, 9  # of nodes
 _VISIBLE = 6  # of their information: some are deleted
-_NUMBER, _KEYS, _TEXTS = 1, 2, 3  # of a way or relation, the first also of nodes
-_REFS = 8  # of a way
-_MEMBERS, _KINDS = 9, 10  # of a relation
+_NUMBER, _KEYS, _TEXTS = 1, 2, 3  # fields of a way or relation, the first also of nodes
+_REFS = 8  # field of a way
+_MEMBERS, _KINDS = 9, 10  # fields of a relation
 
 _FEATURES = {b"OsmSchema-V0.6", b"DenseNodes"}
 _MAX_HEADER = 2**16  #: bytes, by the format

@@ -80,7 +80,7 @@ def with_margin(area: Geometry) -> Geometry:
     import pyproj
     import shapely
 
-    # UTM zones are 6 degrees wide; EPSG numbers those of the north from 32601, of the south from
+    # UTM zones are 6 degrees wide; EPSG numbers the northern zones from 32601, the southern ones from
     # 32701.
     west, south, east, north = area.bounds
     zone = min(int(((west + east) / 2 + 180) // 6) + 1, 60)
@@ -126,7 +126,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
                 f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.",
             )
     uses = land_uses(graph, land_use)
-    del land_use  # of a country 0.3 GB
+    del land_use  # 0.3 GB for a country
     vocabulary = None
     if VOCABULARY in raw.members:
         hint = "build the city again with another --set vocabulary=TARGET"
@@ -182,7 +182,7 @@ def _from_extract(
 
     ways = largest_component(ways)
     graph = on_disk(simplify(ways), workdir)
-    del ways  # of a country a gigabyte of mapped files
+    del ways  # a gigabyte of mapped files for a country
     # Count streets before removing the margin, so that streets across the border count.
     graph = replace(graph, street_count=count_streets(graph))
     if everything is not None and area is not None:

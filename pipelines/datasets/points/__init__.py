@@ -284,7 +284,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def records(
         self, prepared: Prepared, unit: Unit, params: OwnPointParams
     ) -> Iterator[GraphRecord | Skipped]:
-        """Yield the graph of a cloud, or those of its blocks."""
+        """Yield the graph of a cloud, or the graphs of its blocks."""
         name = unit.items["cloud"]
         key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
         labels = prepared.plan["labels"].get(name)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from tokenize import TokenError  # of the header of an .npy file
+from tokenize import TokenError  # raised for the header of an .npy file
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def label_files(names: Iterable[str]) -> dict[str, str]:
     """Return the file of labels of each cloud that has one, by name.
 
     It is called as the cloud, with ``_labels`` or the suffix ``.labels``; or it lies in a folder of
-    labels next to that of the cloud.
+    labels next to the cloud's file.
     """
     every = sorted(names)
     clouds = {str(PurePosixPath(name).with_suffix("")): name for name in every}

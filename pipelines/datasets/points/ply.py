@@ -39,7 +39,7 @@ _ORDERS = {
 
 class _Property(NamedTuple):
     name: str
-    kind: str  #: of a list, of its values
+    kind: str  #: type of the number, or of the values of a list
     length: str = ""  #: type of the length of a list
 
 

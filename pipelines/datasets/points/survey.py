@@ -17,7 +17,7 @@ _SHOWN = 5  #: files that a line names
 
 
 def load(path: Path, name: str, labels: Path | None, options: ReadOptions) -> Columns:
-    """Return the columns of a cloud, with those of its file of labels."""
+    """Return the columns of a cloud and of its file of labels."""
     columns = read_points(path, name, options)
     return columns if labels is None else with_labels(columns, labels, labels.name, options)
 

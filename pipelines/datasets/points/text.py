@@ -49,7 +49,7 @@ class _Layout(NamedTuple):
 
 
 def read_text(path: Path, options: ReadOptions) -> Columns:
-    """Return the columns of a text; those of texts are objects.
+    """Return the columns of a text; columns of texts are objects.
 
     Raises ``DamagedInput`` for a question that the file leaves open, ``ValueError`` for a line with
     another number of fields.

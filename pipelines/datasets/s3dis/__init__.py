@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     import h5py
 
 WIDTH = 9  #: columns of a point
-VALIDATION_SHARE = Fraction(
-    3_294, 20_291
-)  #: of the train pool, the published sizes for test area 6
+VALIDATION_SHARE = Fraction(3_294, 20_291)  #: sizes of the train pool as published for test area 6
 MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have 151 million
 
 

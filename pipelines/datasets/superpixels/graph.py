@@ -316,7 +316,7 @@ def labels(mask: U8, segments: I64) -> U8:
     """Return the class of each superpixel, (N,); 0 where no pixel has one.
 
     ``mask`` (H, W) has the class of each pixel, 255 where there is none. As in LRGB, the class is
-    that of the pixel at the rounded centroid (halves to even), even if that pixel belongs to
+    the label of the pixel at the rounded centroid (halves to even), even if that pixel belongs to
     another superpixel; if it has none, the class of most pixels of the superpixel, the smaller of
     two.
     """
