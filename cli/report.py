@@ -54,7 +54,7 @@ def command(
     combines the seeds of one configuration on the same data: mean ± standard deviation, the
     published result, and the differences.
     """
-    from kmip_data.models.sweeps.states import folders_of
+    from kmip_data.models.sweeps.run_folders import folders_of
 
     if output is not None:
         check_output(output, force=force)

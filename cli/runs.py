@@ -31,7 +31,7 @@ def command(
     a sweep that ended with an error is listed as failed, with that error. `report` compares
     finished runs.
     """
-    from kmip_data.models.sweeps.states import list_runs
+    from kmip_data.models.training.run.states import list_runs
 
     # Runs on a sample have a folder of their own, and the name of the dataset means them, too.
     runs = []

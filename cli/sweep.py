@@ -234,7 +234,8 @@ def _print(
     """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.states import described, runs_of
+    from kmip_data.models.sweeps.run_folders import runs_of
+    from kmip_data.models.training.run.states import described
 
     planned = {cell.folder: cell for cell in cells}
     folders = dict.fromkeys(planned)

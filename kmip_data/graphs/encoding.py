@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kmip_data.arrays import I64, Array, Integers
-from kmip_data.errors import DamagedInput, unknown_name
+from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.format.schema import Column
 from kmip_data.registry import modules_in, with_added
 
@@ -130,7 +130,13 @@ def parse_encoding(name: str) -> Encoding:
     known = []
     for kind in encodings():
         example = "20" if kind.metavar else ""
-        known += [kind.stem + parameter for parameter in kind.choices or (example,)]
+        names = [kind.stem + parameter for parameter in kind.choices or (example,)]
+        if name == kind.stem.rstrip("-"):
+            raise UsageError(
+                f"The encoding {name} needs {'a number' if kind.metavar else 'a version'}.",
+                next=" or ".join(names),
+            )
+        known += names
     raise unknown_name(
         "encoding",
         name,

@@ -51,7 +51,13 @@ def test_columns_are_added_and_found_again(target, tmp_path: Path) -> None:
 
 
 def test_unknown_encodings_are_refused(target) -> None:
-    cases = {(): "ENCODING", ("rwse0",): "no encoding called", ("lappe2000",): "no encoding called"}
+    cases = {
+        (): "ENCODING",
+        ("rwse0",): "no encoding called",
+        ("lappe2000",): "no encoding called",
+        ("rwse",): "rwse needs a number",
+        ("degree-profile",): "degree-profile needs a version",
+    }
     for arguments, word in cases.items():
         assert word in refused("encode", *target, *arguments)
     refused("encode", "s3dis", *target[-2:], "rwse2")

@@ -21,7 +21,7 @@ from kmip_data.models.reports.pictures import (
     published_hours,
 )
 from kmip_data.models.reports.result_tables import read_runs, tables_of
-from kmip_data.models.sweeps.states import folders_of
+from kmip_data.models.sweeps.run_folders import folders_of
 
 AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
 

@@ -21,7 +21,7 @@ from kmip_data.files.atomic_writes import build_lock, lock_path
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
 from kmip_data.models.sweeps.running import log_of
-from kmip_data.models.sweeps.states import described
+from kmip_data.models.training.run.states import described
 from kmip_data.runtime import threads
 
 

@@ -14,7 +14,7 @@ from support.runs.sweeps import StandInSubmission, environment, events, wait_for
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import submitting
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
-from kmip_data.models.sweeps.states import described
+from kmip_data.models.training.run.states import described
 
 submitit = pytest.importorskip("submitit", reason="the extra slurm is not installed")
 

@@ -1,0 +1,44 @@
+"""Folders of the runs of a sweep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from kmip_data.builds.home import Home
+from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_run
+
+
+def folders_of(names: Sequence[str], home: Home) -> list[Path]:
+    """Return the run folders of ``names`` of sweeps or runs; without names, all finished runs.
+
+    Raises ``UsageError`` if a name is neither a sweep nor a run.
+    """
+    if not names:
+        return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+    folders = []
+    for name in names:
+        if name == UNNAMED:
+            folders += runs_of(read_plan(None), home)
+        elif name in sweep_names() or name.endswith(".toml"):
+            folders += runs_of(read_plan(name), home)
+        elif "/" not in name and (home.root / "sweeps" / name).is_dir():
+            folders += runs_named(name, home)  # runs of a user's plan, by its name
+        else:
+            folders.append(find_run(name, home))
+    return list(dict.fromkeys(folders))
+
+
+def runs_of(plan: Plan, home: Home) -> list[Path]:
+    """Return all run folders of a sweep by name, including those started with other options."""
+    folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
+
+
+def runs_named(sweep: str, home: Home) -> list[Path]:
+    """Return the run folders of the sweep of this name, whose plan is not known."""
+    pattern = re.compile(rf"{re.escape(sweep)}-(.+-)?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
+    folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    return sorted(folder for folder in folders if pattern.fullmatch(folder.name))
