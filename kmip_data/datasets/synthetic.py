@@ -115,7 +115,7 @@ class LRIM(BuiltDataset):
 
 
 class GeneratedLRIM(BuiltDataset):
-    """Grids generated here by LRIM's recipe: not the published files, which are :class:`LRIM`.
+    """Grids generated here by LRIM's construction: not the published files, which are :class:`LRIM`.
 
     Items are as of :class:`LRIM`.
 

@@ -484,13 +484,13 @@ def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None
 
 def _draw_targets(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
     """Draw the middle nine tenths and the median of each target; a point marks this record's."""
-    own = np.asarray(drawing.label_value).reshape(-1).astype(np.float64)
+    record_label = np.asarray(drawing.label_value).reshape(-1).astype(np.float64)
     low, median, high = np.nanpercentile(values, MIDDLE, axis=0)
     wide = np.where(high > low, high - low, 1.0)
     rows = np.arange(len(names))
     axes.barh(rows, np.ones(len(rows)), height=0.5, color=look().faint)
     axes.plot((median - low) / wide, rows, "|", color=look().ink, markersize=9)
-    places = ((own - low) / wide).clip(-0.06, 1.06)
+    places = ((record_label - low) / wide).clip(-0.06, 1.06)
     axes.plot(places, rows, "o", color=look().palette[1])
     texts = [line.replace("  ", ": ") for line in drawing.label.split("\n")]
     axes.set_yticks(rows, texts)

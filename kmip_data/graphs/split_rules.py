@@ -34,10 +34,10 @@ def shuffled_split(
 
     Val is the head of the pool.
 
-    The recipe of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle``
+    The rule of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle``
     of the train list, then of the test list; the first ``val`` of the train list validate.
     """
-    generator = random.Random(seed)  # noqa: S311 -- the recipe to reproduce, nothing secret
+    generator = random.Random(seed)  # noqa: S311 -- the rule to reproduce, nothing secret
     train = list(pool)
     tested = list(test)
     generator.shuffle(train)

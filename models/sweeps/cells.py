@@ -296,8 +296,8 @@ def _cells(
     # 3. One cell per seed, with its training command.
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
-        own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
-        command = ("train", "--dataset", target, "--model", model, *options, *own)
+        run_options = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
+        command = ("train", "--dataset", target, "--model", model, *options, *run_options)
         yield Cell(
             dataset, model, change.name, seed, config.with_seed(seed), parent / name, command
         )

@@ -1,4 +1,4 @@
-"""Splits of the intersections of a city: at random by the authors' recipe, or by blocks of the map."""
+"""Splits of the intersections of a city: at random by the authors' rule, or by blocks of the map."""
 
 from __future__ import annotations
 

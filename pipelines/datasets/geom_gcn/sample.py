@@ -36,8 +36,8 @@ def write_sample(
     label = rng.permutation(np.arange(n) % CLASSES)
     rows = ["node_id\tfeature\tlabel"]
     for node in range(n):
-        own = rng.choice(40, WORDS // 2, replace=False) * CLASSES + label[node]
-        words = np.unique([*own, *rng.integers(0, columns, WORDS // 2)])
+        class_words = rng.choice(40, WORDS // 2, replace=False) * CLASSES + label[node]
+        words = np.unique([*class_words, *rng.integers(0, columns, WORDS // 2)])
         if node == 0:
             words[-1] = columns - 1  # the largest number determines the width of x
         if manifest.file != "actor":

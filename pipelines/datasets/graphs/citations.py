@@ -41,11 +41,11 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             next=f"copy the files of one dataset, ind.{names[0]}.*, to a folder, and pass it with --archive",
         )
     name = names[0]
-    own = {file for file in files if _dataset(file)}
+    dataset_files = {file for file in files if _dataset(file)}
     facts.ignored |= dict.fromkeys(
-        (file for file in files if file not in own), "no file of this format"
+        (file for file in files if file not in dataset_files), "no file of this format"
     )
-    ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in own}
+    ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in dataset_files}
     missing = [f"ind.{name}.{end}" for end in _ENDS if end not in ends]
     if missing:
         raise DamagedInput(
@@ -53,7 +53,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
             next="--archive with the folder of all eight",
         )
 
-    raw = Raw((folder / min(own)).parent, name)
+    raw = Raw((folder / min(dataset_files)).parent, name)
     planetoid = PlanetoidPipeline(load_manifest("cora"))
     with raw.guarded():
         arrays = planetoid.read(raw)

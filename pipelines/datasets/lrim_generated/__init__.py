@@ -1,4 +1,4 @@
-"""LRIM's recipe (ICLR 2026): spins of the long-range Ising model at criticality, and energies of flips.
+"""LRIM's construction (ICLR 2026): spins of the long-range Ising model at criticality, and energies of flips.
 
 Record ``i`` is a pure function of the parameters and ``i``: a chain of its own from random spins;
 nothing is read. The published files are ``lrim-16-hard`` and its like. Facts: ``docs/datasets/lrim.md``.
@@ -99,7 +99,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
             )
 
     def about(self, prepared: Prepared, params: LRIMParams) -> About:
-        """Note the recipe's numbers."""
+        """Note the numbers of the construction."""
         temperature = TEMPERATURE[params.size, params.difficulty]
         note = (
             f"Generated here from seed {params.seed}, not the published files: sigma"

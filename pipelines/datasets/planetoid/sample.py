@@ -35,8 +35,10 @@ def write_sample(
 
     x = np.zeros((n, width), np.float32)
     for node in range(n):
-        own = rng.choice(width // classes, WORDS // 2, replace=False) * classes + label[node]
-        x[node, [*own, *rng.integers(0, width, WORDS // 2)]] = 1
+        class_words = (
+            rng.choice(width // classes, WORDS // 2, replace=False) * classes + label[node]
+        )
+        x[node, [*class_words, *rng.integers(0, width, WORDS // 2)]] = 1
     y = np.eye(classes, dtype=np.int32)[label]
 
     # Most links join a class; each is in the lists of both ends, as published.

@@ -1,7 +1,7 @@
 """Sample rooms in the layout of ``indoor3d_sem_seg_hdf5_data``: generated, never the real data.
 
 Rooms are boxes of surfaces (floor, ceiling, walls, beams, furniture) with colours by class, scanned
-with millimetre noise; blocks are cut and normalised by the upstream recipe (pointnet
+with millimetre noise; blocks are cut and normalised by the upstream procedure (pointnet
 ``sem_seg/indoor3d_util.py``, ``gen_indoor3d_h5.py``): 1 m windows at stride 0.5 m, at least 100
 points, 4,096 points drawn with replacement or filled up with duplicates.
 """
