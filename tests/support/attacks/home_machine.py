@@ -55,7 +55,7 @@ LIKE_OURS = (
 )
 MOST_KEPT = 4  #: open datasets
 #: Kinds of steps, each as often as its name occurs.
-KINDS = ("work", *["damage"] * 2, *["kill"] * 3, *["files"] * 2)
+KINDS = ("work", *["damage"] * 7, *["kill"] * 7, *["files"] * 6)
 
 STEPS_DONE: Counter[str] = Counter()  #: by name
 KINDS_DONE: Counter[str] = Counter()  #: by kind
@@ -352,6 +352,8 @@ class HomeMachine(RuleBasedStateMachine):
     def finish(self, name: str, seed: int) -> None:
         """Build what may be finished already; a split that is asked for then is a further one."""
         known = self.builds[name]
+        # Without its card it is unfinished: the build command writes a new one, of this split.
+        known.finished &= (self.folder(name) / CARD_NAME).exists()
         was_finished = known.finished
         self.attempt(name, *self.line(known.spec, name, seed))
         if not was_finished:
