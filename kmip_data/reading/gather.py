@@ -161,7 +161,7 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
     wide = 0
     target_bytes = rows * part
     source_bytes = (rows - 1) * stride + part
-    if part > 0 and target_bytes >= 16 and source_bytes >= 16:
+    if target_bytes >= 16 and source_bytes >= 16:
         wide = min((target_bytes - 16) // part, (source_bytes - 16) // stride) + 1
     for i in range(wide):
         _copy(to + i * part, start + i * stride, 16)

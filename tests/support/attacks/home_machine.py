@@ -24,14 +24,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.attacks.crash_points import Fault, counted, in_a_fork
 from support.attacks.home_model import (
+    CLASSES,
     COLUMNS,
     SEEDS,
     SPECS,
     Known,
     Truth,
-    attributes,
     keys_by_part,
     make_truths,
+    opened,
     split_options,
     values_of,
 )
@@ -44,6 +45,7 @@ from kmip_data.files.atomic_writes import MARKER
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
 from kmip_data.sharing.share import PUSH_NAME
 
 NAMES = ("a", "b", "c", "d")
@@ -283,37 +285,38 @@ class HomeMachine(RuleBasedStateMachine):
         """Only a build that something happened to may be refused."""
         check(not self.builds[name].sound, error)
 
-    def check_record(self, name: str, number: int) -> None:
-        """Read a record and the parts; where that is refused, the remedy brings them back."""
-        folder = self.folder(name)
+    def readable(self, name: str, read: Callable[[Path, Known, Truth], None]) -> None:
+        """Read and compare; where that is refused, the remedy brings the data back."""
         known = self.builds[name]
-        truth = self.truths[known.spec]
-        number %= len(truth.records)
         for _ in range(6):
             try:
-                columns = attributes(folder, sorted(known.columns))
-                dataset = ShardedDataset(folder, columns=columns)
-                values = values_of(dataset[number])
-                default = keys_by_part(dataset)
-                others = {}
-                if known.spec == "own":
-                    for seed in known.seeds - {known.default}:
-                        name_of_split = f"random-seed{seed}"
-                        others[seed] = keys_by_part(
-                            ShardedDataset(folder, split_name=name_of_split)
-                        )
+                read(self.folder(name), known, self.truths[known.spec])
             except KmipDataError as error:
                 EVENTS["refused reads"] += 1
                 self.expect(name, error)
                 self.follow(name, str(error))
                 continue
-            for attribute, data in values.items():
-                assert data == truth.records[number][attribute], f"{name}: other {attribute}"
-            assert default == truth.parts[known.default], f"{name}: other parts"
-            for seed, parts in others.items():
-                assert parts == truth.parts[seed], f"{name}: other parts of the split {seed}"
             return
         raise AssertionError(f"{name} cannot be read after its remedies")
+
+    def check_record(self, name: str, number: int) -> None:
+        """Read a record, alone and in a batch of all, and the parts."""
+
+        def read(folder: Path, known: Known, truth: Truth) -> None:
+            dataset = opened(folder, sorted(known.columns))
+            assert dataset.keys == list(truth.records)
+            position = number % len(dataset)
+            check_values(dataset[position], truth, dataset.keys[position])
+            (batch,) = GraphLoader(dataset, batch_size=len(dataset), prefetch=0)
+            check_values(batch.get_example(position), truth, dataset.keys[position])
+            assert keys_by_part(dataset) == truth.parts[known.default], f"{name}: other parts"
+            if known.spec != "own":
+                return
+            for seed in known.seeds - {known.default}:
+                other = ShardedDataset(folder, split_name=f"random-seed{seed}")
+                assert keys_by_part(other) == truth.parts[seed], f"{name}: other parts, {seed}"
+
+        self.readable(name, read)
 
     # --- ordinary work --------------------------------------------------------------------------
 
@@ -370,14 +373,33 @@ class HomeMachine(RuleBasedStateMachine):
         self.check_record(name, data.draw(st.integers(0, 5)))
 
     @step("work", choices)
+    def read_a_part(self, data: st.DataObject, name: str) -> None:
+        """Read all records of a part, and one behind them; its classes are the build's."""
+        part = data.draw(st.sampled_from(["train", "val", "test"]))
+
+        def read(folder: Path, known: Known, truth: Truth) -> None:
+            dataset = opened(folder, sorted(known.columns), part)
+            keys = truth.parts[known.default]["valid" if part == "val" else part]
+            assert dataset.keys == keys
+            for key, item in zip(keys, dataset, strict=True):
+                check_values(item, truth, key)
+            with pytest.raises(IndexError, match=f"the part {part} has {len(keys)} item"):
+                dataset[len(keys)]
+            if known.spec == "own":
+                assert dataset.num_classes == len(CLASSES)
+
+        self.readable(name, read)
+
+    @step("work", choices)
     def open_and_keep(self, data: st.DataObject, name: str) -> None:
         known = self.builds[name]
         try:
-            columns = attributes(self.folder(name), sorted(known.columns))
-            kept = ShardedDataset(self.folder(name), columns=columns)
+            kept = opened(self.folder(name), sorted(known.columns))
         except KmipDataError as error:
             self.expect(name, error)
             return
+        damaged_shards = {file for file in known.damaged if file.startswith("shards/")}
+        assert not damaged_shards, "what opens was compared with the card"
         self.kept = [*self.kept, (kept, self.truths[known.spec])][-MOST_KEPT:]
 
     @step("work", lambda self: [(number,) for number in range(len(self.kept))])
@@ -385,12 +407,11 @@ class HomeMachine(RuleBasedStateMachine):
         dataset, truth = self.kept[which]
         number = data.draw(st.integers(0, 5)) % len(truth.records)
         try:
-            values = values_of(dataset[number])
+            item = dataset[number]
         except KmipDataError as error:
             check(str(self.built) in str(error), error)
             return
-        for attribute, value in values.items():
-            assert value == truth.records[number][attribute], f"an open dataset: {attribute}"
+        check_values(item, truth, list(truth.records)[number])
 
     @step("work", choices)
     def verify(self, data: st.DataObject, name: str) -> None:
@@ -748,6 +769,16 @@ class HomeMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder(name))
         self.mine = {path: held for path, held in self.mine.items() if path.exists()}
         self.foreign.discard(name)
+
+
+def check_values(item: Any, truth: Truth, key: str) -> None:
+    expected = truth.records[key]
+    values = values_of(item)
+    encodings = tuple(column.rstrip("0123456789") for column in COLUMNS)
+    missing = expected.keys() - values.keys()
+    assert all(name.startswith(encodings) for name in missing), missing
+    for attribute, data in values.items():
+        assert data == expected[attribute], f"{key}: other {attribute}"
 
 
 def check(holds: object, error: object) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from support.cli import done
 
 from kmip_data.format.card import read_card
+from kmip_data.format.schema import View
 from kmip_data.reading.dataset import ShardedDataset
 
 GRAPHS = 6
@@ -18,18 +21,22 @@ SIZE = 4
 EDGES = "graph,source,target\n" + "".join(
     f"g{graph},{i},{(i + 1) % SIZE}\n" for graph in range(GRAPHS) for i in range(SIZE)
 )
-NODES = "graph,node,mass\n" + "".join(
-    f"g{graph},{i},{graph + i / 8}\n" for graph in range(GRAPHS) for i in range(SIZE)
+NODES = "graph,node,mass,east,north\n" + "".join(
+    f"g{graph},{i},{graph + i / 8},{i},{graph * i / 4}\n"
+    for graph in range(GRAPHS)
+    for i in range(SIZE)
 )
-LABELS = "graph,label\n" + "".join(f"g{graph},{'ab'[graph % 2]}\n" for graph in range(GRAPHS))
+CLASSES = ("a", "b")
+LABELS = "graph,label\n" + "".join(f"g{graph},{CLASSES[graph % 2]}\n" for graph in range(GRAPHS))
 COLUMNS = ("rwse3", "lappe2")
 SEEDS = (0, 1, 2)  #: seeds of the splits of the user's own graphs; the first is the usual one
 #: Dataset, and the options that choose the build.
 SPECS = {
     "sample": ("build", "zinc", "--sample", "--limit", "5"),
     "less": ("build", "zinc", "--sample", "--limit", "4"),
-    "own": ("build", "graphs", "--name", "own", "--set", "feature=mass", "--archive"),
+    "own": ("build", "graphs", "--name", "own", "--archive"),
 }
+PLACES = View(attribute="pos", source="node/x", start=1, stop=3)  #: of the user's nodes
 Values = dict[str, bytes]
 Parts = dict[str, list[str]]
 
@@ -38,7 +45,7 @@ Parts = dict[str, list[str]]
 class Truth:
     """What an undisturbed build holds."""
 
-    records: list[Values]
+    records: dict[str, Values]  #: by key
     parts: dict[int, Parts]  #: keys of each part, by the seed of the split
 
 
@@ -79,6 +86,25 @@ def attributes(folder: Path, columns: Iterable[str]) -> list[str]:
     return [*stored, "edge_index", *columns]
 
 
+def opened(
+    folder: Path,
+    columns: Iterable[str] = (),
+    part: str | None = None,
+    split_name: str | None = None,
+) -> ShardedDataset:
+    """Open stored attributes and added columns of a build, with places and lengths where it has them."""
+    names = attributes(folder, columns)
+    own = read_card(folder).dataset == "own"
+    return ShardedDataset(
+        folder,
+        part,
+        split_name=split_name,
+        columns=[*names, *(["pos"] if own else [])],
+        views=(PLACES,) if own else (),
+        edge_lengths=own,
+    )
+
+
 def keys_by_part(dataset: ShardedDataset) -> Parts:
     """Return the keys of each part of the split of a dataset of all records."""
     keys = dataset.keys
@@ -91,9 +117,15 @@ def check_own(dataset: ShardedDataset) -> None:
     assert dataset.keys == [f"g{graph}" for graph in range(GRAPHS)]
     ring = [list(range(SIZE)), [(i + 1) % SIZE for i in range(SIZE)]]
     for graph, item in enumerate(dataset):
-        assert item.x.flatten().tolist() == [graph + i / 8 for i in range(SIZE)]
+        places = [(i, graph * i / 4) for i in range(SIZE)]
+        lengths = [
+            math.dist(places[source], places[target]) for source, target in zip(*ring, strict=True)
+        ]
+        assert item.x.tolist() == [[graph + i / 8, *places[i]] for i in range(SIZE)]
         assert item.edge_index.tolist() == ring
         assert item.y.flatten().tolist() == [graph % 2]
+        assert item.pos.tolist() == [list(place) for place in places]
+        assert item.edge_attr.flatten().tolist() == pytest.approx(lengths)
 
 
 def make_truths(folder: Path) -> tuple[Path, dict[str, Truth]]:
@@ -114,8 +146,9 @@ def make_truths(folder: Path) -> tuple[Path, dict[str, Truth]]:
             done(*line, *more, *options, *split_options(spec, seed))
             parts[seed] = keys_by_part(ShardedDataset(target))
         done("encode", target, *COLUMNS, "--jobs", "1", "-q")
-        items = ShardedDataset(target, columns=attributes(target, COLUMNS))
+        items = opened(target, COLUMNS)
         if spec == "own":
             check_own(items)
-        truths[spec] = Truth([values_of(item) for item in items], parts)
+        records = {key: values_of(item) for key, item in zip(items.keys, items, strict=True)}
+        truths[spec] = Truth(records, parts)
     return source, truths
