@@ -26,6 +26,7 @@ from support.attacks.crash_points import Fault, counted, in_a_fork
 from support.attacks.home_model import (
     CLASSES,
     COLUMNS,
+    PARTS,
     SEEDS,
     SPECS,
     Known,
@@ -57,7 +58,7 @@ LIKE_OURS = (
 )
 MOST_KEPT = 4  #: open datasets
 #: Kinds of steps, each as often as its name occurs.
-KINDS = ("work", *["damage"] * 7, *["kill"] * 7, *["files"] * 6)
+KINDS = (*["work"] * 2, *["damage"] * 7, *["kill"] * 7, *["files"] * 5)
 
 STEPS_DONE: Counter[str] = Counter()  #: by name
 KINDS_DONE: Counter[str] = Counter()  #: by kind
@@ -300,21 +301,25 @@ class HomeMachine(RuleBasedStateMachine):
         raise AssertionError(f"{name} cannot be read after its remedies")
 
     def check_record(self, name: str, number: int) -> None:
-        """Read a record, alone and in a batch of all, and the parts."""
+        """Read a record alone, in a batch of all and with its part, and the names of all parts."""
 
         def read(folder: Path, known: Known, truth: Truth) -> None:
-            dataset = opened(folder, sorted(known.columns))
+            columns = sorted(known.columns)
+            dataset = opened(folder, columns)
+            check_opened(known)
             assert dataset.keys == list(truth.records)
             position = number % len(dataset)
             check_values(dataset[position], truth, dataset.keys[position])
             (batch,) = GraphLoader(dataset, batch_size=len(dataset), prefetch=0)
             check_values(batch.get_example(position), truth, dataset.keys[position])
-            assert keys_by_part(dataset) == truth.parts[known.default], f"{name}: other parts"
-            if known.spec != "own":
-                return
-            for seed in known.seeds - {known.default}:
-                other = ShardedDataset(folder, split_name=f"random-seed{seed}")
-                assert keys_by_part(other) == truth.parts[seed], f"{name}: other parts, {seed}"
+
+            splits = {known.default: dataset}
+            if known.spec == "own":
+                for seed in known.seeds - {known.default}:
+                    splits[seed] = ShardedDataset(folder, split_name=f"random-seed{seed}")
+            for seed, split in splits.items():
+                assert keys_by_part(split) == truth.parts[seed], f"{name}: other parts, {seed}"
+            check_part(opened(folder, columns, PARTS[(number + 1) % len(PARTS)]), known, truth)
 
         self.readable(name, read)
 
@@ -373,24 +378,6 @@ class HomeMachine(RuleBasedStateMachine):
         self.check_record(name, data.draw(st.integers(0, 5)))
 
     @step("work", choices)
-    def read_a_part(self, data: st.DataObject, name: str) -> None:
-        """Read all records of a part, and one behind them; its classes are the build's."""
-        part = data.draw(st.sampled_from(["train", "val", "test"]))
-
-        def read(folder: Path, known: Known, truth: Truth) -> None:
-            dataset = opened(folder, sorted(known.columns), part)
-            keys = truth.parts[known.default]["valid" if part == "val" else part]
-            assert dataset.keys == keys
-            for key, item in zip(keys, dataset, strict=True):
-                check_values(item, truth, key)
-            with pytest.raises(IndexError, match=f"the part {part} has {len(keys)} item"):
-                dataset[len(keys)]
-            if known.spec == "own":
-                assert dataset.num_classes == len(CLASSES)
-
-        self.readable(name, read)
-
-    @step("work", choices)
     def open_and_keep(self, data: st.DataObject, name: str) -> None:
         known = self.builds[name]
         try:
@@ -398,8 +385,7 @@ class HomeMachine(RuleBasedStateMachine):
         except KmipDataError as error:
             self.expect(name, error)
             return
-        damaged_shards = {file for file in known.damaged if file.startswith("shards/")}
-        assert not damaged_shards, "what opens was compared with the card"
+        check_opened(known)
         self.kept = [*self.kept, (kept, self.truths[known.spec])][-MOST_KEPT:]
 
     @step("work", lambda self: [(number,) for number in range(len(self.kept))])
@@ -494,8 +480,10 @@ class HomeMachine(RuleBasedStateMachine):
 
     @step("work", lambda self: [(name,) for name in sorted(self.builds)])
     def remove(self, data: st.DataObject, name: str) -> None:
+        known = self.builds[name]
         outcome = kmip("remove", self.folder(name), "--yes")
-        if outcome.code and MARKER in self.builds[name].damaged:
+        # A killed repair may leave a damaged marker as it is.
+        if outcome.code and (MARKER in known.damaged or known.unsure):
             self.follow(name, outcome.err)
             outcome = kmip("remove", self.folder(name), "--yes")
         assert outcome.code == 0, outcome.err
@@ -582,6 +570,8 @@ class HomeMachine(RuleBasedStateMachine):
         time = path.stat().st_mtime_ns
         self.damage(name, file, self.flipped(data, name, file))
         os.utime(path, ns=(time, time))
+        if data.draw(st.booleans()):
+            self.check_record(name, 0)
 
     @step("damage", targets)
     def cut_short(self, data: st.DataObject, name: str, file: str) -> None:
@@ -771,6 +761,12 @@ class HomeMachine(RuleBasedStateMachine):
         self.foreign.discard(name)
 
 
+def check_opened(known: Known) -> None:
+    """What opens was compared with the card."""
+    damaged_shards = {file for file in known.damaged if file.startswith("shards/")}
+    assert not damaged_shards
+
+
 def check_values(item: Any, truth: Truth, key: str) -> None:
     expected = truth.records[key]
     values = values_of(item)
@@ -779,6 +775,18 @@ def check_values(item: Any, truth: Truth, key: str) -> None:
     assert all(name.startswith(encodings) for name in missing), missing
     for attribute, data in values.items():
         assert data == expected[attribute], f"{key}: other {attribute}"
+
+
+def check_part(dataset: ShardedDataset, known: Known, truth: Truth) -> None:
+    """Read all records of a part, and one behind them; its classes are the build's."""
+    keys = truth.parts[known.default][dataset.split]
+    assert dataset.keys == keys
+    for key, item in zip(keys, dataset, strict=True):
+        check_values(item, truth, key)
+    with pytest.raises(IndexError, match=f"the part {dataset.split} has {len(keys)} item"):
+        dataset[len(keys)]
+    if known.spec == "own":
+        assert dataset.num_classes == len(CLASSES)
 
 
 def check(holds: object, error: object) -> None:

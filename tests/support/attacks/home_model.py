@@ -29,6 +29,7 @@ NODES = "graph,node,mass,east,north\n" + "".join(
 CLASSES = ("a", "b")
 LABELS = "graph,label\n" + "".join(f"g{graph},{CLASSES[graph % 2]}\n" for graph in range(GRAPHS))
 COLUMNS = ("rwse3", "lappe2")
+PARTS = ("train", "val", "test")
 SEEDS = (0, 1, 2)  #: seeds of the splits of the user's own graphs; the first is the usual one
 #: Dataset, and the options that choose the build.
 SPECS = {
@@ -98,7 +99,6 @@ def opened(
     return ShardedDataset(
         folder,
         part,
-        split_name=split_name,
         columns=[*names, *(["pos"] if own else [])],
         views=(PLACES,) if own else (),
         edge_lengths=own,
@@ -108,8 +108,11 @@ def opened(
 def keys_by_part(dataset: ShardedDataset) -> Parts:
     """Return the keys of each part of the split of a dataset of all records."""
     keys = dataset.keys
-    positions = dataset.get_idx_split()
-    return {part: [keys[position] for position in positions[part]] for part in positions}
+    positions = dataset.get_idx_split().values()
+    return {
+        part: [keys[position] for position in chosen]
+        for part, chosen in zip(PARTS, positions, strict=True)
+    }
 
 
 def check_own(dataset: ShardedDataset) -> None:
