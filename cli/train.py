@@ -217,7 +217,9 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
     text = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     text.append(f"{facts(_facts(summary))}\n")
     text.append(f"Next: {_command('explore', summary)}")
-    text.append(f"On new data: {_command('evaluate', summary)} --dataset TARGET")
+    text.append(
+        f"On new data: {_command('predict', summary)} --dataset NAME (with labels: evaluate)"
+    )
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.shipped_results import check_reproduced

@@ -45,7 +45,7 @@ def link_targets(batch: Data) -> Tensor:
 
     from kmip_data.models.layers.batch import by_graph, pointers_of, read_graphs
 
-    bits = batch.get(LINKS)
+    bits = getattr(batch, LINKS, None)
     ptr, graph = read_graphs(batch, batch.x if bits is None else bits)
     width = max(ptr.diff().tolist())
     if bits is None:
@@ -85,7 +85,7 @@ class Task:
         """Return the targets of a batch, in the form of the network's output; without ``y`` unknown ones."""
         if self.kind == "links":
             return link_targets(batch)
-        y: Tensor | None = batch.get("y")
+        y: Tensor | None = getattr(batch, "y", None)
         if y is None:
             return self._unknown(batch)
         if self.stored is None:

@@ -14,6 +14,7 @@ from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import unknown_name
 from kmip_data.files.path_errors import located
 from kmip_data.format.card import CARD_NAME, Card
+from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, load_manifest
@@ -437,7 +438,21 @@ def config_for(
             )
         values = {"data": {"dataset": target}, "model": {"name": model}}
         config = config_from_mapping(values, "the defaults")
+        if card is not None:
+            config = _reading_molecules(config, card.schema_)
     return config.updated("data", **changes)
+
+
+def _reading_molecules(config: RunConfig, schema: Schema) -> RunConfig:
+    """Return ``config`` with the encoders of atoms and bonds where the features are those indices."""
+    from kmip_data.pipelines.domains.molecules import ATOM_FIELDS, BOND_FIELDS
+
+    fields = {column.attribute: column.fields for column in schema.columns}
+    if fields.get("x") == ATOM_FIELDS:
+        config = config.updated("model", node_encoder="atom")
+    if fields.get("edge_attr") == BOND_FIELDS and config.model.edge_encoder != "none":
+        config = config.updated("model", edge_encoder="bond")
+    return config
 
 
 def preset_on(
