@@ -47,6 +47,7 @@ _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 #: Largest graph that `build` draws, in nodes: 5,000 by springs take 3 s, 100,000 of a map 4 s.
 MOST_NODES = 5_000
 MOST_OF_CITY = 200_000
+NO_PICTURE = "picture=false"  #: --set that saves the seconds of drawing
 PYG = "pyg"  #: builds from a class that the command line names
 #: Options that it takes.
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
@@ -68,7 +69,8 @@ class _Buildable(NameType):
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Parameter of the dataset (`kmip-data info NAME` lists them); may be repeated.",
+    help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, which saves"
+    " drawing one; may be repeated.",
 )
 @click.option("--unpinned", is_flag=True, help="Accept raw files that are not the published ones.")
 @jobs_option
@@ -101,9 +103,12 @@ def command(
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.build import build_dataset
 
+    draws = NO_PICTURE not in settings
+    settings = tuple(item for item in settings if item != NO_PICTURE)
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])
-        _add_picture(build, home, quiet=options["quiet"])
+        if draws:
+            _add_picture(build, home, quiet=options["quiet"])
         _show(build, build.card.default_split)
         return
     keep_settings(name, settings)
@@ -128,7 +133,8 @@ def command(
         warnings = [note for note in build.card.notes if note not in manifest.notes]
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    _add_picture(build, home, quiet=options["quiet"])
+    if draws:
+        _add_picture(build, home, quiet=options["quiet"])
     _show(build, split)
 
 
@@ -137,7 +143,7 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
 
     A picture that cannot be drawn is no fault of the build.
     """
-    from kmip_data.cli.preview import draw
+    from kmip_data.cli.preview import draw, show_on_page
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.progress import say
 
@@ -151,6 +157,7 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
     say("Drawing the picture of its page", quiet=quiet)
     try:
         draw(build, path, home, records=None if city else str(graphs // 2))
+        show_on_page(build)
     except (KmipDataError, OSError) as error:
         say(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from kmip_data.cli.shared.options import (
     path_option,
 )
 from kmip_data.cli.shared.output import Json, check_output, default_output, show
-from kmip_data.errors import UsageError
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.runtime.progress import say
 from kmip_data.text import as_values
@@ -84,6 +85,7 @@ def command(
 
     with using_style(style):
         facts = draw(build, picture, home, records=records, part=part)
+    show_on_page(build)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
 
@@ -155,6 +157,19 @@ def draw(
     for position, drawing in zip(chosen, drawings, strict=True):
         shown.append({"position": int(dataset.records[position]), "key": drawing.key})
     return {"records": shown}
+
+
+def show_on_page(build: Build) -> None:
+    """Write the page of a build again where its folder has a picture that the page lacks."""
+    from kmip_data.files.atomic_writes import build_lock
+    from kmip_data.format.build_files import PAGE_NAME, has_picture, write_card
+
+    page = build.path / PAGE_NAME
+    # The picture is there, also where the page is read-only.
+    with contextlib.suppress(KmipDataError, OSError):
+        if has_picture(build.path) and PICTURE_NAME not in page.read_text("utf-8"):
+            with build_lock(build.path, quiet=True):
+                write_card(build.path, build.reread_card())
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:

@@ -201,6 +201,7 @@ def feature_problems(build: Build, features: Container[str] = ("x", "edge_attr")
 
 def _outdated(path: Path, card: Card) -> Iterator[str]:
     """Yield the files made of the card that are missing or differ, besides the day in the metadata."""
+    with_picture = card_files(card, picture=True)
     for name, data in card_files(card).items():
         try:
             stored = b"" if _is_behind_link(path, name) else read_small(path / name)
@@ -212,7 +213,7 @@ def _outdated(path: Path, card: Card) -> Iterator[str]:
                     "datePublished": metadata["datePublished"],
                 } != metadata
             else:
-                differs = stored != data
+                differs = stored not in {data, with_picture[name]}
         except (OSError, ValueError, TypeError, RecursionError):
             differs = True
         if differs:

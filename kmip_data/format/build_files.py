@@ -13,6 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, U8
 from kmip_data.files.atomic_writes import build_content, mark, write_file
+from kmip_data.files.marker import PICTURE_NAME, outputs_of
 from kmip_data.files.reading import open_regular, readable_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.croissant import build_croissant
@@ -83,11 +84,17 @@ def protect(path: Path) -> None:
             os.fchmod(file.fileno(), status.st_mode & ~0o222)
 
 
-def card_files(card: Card) -> dict[str, bytes]:
-    """Return README and Croissant, then the card, by name."""
+def card_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
+    """Return README, which begins with a ``picture``, and Croissant, then the card, by name."""
+    page = render_card(card, picture=picture)
     croissant = readable_json(build_croissant(card))
-    texts = {PAGE_NAME: render_card(card), CROISSANT_NAME: croissant, CARD_NAME: card.to_json()}
+    texts = {PAGE_NAME: page, CROISSANT_NAME: croissant, CARD_NAME: card.to_json()}
     return {name: text.encode() for name, text in texts.items()}
+
+
+def has_picture(folder: Path) -> bool:
+    """True if a command drew the picture of the page into a build folder."""
+    return PICTURE_NAME in outputs_of(folder)
 
 
 def write_card(folder: Path, card: Card) -> None:
@@ -96,7 +103,7 @@ def write_card(folder: Path, card: Card) -> None:
     Existing ones are replaced.
     """
     # The card is the last of them: until then the folder is an unfinished build.
-    for name, data in card_files(card).items():
+    for name, data in card_files(card, picture=has_picture(folder)).items():
         write_file(folder / name, data, root=folder)
 
 

@@ -26,10 +26,10 @@ _WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a 
 _MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-def render_card(card: Card, *, picture: bool = True) -> str:
+def render_card(card: Card, *, picture: bool = False) -> str:
     """Return the card as Markdown; equal cards give equal pages.
 
-    It begins with the picture next to it, which ``build`` and ``preview`` draw.
+    ``picture``: begin with the picture next to it, which ``build`` and ``preview`` draw.
     """
     filters = (_bars, _code, _number, _settings, _text, block)
     page = template("kmip_data.format", "build.md", *filters)

@@ -30,7 +30,7 @@ from kmip_data.files.atomic_writes import (
 from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.files.path_errors import located, occupied_error, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
-from kmip_data.format.build_files import card_files, protect, write_card
+from kmip_data.format.build_files import card_files, has_picture, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
@@ -130,10 +130,10 @@ def _pull_build(
     # 3. The card comes last.
     for file in card.files:
         protect(folder / file)
-    finished = _write_texts(folder, present or card)
     picture = [PICTURE_NAME] if PICTURE_NAME in entries else []
     if picture and not os.path.lexists(folder / PICTURE_NAME):
         write_output(folder / PICTURE_NAME, received.read(PICTURE_NAME))
+    finished = _write_texts(folder, present or card)
     for name in wanted:
         read_columns(Build(folder, card), name)
     return Pulled(
@@ -167,7 +167,7 @@ def _present_card(folder: Path, card: Card) -> Card | None:
 
 def _write_texts(folder: Path, card: Card) -> bool:
     """Write page, Croissant and card where one is missing or has other bytes; return True if so."""
-    for name, data in card_files(card).items():
+    for name, data in card_files(card, picture=has_picture(folder)).items():
         refuse_link(folder / name)
         with contextlib.suppress(OSError):
             if (folder / name).read_bytes() == data:

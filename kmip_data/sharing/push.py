@@ -19,9 +19,9 @@ from kmip_data.builds.columns import named_encoding, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import build_lock, remove_partials, written_name
-from kmip_data.files.marker import PICTURE_NAME, outputs_of
+from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.files.reading import readable_json
-from kmip_data.format.build_files import PAGE_NAME, card_files
+from kmip_data.format.build_files import PAGE_NAME, card_files, has_picture
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.format.page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
@@ -88,7 +88,7 @@ def push_build(
     content: dict[str, Path | bytes] = {file: path / file for file in known}
     content.update(card_files(card))
     content[PAGE_NAME] = dataset_page(build)
-    if PICTURE_NAME in outputs_of(path):
+    if has_picture(path):
         content[PICTURE_NAME] = path / PICTURE_NAME
     _checked_address(address, "build", path)
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
@@ -359,5 +359,4 @@ def dataset_page(build: Build, parquet: Mapping[str, str] | None = None) -> byte
     if parquet:
         files = [{"split": part, "path": file} for part, file in parquet.items()]
         fields["configs"] = [{"config_name": "default", "data_files": files}]
-    has_picture = PICTURE_NAME in outputs_of(build.path)
-    return f"{header(fields)}\n{render_card(card, picture=has_picture)}".encode()
+    return f"{header(fields)}\n{render_card(card, picture=has_picture(build.path))}".encode()

@@ -12,7 +12,10 @@ import pytest
 from support.builds.toy_pipeline import build_toy, write_raw
 
 from kmip_data.builds.home import Build
-from kmip_data.format.build_files import CROISSANT_NAME
+from kmip_data.builds.verify import verify_build
+from kmip_data.files.atomic_writes import write_output
+from kmip_data.files.marker import PICTURE_NAME
+from kmip_data.format.build_files import CROISSANT_NAME, write_card
 from kmip_data.format.card import Card, read_card
 from kmip_data.format.croissant import build_croissant, creators
 from kmip_data.format.page import render_card
@@ -88,6 +91,19 @@ def markdown(page: str) -> str:
     from markdown_it import MarkdownIt
 
     return str(MarkdownIt("commonmark", {"html": True}).enable("table").render(page))
+
+
+def test_the_page_begins_with_the_picture_that_is_there(build: Build) -> None:
+    assert "preview.png" not in render_card(build.card)
+    write_output(build.path / PICTURE_NAME, b"picture")
+    write_card(build.path, build.card)
+    assert f"]({PICTURE_NAME})" in (build.path / "README.md").read_text()
+    report = verify_build(build.path)
+    assert report.ok
+    assert not report.outdated
+    (build.path / PICTURE_NAME).unlink()
+    write_card(build.path, build.card)
+    assert PICTURE_NAME not in (build.path / "README.md").read_text()
 
 
 def test_other_cards(build: Build) -> None:
