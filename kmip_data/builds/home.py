@@ -150,7 +150,7 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
     Builds whose card cannot be read are left out.
     """
     # Only cards that may be of the dataset are checked: it takes a command's start 5 ms each.
-    line = f'"dataset": {json.dumps(dataset, ensure_ascii=False)}'.encode()
+    line = f'"dataset": {json.dumps(dataset, ensure_ascii=False)}'.encode("utf-8", "surrogatepass")
     builds = []
     for card in sorted(home.built.glob(f"*/{CARD_NAME}")):
         # Damaged, or of a newer version.

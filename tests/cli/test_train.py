@@ -16,6 +16,7 @@ from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, configuration
 from kmip_data.models.training.config.overrides import read_config, to_toml
@@ -150,7 +151,6 @@ def test_options_reach_the_configuration():
         device="cpu",
         devices=2,
         overrides=(
-            "training.epochs=9",
             "training.precision=bf16-mixed",
             "optimizer.lr=1e-3",
             "system.checkpoint_every=2.5",
@@ -159,7 +159,9 @@ def test_options_reach_the_configuration():
     assert (config.variant, config.data.sample, config.data.parameters["k"]) == ("text", True, 16)
     assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 4}
     assert config.data.split_seed_follows_run is False, "a seed of the split that is given counts"
-    assert config.training.epochs == 9, "--set has the last word"
+    assert config.training.epochs == 7
+    with pytest.raises(UsageError, match=r"--epochs 7 and --set training\.epochs=9"):
+        configuration("s3dis", {}, {}, epochs=7, overrides=("training.epochs=9",))
     assert (config.optimizer.lr, config.training.precision) == (1e-3, "bf16-mixed")
     assert (config.system.device, config.system.devices) == ("cpu", 2)
     assert config.system.checkpoint_every == 2.5

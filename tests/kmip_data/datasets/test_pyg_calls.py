@@ -131,7 +131,7 @@ def opened(monkeypatch):
     """Return what a call asks for: the arguments of ``_open`` without functions that are made anew."""
     calls = []
 
-    def note(self, root, arguments, *, name=None, first=None, **others):
+    def note(self, root, arguments, *, name=None, class_transform=None, **others):
         calls.append((type(self), root, dict(arguments), name, others))
         raise Stop
 
