@@ -56,12 +56,12 @@ def command(
     assert about is not None, "a run's predictions say where they come from"
     output = output or default_output(Path(about.run) / "predictions.npz", force=force)
     write_predictions(output, predictions)
-    part = "all records" if about.part == "all" else f"{about.part}, split {about.split}"
+    records = "all records" if about.part == "all" else f"{about.part}, split {about.split}"
     use = f"numpy.load({str(output)!r})['pred']"
     if about.metric is not None:
         use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
     show(
         {"path": output, **about.model_dump(), "rows": rows},
-        f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}\n"
+        f"{output}  {counted(rows, 'row')} of {records}, {about.dataset}\n"
         f"run  {about.run}\nIn Python: {use}",
     )

@@ -167,7 +167,7 @@ def show_on_page(build: Build) -> None:
     page = build.path / PAGE_NAME
     # The picture is there, also where the page is read-only.
     with contextlib.suppress(KmipDataError, OSError):
-        if has_picture(build.path) and PICTURE_NAME not in page.read_text("utf-8"):
+        if has_picture(build.path) and PICTURE_NAME.encode() not in page.read_bytes():
             with build_lock(build.path, quiet=True):
                 write_card(build.path, build.reread_card())
 

@@ -218,7 +218,7 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
     text.append(f"{facts(_facts(summary))}\n")
     text.append(f"Next: {_command('explore', summary)}")
     text.append(
-        f"On new data: {_command('predict', summary)} --dataset NAME (with labels: evaluate)"
+        f"On new data, with or without labels: {_command('predict', summary)} --dataset NAME"
     )
     data = summary.to_dict()
     if row is not None:

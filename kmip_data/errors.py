@@ -111,6 +111,15 @@ MAX_SHOWN = 16  #: names that an error lists
 FEW = MAX_SHOWN  #: names that are also listed after the nearest one
 
 
+def given_twice(option: str, value: object, setting: str) -> UsageError:
+    """Return the error for a key that ``option`` and ``--set setting`` give different values."""
+    key = setting.partition("=")[0].strip()
+    return UsageError(
+        f"{option} {value} and --set {setting} give two values of {key}.",
+        next=f"leave out {option} or --set {key}",
+    )
+
+
 def unknown_name(
     kind: str,
     name: str,

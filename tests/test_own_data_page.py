@@ -21,8 +21,11 @@ from support.shared import ROOT, shared_data
 from torch_geometric.data import Data
 
 import kmip_data
+from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
+from kmip_data.models.training.config.presets import config_for
 from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.find import find
 
 PAGE = ROOT / "docs" / "own-data.md"
 _START, _END = (
@@ -177,6 +180,22 @@ def test_a_training_says_whether_weights_of_edges_are_read(folder: Path):
         )
         assert outcome.code == 0, outcome.err
         assert unread in outcome.err
+
+
+def test_molecules_are_embedded_by_default_and_drawn_on_request(folder: Path):
+    Path("m.csv").write_text("smiles,label\nCCO,0\nCCN,1\nCCC,0\nCCCN,1\nCCCO,0\n")
+    words = ("--name=m", "--archive=m.csv", "--set=picture=false", "--quiet")
+    assert kmip("build", "graphs", *words).code == 0
+    config = config_for("m", home=Home.locate())
+    assert (config.model.node_encoder, config.model.edge_encoder) == ("atom", "bond")
+
+    build = find("m")
+    picture, page = build.path / "preview.png", build.path / "README.md"
+    assert not picture.exists()
+    assert "preview.png" not in page.read_text("utf-8")
+    assert kmip("preview", "m").code == 0
+    assert picture.exists()
+    assert "preview.png" in page.read_text("utf-8")
 
 
 def test_the_trainings_of_the_page_run(folder: Path):

@@ -11,7 +11,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.output import Json
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, given_twice
 from kmip_data.text import OPTIONS
 
 if TYPE_CHECKING:
@@ -130,10 +130,7 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
         values = meta.setdefault(store, {})
         if name in by_option[store] and str(values[name]) != value:
             option = OPTIONS.get(name, f"--{name}")
-            raise UsageError(
-                f"{option} {values[name]} and --set {item} give two values of {key}.",
-                next=f"leave out {option} or --set {key}",
-            )
+            raise given_twice(option, values[name], item)
         # An option of a tuple, also of one that may be none, takes each of its values.
         if any(get_origin(member) is tuple for member in (kind, *get_args(kind))):
             values.setdefault(name, []).append(value)

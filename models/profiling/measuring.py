@@ -309,10 +309,8 @@ EXIT = 10.0  #: seconds allowed for an idle process to exit: KeOps writes its ca
 COMPILE = 30.0  #: extra seconds per cell, for compiling
 METHOD: Literal["spawn"] = "spawn"  #: start method: without the threads and memory of this process
 CODE_BYTES = 2**30  #: bytes beyond the limit, for threads and compiled code
-OUT_OF_MEMORY_CODES = {
-    -6,
-    -9,
-}  #: exit codes for lack of memory: an allocator aborts, or the system kills
+#: Exit codes for lack of memory: an allocator aborts, or the system kills.
+OUT_OF_MEMORY_CODES = {-6, -9}
 
 
 def measure(

@@ -95,10 +95,11 @@ class Task:
     def _unknown(self, batch: Data) -> Tensor:
         import torch
 
+        device = batch.x.device
         rows = batch.num_nodes if self.level == "node" else batch.num_graphs
         if self.kind == "single-label":
-            return torch.full((rows,), NO_CLASS)
-        return torch.full((rows, self.outputs), torch.nan)
+            return torch.full((rows,), NO_CLASS, device=device)
+        return torch.full((rows, self.outputs), torch.nan, device=device)
 
 
 def is_known(target: Tensor) -> Tensor:

@@ -267,10 +267,10 @@ def test_killed_in_a_pass(name, n, raw, tmp_path, torture_count):
     within, done = PASSES[name]
     whole = build_dataset(NAME, home=Home(tmp_path / "whole"), archives=[raw], **QUIET)
     home = tmp_path / "home"
-    problem = Fault(str(home / "built"), "builder", "fsync", n, within=within)
+    fault = Fault(str(home / "built"), "builder", "fsync", n, within=within)
     child = subprocess.run(
         [sys.executable, "-c", BUILD, home, raw],
-        env=environment(tmp_path / "child", problem),
+        env=environment(tmp_path / "child", fault),
         check=False,
     )
     assert child.returncode == -signal.SIGKILL

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import given_twice
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
@@ -79,7 +79,9 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
     )
     chosen = {name: options.get(name) for name in KEYS}
-    chosen = {name: value for name, value in chosen.items() if value not in (None, False)}
+    chosen = {
+        name: value for name, value in chosen.items() if value is not None and value is not False
+    }
     settings = [f"{KEYS[name]}={value}" for name, value in chosen.items()]
     _refuse_twice({**chosen, "epochs": epochs}, records, split, overrides)
     config = apply_overrides(config, settings)
@@ -106,7 +108,4 @@ def _refuse_twice(
         name, value = given.get(key.strip(), ("", None))
         if value is not None and str(value).lower() != text.strip().lower():
             option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-            raise UsageError(
-                f"{option} {value} and --set {item} give two values of {key.strip()}.",
-                next=f"leave out {option} or --set {key.strip()}",
-            )
+            raise given_twice(option, value, item)

@@ -439,11 +439,11 @@ def config_for(
         values = {"data": {"dataset": target}, "model": {"name": model}}
         config = config_from_mapping(values, "the defaults")
         if card is not None:
-            config = _reading_molecules(config, card.schema_)
+            config = _with_molecule_encoders(config, card.schema_)
     return config.updated("data", **changes)
 
 
-def _reading_molecules(config: RunConfig, schema: Schema) -> RunConfig:
+def _with_molecule_encoders(config: RunConfig, schema: Schema) -> RunConfig:
     """Return ``config`` with the encoders of atoms and bonds where the features are those indices."""
     from kmip_data.pipelines.domains.molecules import ATOM_FIELDS, BOND_FIELDS
 

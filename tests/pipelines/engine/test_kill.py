@@ -67,8 +67,8 @@ def test_a_worker_killed_at_a_named_point(
 ) -> None:
     call, n, when = point
     write_raw(tmp_path / "raw", GRAPHS)
-    problem = Fault(str(tmp_path / "built"), "worker", call, n, when, within="/shards")  # type: ignore[arg-type]
-    child = crash_points.start_build(tmp_path, jobs=1, problem=problem)
+    fault = Fault(str(tmp_path / "built"), "worker", call, n, when, within="/shards")  # type: ignore[arg-type]
+    child = crash_points.start_build(tmp_path, jobs=1, fault=fault)
     _, err = child.communicate(timeout=600)
     assert "Traceback" not in err
     # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at

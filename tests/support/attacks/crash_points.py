@@ -37,7 +37,7 @@ class Fault:
     within: str = ""
 
 
-def environment(place: Path, problem: Fault | None = None, **more: str) -> dict[str, str]:
+def environment(place: Path, fault: Fault | None = None, **more: str) -> dict[str, str]:
     """The environment of a child; ``place`` is an empty folder for the bootstrap."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "sitecustomize.py").write_text(
@@ -45,23 +45,18 @@ def environment(place: Path, problem: Fault | None = None, **more: str) -> dict[
     )
     path = os.pathsep.join([str(place), str(ROOT / "tests"), str(ROOT)])
     values = {**os.environ, "PYTHONPATH": path, **more}
-    if problem is not None:
-        values[VARIABLE] = json.dumps(asdict(problem))
+    if fault is not None:
+        values[VARIABLE] = json.dumps(asdict(fault))
     return values
 
 
 def start_build(
-    folder: Path,
-    *,
-    jobs: int = 2,
-    problem: Fault | None = None,
-    one_unit: bool = False,
-    **more: Any,
+    folder: Path, *, jobs: int = 2, fault: Fault | None = None, one_unit: bool = False, **more: Any
 ) -> subprocess.Popen[str]:
     """Start a toy build in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", RUN_ONE_UNIT if one_unit else RUN, str(folder), str(jobs)],
-        env=environment(folder / "bootstrap", problem),
+        env=environment(folder / "bootstrap", fault),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -75,13 +70,13 @@ def arm() -> None:
     text = os.environ.get(VARIABLE)
     if not text:
         return
-    problem = Fault(**json.loads(text))
+    fault = Fault(**json.loads(text))
     worker = any("loky" in argument for argument in sys.orig_argv)
-    if worker == (problem.role == "worker"):
-        setattr(os, problem.call, _dying(problem, getattr(os, problem.call)))
+    if worker == (fault.role == "worker"):
+        setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
 
 
-def in_a_fork(problem: Fault, act: Callable[[], int], *, power: bool = False) -> int | None:
+def in_a_fork(fault: Fault, act: Callable[[], int], *, power: bool = False) -> int | None:
     """Return the exit code of ``act`` in a fork of this process; ``None`` where it was killed.
 
     With ``power`` all that was written and not yet synced is lost, as without power.
@@ -91,8 +86,8 @@ def in_a_fork(problem: Fault, act: Callable[[], int], *, power: bool = False) ->
         code = 99
         try:
             if power:
-                _lose_unsynced(Path(problem.folder))
-            setattr(os, problem.call, _dying(problem, getattr(os, problem.call)))
+                _lose_unsynced(Path(fault.folder))
+            setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
             code = act()
         finally:
             os._exit(code)
@@ -106,13 +101,13 @@ CALLS = ("write", "fsync", "replace", "unlink")
 @contextlib.contextmanager
 def counted(folder: Path) -> Iterator[Counter[str]]:
     """Count the calls at which :func:`in_a_fork` can kill what is done inside, by name."""
-    problem = Fault(str(folder), "builder", "", 0)
+    fault = Fault(str(folder), "builder", "", 0)
     calls: Counter[str] = Counter()
     functions = {name: getattr(os, name) for name in CALLS}
 
     def counting(name: str) -> Any:
         def call(first: Any, *rest: Any, **options: Any) -> Any:
-            calls[name] += _concerns(_place(first, options), problem)
+            calls[name] += _concerns(_place(first, options), fault)
             return functions[name](first, *rest, **options)
 
         return call
@@ -139,33 +134,33 @@ def _lose_unsynced(folder: Path) -> None:
         status = os.fstat(descriptor)
         synced.pop((status.st_dev, status.st_ino), None)
 
-    def lose(problem: Fault) -> None:
+    def lose(fault: Fault) -> None:
         for path in folder.rglob("*"):
             status = path.lstat()
             size = synced.get((status.st_dev, status.st_ino))
             if size is not None:
                 os.truncate(path, size)
-        die(problem)
+        die(fault)
 
     vars(os).update(write=write_unsynced, fsync=sync)
     globals()["_die"] = lose
 
 
-def _dying(problem: Fault, function: Any) -> Any:
+def _dying(fault: Fault, function: Any) -> Any:
     seen = 0
 
     def call(first: Any, *rest: Any, **options: Any) -> Any:
         nonlocal seen
-        concerned = _concerns(_place(first, options), problem)
+        concerned = _concerns(_place(first, options), fault)
         seen += concerned
-        last = concerned and seen == problem.n
-        if last and problem.when == "middle":
+        last = concerned and seen == fault.n
+        if last and fault.when == "middle":
             function(first, bytes(rest[0])[: len(rest[0]) // 2])
-        if last and problem.when != "after":
-            _die(problem)
+        if last and fault.when != "after":
+            _die(fault)
         result = function(first, *rest, **options)
         if last:
-            _die(problem)
+            _die(fault)
         return result
 
     return call
@@ -179,15 +174,15 @@ def _place(target: Any, options: dict[str, Any]) -> Any:
     return Path(f"/proc/self/fd/{folder}").readlink() / os.fspath(target)
 
 
-def _die(problem: Fault) -> None:
+def _die(fault: Fault) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _concerns(target: Any, problem: Fault) -> bool:
+def _concerns(target: Any, fault: Fault) -> bool:
     if isinstance(target, int):
         try:
             target = Path(f"/proc/self/fd/{target}").readlink()
         except OSError:
             return False
     path = os.fspath(target)
-    return path.startswith(problem.folder) and problem.within in path
+    return path.startswith(fault.folder) and fault.within in path

@@ -608,8 +608,8 @@ class HomeMachine(RuleBasedStateMachine):
         if when == "middle" and call != "write":
             when = "before"
         power = data.draw(st.booleans())
-        problem = Fault(str(self.root), "builder", call, number, when)
-        code = in_a_fork(problem, lambda: kmip(*line).code, power=power)
+        fault = Fault(str(self.root), "builder", call, number, when)
+        code = in_a_fork(fault, lambda: kmip(*line).code, power=power)
         EVENTS["kills with what was not synced lost"] += code is None and power
         assert code != 99, "an unexpected error before the kill"
         return code
