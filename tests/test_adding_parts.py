@@ -170,7 +170,7 @@ class HubComponent(Component):
 METRIC = '''
 
 def worst(sums: Tensor) -> Tensor:
-    """Mean absolute error of the worst target."""
+    """Return the mean absolute error () of the worst target from ``sums`` (2, T) of counts and errors."""
     return (sums[1] / sums[0]).max()
 
 
