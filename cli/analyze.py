@@ -250,7 +250,7 @@ def influence_of_k(
             "No finished runs differ in k alone.",
             expected="runs of k-MIP attention with several k",
             found="; ".join(notes) or f"{len(runs)} runs",
-            next="kmip-data train --dataset helsinki --set model.attention.k=5, and the same with another k",
+            next="kmip-data train helsinki --set model.attention.k=5, and the same with another k",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += others

@@ -292,7 +292,7 @@ def _summary(build: Build, split: str) -> str:
         ("other builds", ", ".join(_other_builds(build))),
     ]
 
-    step = f"train --dataset {_target(build)}"
+    step = f"train {_target(build)}"
     if split != card.default_split:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
     if empty or not _has_targets(build, features=False):

@@ -75,7 +75,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     by_model = {}
     lines = []
     for model in MODELS:
-        _run(home, f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}")
+        _run(home, f"train {target} --model {model} --epochs {EPOCHS} --name {name}")
         run = find_run(f"{model}/{name}", home)
         result = read_result(run)
         share = result.metrics["test"]["accuracy"]

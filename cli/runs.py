@@ -39,7 +39,7 @@ def command(
         of_dataset = dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
         if of_dataset and model in {None, run["model"]}:
             runs.append(run)
-    text = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
+    text = f"No such runs in {home.runs}: kmip-data train helsinki --epochs 20"
     if runs:
         text = runs_table(runs)
     show({"home": home.root, "runs": runs}, text)

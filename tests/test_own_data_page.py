@@ -203,7 +203,7 @@ def test_the_trainings_of_the_page_run(folder: Path):
     mines()
     built("mines")
     lines = re.findall(
-        r"^    (kmip-data train --dataset mines .*?) +#", PAGE.read_text("utf-8"), re.MULTILINE
+        r"^    (kmip-data train mines .*?) +#", PAGE.read_text("utf-8"), re.MULTILINE
     )
     assert len(lines) == 5
     short = shlex.split("--epochs 1 --device cpu --set model.hidden_dim=8 --quiet")

@@ -1,6 +1,6 @@
 """Number of our files that three journeys execute, printed by ``make figures``; ``-v`` names them.
 
-- One training step: the third of ``train --dataset helsinki``, from its forward pass to its update.
+- One training step: the third of ``train helsinki``, from its forward pass to its update.
 - That command, from start to exit, on data that is built.
 - ``build s3dis --sample --jobs 1``, its parent process.
 

@@ -153,7 +153,7 @@ def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
     outcome = done(*words, "--set", "name=cornell", "--name", "pages")
     assert "Running torch_geometric.datasets:WebKB," in outcome.err
     assert str(raw) in outcome.err
-    assert "train --dataset pages" in outcome.out
+    assert "train pages" in outcome.out
     wanted = WebKB(str(raw), "cornell")[0]
     path = home / "built" / "pages"
     for fold in range(10):

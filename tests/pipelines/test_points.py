@@ -198,7 +198,7 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
         jobs=2, quiet=True,
     )  # fmt: skip
     finished = kmip(*line[:-1], "--jobs", 1).out
-    assert finished.endswith("Next: kmip-data train --dataset campus\n")
+    assert finished.endswith("Next: kmip-data train campus\n")
     data = kmip_data.open("campus", split=None)
     assert [shard.sha256 for shard in data.card.shards] == [
         shard.sha256 for shard in again.card.shards
