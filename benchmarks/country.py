@@ -206,23 +206,23 @@ def _enter(stage: str | None) -> None:
 
 def _within(stage: str, function: Callable[..., Any], after: str | None) -> Callable[..., Any]:
     @functools.wraps(function)
-    def called(*given: Any, **options: Any) -> Any:
+    def called(*args: Any, **options: Any) -> Any:
         _enter(stage)
-        result = function(*given, **options)
+        result = function(*args, **options)
         _enter(after)
         return result
 
     return called
 
 
-def prepare(*given: Any) -> Any:
+def prepare(*args: Any) -> Any:
     """Prepare a build as a worker does, with a log of the stages."""
     from kmip_data.pipelines.datasets.openstreetmap import reading
     from kmip_data.pipelines.engine import pool
 
     for name in ("land_uses", "city_tensors"):
         setattr(reading, name, _within("features", getattr(reading, name), "features"))
-    return _within("read and simplify", pool.prepare, None)(*given)
+    return _within("read and simplify", pool.prepare, None)(*args)
 
 
 def build_unit(task: Any) -> Any:

@@ -16,8 +16,8 @@ from kmip_data.cli.shared.datasets import (
     SOURCES,
     SPLITS,
     DatasetCommand,
-    given,
     keep_settings,
+    requested,
 )
 from kmip_data.cli.shared.names import NameType
 from kmip_data.cli.shared.options import (
@@ -114,19 +114,19 @@ def command(
     keep_settings(name, settings)
     options |= {
         "home": home,
-        "parameters": given(RECORDS),
-        "split_parameters": given(SPLITS),
+        "parameters": requested(RECORDS),
+        "split_parameters": requested(SPLITS),
     }
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, **options)
-    elif given(SOURCES):
+    elif requested(SOURCES):
         raise UsageError(
             f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
             next=f"kmip-data info {name}",
         )
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
-    split = ensure_split(build, given(SPLITS))
+    split = ensure_split(build, requested(SPLITS))
     warnings = build.card.statistics.get("city", {}).get("warnings", ())
     manifest = load_manifest(name)
     if manifest.recipe:
@@ -188,7 +188,7 @@ def _build_recipe(
 ) -> Build:
     from kmip_data.pipelines.build import build_own
 
-    sources = given(SOURCES)
+    sources = requested(SOURCES)
     name = sources.pop("name", None)
     if sample:
         raise UsageError(
@@ -220,7 +220,7 @@ def _build_class(
         )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
-    name = given(SOURCES).get("name")
+    name = requested(SOURCES).get("name")
     if address is None or name is None or len(texts) + 1 != len(settings):
         raise UsageError(
             f"{PYG!r} builds a dataset from a class, and needs its address and a name.",
@@ -384,7 +384,7 @@ def _target(build: Build) -> str:
     from kmip_data.builds.home import Home
 
     card = build.card
-    parameters = as_options(given(RECORDS))
+    parameters = as_options(requested(RECORDS))
     if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
     renamed = not _is_shipped(card)

@@ -127,10 +127,10 @@ def command(
     answers = answers_at(start)
     graphs: list[tuple[Graph, *tuple[Answer, ...]]]
     if is_city(build.card):
-        if given := {"--record", "--split"} & on_line():
+        if refused := {"--record", "--split"} & on_line():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
-                next=f"leave out {min(given)}",
+                next=f"leave out {min(refused)}",
             )
         predicted, other = _predictions(answers)
         run, split = ("", None) if answer is None else (answer.run, answer.split)

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, parameter_models, resolve
+from kmip_data.cli.shared.datasets import (
+    RECORDS,
+    DatasetCommand,
+    parameter_models,
+    requested,
+    resolve,
+)
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import inspect_options, plugin_option
 from kmip_data.cli.shared.output import (
@@ -62,7 +68,7 @@ def command(
 
     if model is not None:
         result, text = _preset(target, model, home)
-    elif target in dataset_names() and not sample and not given(RECORDS):
+    elif target in dataset_names() and not sample and not requested(RECORDS):
         result, text = _dataset(target, home)
     else:
         build = resolve(target, home, sample=sample)

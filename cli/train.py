@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, requested
 from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import (
     device_option,
@@ -188,7 +188,7 @@ def command(
             chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
         from kmip_data.models.training.config.compose import configuration
 
-        config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
+        config = configuration(dataset, requested(RECORDS), requested(SPLITS), **chosen)
         _check_targets(config, home)
         options |= {
             "seeds": None if seeds is None else distinct_numbers("--seeds", seeds),

@@ -133,17 +133,17 @@ def offered(group: str) -> dict[str, str]:
     return {point.name: point.dist.name for point in _entry_points(group)}
 
 
-def allowed(given: object, config: str, folder: Path | None = None) -> list[Plugin]:
+def allowed(listed: object, config: str, folder: Path | None = None) -> list[Plugin]:
     """Return the plugins that a configuration lists, which must be loaded.
 
-    ``given`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
+    ``listed`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
     imported where ``folder`` is the folder of the user's own configuration ``config``. Raises
     ``UsageError``, which says how to allow it, where a plugin is not loaded; ``CheckFailed`` where
-    it is another; ``DamagedInput`` where ``given`` is something else.
+    it is another; ``DamagedInput`` where ``listed`` is something else.
     """
     load_named()
     try:
-        entries = TypeAdapter(list[Plugin | str]).validate_python(given)
+        entries = TypeAdapter(list[Plugin | str]).validate_python(listed)
     except ValidationError as error:
         raise DamagedInput(
             f"{config} has a list of `plugins` that is not valid.",

@@ -70,16 +70,16 @@ def kinds_of(section: str) -> Mapping[str, type[Component]]:
 def _of_kind(section: str) -> Callable[[object], object]:
     """Return a validator that checks a section by the class of its ``kind``."""
 
-    def check(given: object) -> object:
+    def check(value: object) -> object:
         # Not a discriminated union: it would be fixed at import, before plugins are loaded.
-        kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
+        kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
         kinds = kinds_of(section)
         if str(kind) not in kinds:
             error = unknown_name(f"kind of model.{section}", str(kind), list(kinds))
             raise ValueError(f"{error.what} Known: {error.lines['expected']}")
-        if isinstance(given, Mapping):
-            return kinds[str(kind)].model_validate(given)
-        return given
+        if isinstance(value, Mapping):
+            return kinds[str(kind)].model_validate(value)
+        return value
 
     return check
 
@@ -307,12 +307,12 @@ class ModelConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: object) -> object:
+    def _complete(cls, values: object) -> object:
         """Fill in missing keys from the model's file; a string instead of a section is its kind."""
-        if not isinstance(given, Mapping):
-            return given
+        if not isinstance(values, Mapping):
+            return values
         # `attention = "k-mip"` is short for a section with this kind alone.
-        keys = dict(given)
+        keys = dict(values)
         for section in SECTIONS:
             if isinstance(keys.get(section), str):
                 keys[section] = {"kind": keys[section]}

@@ -160,9 +160,9 @@ def recomputed(
     copies = {name: buffer.clone() for name, buffer in layer.named_buffers()}
     passes = itertools.count()
 
-    def run(x: Tensor, e: Tensor | None, *given: object) -> object:
+    def run(x: Tensor, e: Tensor | None, *carried_rows: object) -> object:
         buffers = copies if next(passes) else {}
-        return functional_call(layer, buffers, (x, e, batch, *given))
+        return functional_call(layer, buffers, (x, e, batch, *carried_rows))
 
     return checkpoint(run, x, e, *carried, use_reentrant=False, context_fn=_KEEPING_SEARCHES)
 

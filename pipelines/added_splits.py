@@ -33,21 +33,21 @@ def ensure_split(
     raw files.
     """
     card = build.card
-    given = dict(split_parameters or {})
+    requested = dict(split_parameters or {})
     pipeline = pipeline_of(card)
     of_user = pipeline is None or pipeline.manifest.recipe
-    if of_user and not given:
+    if of_user and not requested:
         return card.default_split
     if pipeline is None:
-        if name := _find_split(card, given):
+        if name := _find_split(card, requested):
             return name
         saved = ", ".join(card.splits)
         raise UsageError(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
         )
     if of_user and card.default_split:
-        given.setdefault("split", card.splits[card.default_split].parameters["split"])
-    params = check_params(pipeline.SplitParams, given, card.dataset)
+        requested.setdefault("split", card.splits[card.default_split].parameters["split"])
+    params = check_params(pipeline.SplitParams, requested, card.dataset)
     return add_split(build, pipeline, params, None, quiet=quiet)
 
 

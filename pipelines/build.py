@@ -124,7 +124,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     """Build from raw files that are on disk: folder, lock, engine."""
     folder = plan.folder
     options = plan.options
-    given = options.output is not None and folder.exists()
+    folder_existed = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
         # check under the lock: another process may have built there
         unfinished.check_folder(folder, plan.key)
@@ -137,7 +137,11 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             card = run_build(plan, splits)
         except (DamagedInput, UsageError):
             has_shards = any((folder / "shards").glob("*.h5"))
-            if not has_shards and unfinished.remove_unfinished(folder, plan.key) and not given:
+            if (
+                not has_shards
+                and unfinished.remove_unfinished(folder, plan.key)
+                and not folder_existed
+            ):
                 remove_empty(folder)
             raise
     return Build(folder, card)
@@ -237,13 +241,13 @@ def build_own(
     params = check_params(pipeline.Params, parameters or {}, recipe)
     _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
-    given = check_params(pipeline.Source, source, recipe)
+    checked_source = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
     pipeline.memory = int(chosen.memory or MAX_MEMORY)
     home = Home.locate(home, root)
     with signals.terminable():
         raw, new = pipeline.import_files(
-            given,
+            checked_source,
             params,
             home,
             offline=chosen.offline,

@@ -136,7 +136,7 @@ def parameter_names(name: str) -> tuple[set[str], set[str]]:
     return set(pipeline.Params.model_fields), set(pipeline.SplitParams.model_fields)
 
 
-def record_parameters(name: str, given: Mapping[str, object]) -> dict[str, object]:
+def record_parameters(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return all parameters of a dataset as on its card: the given ones, validated, and defaults.
 
     Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of
@@ -145,15 +145,15 @@ def record_parameters(name: str, given: Mapping[str, object]) -> dict[str, objec
     from kmip_data.pipelines.base import check_params, load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
-    return check_params(pipeline.Params, given, name).model_dump(mode="json")
+    return check_params(pipeline.Params, parameters, name).model_dump(mode="json")
 
 
-def shipped_schema(name: str, given: Mapping[str, object]) -> Schema:
+def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
     """Return the columns of a shipped dataset; errors as of :func:`record_parameters`."""
     from kmip_data.pipelines.base import check_params, load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
-    return pipeline.schema(check_params(pipeline.Params, given, name))
+    return pipeline.schema(check_params(pipeline.Params, parameters, name))
 
 
 def _find_named(

@@ -150,14 +150,14 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
         Parts are in source order, and train is never empty.
         """
-        given = parts_by_folder(records.keys) if params.split == "given" else {}
-        if given:
-            if given["val"]:
-                return Split("folders", "given", {}, given, note="by the folders of the files")
+        by_folder = parts_by_folder(records.keys) if params.split == "given" else {}
+        if by_folder:
+            if by_folder["val"]:
+                return Split("folders", "given", {}, by_folder, note="by the folders of the files")
             options = params.model_dump(include={"split_seed", "val_fraction"})
             name = f"folders-val{params.val_fraction:g}-seed{params.split_seed}"
             note = f"by the folders of the files; {params.val_fraction:.0%} of train, drawn, is val"
-            parts = given | self._with_val(given["train"], records.keys, params)
+            parts = by_folder | self._with_val(by_folder["train"], records.keys, params)
             return Split(name, "given", options, parts, note=note)
         parts = {part: rows.tolist() for part, rows in dealt(len(records.keys), params).items()}
         name = random_name(params)

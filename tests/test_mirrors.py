@@ -157,5 +157,5 @@ def test_every_mirror_without_a_digest_can_be_given_one() -> None:
         assert edited, url
         for text in edited:
             sources = tomllib.loads(text)["sources"]
-            given = [m for source in sources for m in source["mirrors"] if m["url"] == url]
-            assert [mirror["sha256"] for mirror in given] == [digest], url
+            listed_mirrors = [m for source in sources for m in source["mirrors"] if m["url"] == url]
+            assert [mirror["sha256"] for mirror in listed_mirrors] == [digest], url

@@ -84,7 +84,7 @@ def _stored_option(store: str, name: str) -> click.Option:
     )
 
 
-def given(store: str) -> Json:
+def requested(store: str) -> Json:
     """Return the values given for one of the stores, such as :data:`RECORDS`."""
     return dict(click.get_current_context().meta.get(store, {}))
 
@@ -142,7 +142,7 @@ def resolve(target: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that TARGET and the options select."""
     from kmip_data.pipelines.find import find
 
-    return find(target, given(RECORDS), home=home, sample=sample)
+    return find(target, requested(RECORDS), home=home, sample=sample)
 
 
 def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:

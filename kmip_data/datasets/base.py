@@ -180,24 +180,24 @@ class BuiltDataset(ShardedDataset):
                 )
 
         root = folder_of(root, arguments)
-        given = {**_DEFAULTS, **arguments}
+        options = {**_DEFAULTS, **arguments}
         if isinstance(root, str) and part_name(root) in _PARTS and not Path(root).exists():
             raise UsageError(
                 f"root is {root!r}, the name of a part of the split.",
                 next="split=…, or the masks of a single graph; as a folder, ./" + root,
             )
-        part = part_name(given["split"])
+        part = part_name(options["split"])
         if part is not None and part not in _PARTS:  # before a download and a build
             raise unknown_name("part of the split", str(part), PARTS, command="split=None, for all")
         # Opening never destroys: a build is made again by a command that says so.
-        if given["force_reload"]:
+        if options["force_reload"]:
             raise UsageError(
                 "force_reload=True: a build is not made again by opening it.",
                 next="kmip-data verify BUILD --repair, or remove it and build again",
             )
 
         # One list of arguments, three receivers: build, split, and what all classes share.
-        parameters |= {key: given[key] for key in own_keys & given.keys()}
+        parameters |= {key: options[key] for key in own_keys & options.keys()}
         rule = {}
         for key in rule_keys & parameters.keys():
             value = parameters.pop(key)
@@ -214,15 +214,15 @@ class BuiltDataset(ShardedDataset):
             parameters,
             rule,
             home=root,
-            sample=given["sample"],
-            build=given["build"],
+            sample=options["sample"],
+            build=options["build"],
             dataset=name,
-            **{key: given[key] for key in BuildArguments.__annotations__},
+            **{key: options[key] for key in BuildArguments.__annotations__},
         )
 
         # The class's own transform goes first: the user's see items as documented.
         prepare = class_transform(build)
-        steps = (prepare, given["pre_transform"], given["transform"])
+        steps = (prepare, options["pre_transform"], options["transform"])
         transforms = [step for step in steps if step is not None]
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
         super().__init__(
@@ -230,12 +230,12 @@ class BuiltDataset(ShardedDataset):
             part if self.has_parts else None,
             transform,
             split_name=obtain_split(build, rule),
-            columns=[*required_columns, *(given["columns"] or ())] or None,
+            columns=[*required_columns, *(options["columns"] or ())] or None,
             views=views,
             edge_lengths=edge_lengths,
         )
-        if given["pre_filter"] is not None:
-            self._select(prepare, given["pre_filter"])
+        if options["pre_filter"] is not None:
+            self._select(prepare, options["pre_filter"])
 
     def _select(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
         """Select the graphs that ``keep`` is true of, before any transform of the user's."""

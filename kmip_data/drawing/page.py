@@ -99,11 +99,11 @@ def draw_explorer(
         if run.get("influence") is not None:
             with_influence.append(run)
 
-    for shown, *given in graphs:
+    for shown, *run_answers in graphs:
         explore = shown.header["explore"]
         explore["curves"] = without_influence
         explore["influence"] = []
-        answers = [answer for answer in given if answer is not None]
+        answers = [answer for answer in run_answers if answer is not None]
         if answers:
             explore.update(_answered(shown, answers))
         if curves:

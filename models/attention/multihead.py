@@ -132,8 +132,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
         # 1. Batch first, one sequence as a batch of one.
         same = query is key
-        given = {"query": query, "key": key, "value": value}
-        query, key, value = (strided(name, rows) for name, rows in given.items())
+        operands = {"query": query, "key": key, "value": value}
+        query, key, value = (strided(name, rows) for name, rows in operands.items())
         alone = query.ndim == 2
         self._check(query, key, value)
         if alone:
@@ -181,9 +181,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             projected = linear(*operands)
             yield projected.view(len(projected), self.num_heads, self.head_dim).transpose(0, 1)
 
-    def _check(self, *given: Tensor) -> None:
+    def _check(self, *operands: Tensor) -> None:
         """Raise ``UsageError`` unless query, key and value fit each other and the weights."""
-        query, key, value = given
+        query, key, value = operands
         weight = self.out_proj.weight
         widths = (self.embed_dim, self.kdim, self.vdim)
         batch = 0 if self.batch_first else 1
@@ -191,7 +191,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             query.ndim in (2, 3)
             and query.ndim == key.ndim == value.ndim
             and key.shape[:-1] == value.shape[:-1]
-            and tuple(rows.shape[-1] for rows in given) == widths
+            and tuple(rows.shape[-1] for rows in operands) == widths
             and (query.ndim == 2 or query.shape[batch] == key.shape[batch])
         )
         lowered = torch.is_autocast_enabled(weight.device.type)
@@ -199,12 +199,12 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             rows.device == weight.device
             and rows.dtype in FLOATS
             and (rows.dtype == weight.dtype or lowered)
-            for rows in given
+            for rows in operands
         )
         if not fits or not alike:
             shape = "batch, rows" if self.batch_first else "rows, batch"
             expected = ", ".join(f"({shape}, {width})" for width in widths)
-            shapes = [f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given]
+            shapes = [f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in operands]
             raise UsageError(
                 f"query, key and value do not match: they are {', '.join(shapes)}.",
                 expected=f"{expected} of {weight.dtype} on {weight.device}, or without batch",

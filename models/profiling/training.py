@@ -52,8 +52,8 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
     clock = StageClock(loop.device)
     graphs = list[int]()
 
-    def timed(batch: Data, *given: object, **moment: bool) -> Learned:
-        learned = learn(batch, *given, **moment)
+    def timed(batch: Data, *args: object, **moment: bool) -> Learned:
+        learned = learn(batch, *args, **moment)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)
         return learned

@@ -231,9 +231,9 @@ def train(
     from kmip_data.models.network import build_model
     from kmip_data.models.training.capture.graphs import Learned
 
-    given = {**sizes, "search": search, "output_projection": True, "dropout": dropout}
-    settings = {"layers": 2, "hidden_dim": given.pop("hidden_dim"), "dropout": dropout}
-    attention = {"kind": "none"} if search is None else given
+    attention_settings = {**sizes, "search": search, "output_projection": True, "dropout": dropout}
+    settings = {"layers": 2, "hidden_dim": attention_settings.pop("hidden_dim"), "dropout": dropout}
+    attention = {"kind": "none"} if search is None else attention_settings
     config = ModelConfig.model_validate(settings | {"attention": attention})
     precision = torch.promote_types(dtype, torch.float32)
     torch.manual_seed(0)

@@ -76,19 +76,19 @@ class BuildTask:
 def prepare(
     pipeline: AnyPipeline,
     name: str,
-    given: RawFolder | Prepared,
+    source: RawFolder | Prepared,
     params: Params,
     workdir: Path,
     count: int = 1,
 ) -> Prepared:
     """Run the pipeline's pass ``name`` with ``count`` threads, and sync its files to disk.
 
-    ``given`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
+    ``source`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
     before. Errors as of :func:`build_unit`.
     """
     threads.set_num_threads(count)
     with gc_frozen(), error_location(pipeline.manifest.name, PREPARATION, pipeline.advice()):
-        prepared: Prepared = getattr(pipeline, name)(given, params, workdir)
+        prepared: Prepared = getattr(pipeline, name)(source, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
             fsync_path(path)
     return prepared

@@ -165,7 +165,7 @@ class _Run:
                 files.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
-    def _run_pass(self, name: str, given: RawFolder | Prepared, step: str) -> Facts:
+    def _run_pass(self, name: str, source: RawFolder | Prepared, step: str) -> Facts:
         """Run one pass in a worker, into the folder of the step; return its result."""
         plan = self.plan
         work = self.steps.work
@@ -179,7 +179,7 @@ class _Run:
             prepare,
             plan.pipeline,
             name,
-            given,
+            source,
             plan.params,
             pieces,
             self.jobs,

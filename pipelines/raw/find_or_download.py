@@ -262,22 +262,23 @@ class _Import:
         """Unpack every source, from the given archives or a download, into one copy."""
         show_license(self.manifest)
         # 1. Members of every source: given, else downloaded.
-        given: dict[str, _Input] = {}
+        inputs_by_source: dict[str, _Input] = {}
         for path in self.archives:
             for item in self._look_into(path):
                 name = item.source.name
-                if name in given:
+                if name in inputs_by_source:
                     raise UsageError(
-                        f"{name} is given twice: {given[name].selection.archive}, {path}.",
+                        f"{name} is given twice: {inputs_by_source[name].selection.archive}, {path}.",
                         next="give --archive one of them",
                     )
-                given[name] = item
-        missing = [source for source in self.sources if source.name not in given]
-        if given and missing:
+                inputs_by_source[name] = item
+        missing = [source for source in self.sources if source.name not in inputs_by_source]
+        if inputs_by_source and missing:
             names = ", ".join(source.name for source in missing)
             self._say(f"not in the given archives, so looked for elsewhere: {names}")
         inputs = [
-            given.get(source.name) or self._download(source, missing) for source in self.sources
+            inputs_by_source.get(source.name) or self._download(source, missing)
+            for source in self.sources
         ]
 
         # 2. A copy of the same files, if there is one.

@@ -264,8 +264,8 @@ def test_root_is_given_to_classes_that_take_it(home, mine):
 def test_what_is_refused(home, mine):
     def check(case):
         address, words, message = case
-        given = ["--set", f"class={address}", *words, "--name", "mine"]
-        text = refused("build", "pyg", *given)
+        options = ["--set", f"class={address}", *words, "--name", "mine"]
+        text = refused("build", "pyg", *options)
         assert message in text
         assert "next:" in text
         assert list((home / "built").glob("*")) == []

@@ -280,8 +280,8 @@ def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home
     """Sample, split and a metric of two classes stay behind; the other keys move."""
     file = tmp_path / "config.toml"
     options = {"model": "gcn", "variant": None, "sample": True}
-    given = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")
-    config = configuration("minesweeper", {}, {}, overrides=given, **options)
+    overrides = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")
+    config = configuration("minesweeper", {}, {}, overrides=overrides, **options)
     file.write_text(to_toml(config))
     moved = configuration(one_graph, {}, {}, file=file, home=Home(home))
     assert (moved.data.dataset, moved.data.sample, moved.data.split) == ("mine", False, {})

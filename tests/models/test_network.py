@@ -96,13 +96,13 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
 
     def holds(case) -> None:
         head, norm = case
-        gradients, given = [], Batch.from_data_list(graphs((9, 1, 14, 2)))
+        gradients, data = [], Batch.from_data_list(graphs((9, 1, 14, 2)))
         for recompute in (False, True):
             torch.manual_seed(0)
             options = {"layers": 2, "hidden_dim": 8, "dropout": 0.2, "head": head, "norm": norm}
             config = ModelConfig(name=model, checkpoint_layers=recompute, **options)
             network = build_model(config, in_channels=5, num_classes=2)
-            network(given).square().sum().backward()
+            network(data).square().sum().backward()
             grads = {name: p.grad for name, p in network.named_parameters() if p.requires_grad}
             assert [name for name, grad in grads.items() if grad is None] == []
             gradients.append([*grads.values(), *network.buffers()])
@@ -113,7 +113,7 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
 
 def test_recomputation_searches_once(monkeypatch) -> None:
     searches, choose = [], topk.choose
-    monkeypatch.setattr(topk, "choose", lambda *given: searches.append(given) or choose(*given))
+    monkeypatch.setattr(topk, "choose", lambda *args: searches.append(args) or choose(*args))
     attention = KMIPAttention(6, heads=2, key_dim=3, k=4)
     gps = GPSLayer(GatedGCN(6, dropout=0.3, residual=False), attention, dim=6, dropout=0.3)
     x = torch.randn(10, 6, requires_grad=True)

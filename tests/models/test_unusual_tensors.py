@@ -148,9 +148,9 @@ def failure(call: Call, arguments: dict[str, Any]) -> str | None:
 
 def test_unusual_tensors_and_shapes_end_in_our_error() -> None:
     cases = [
-        (what, failure(call, given))
+        (what, failure(call, changed))
         for name, (call, tensors) in calls().items()
-        for what, given in unusual(name, tensors)
+        for what, changed in unusual(name, tensors)
     ]
     failed = [f"{what}: {why}" for what, why in cases if why]
     assert not failed, f"{len(failed)} of {len(cases)}:\n" + "\n".join(failed)
@@ -183,10 +183,10 @@ def test_lazily_negated_tensors_give_the_usual_result() -> None:
             negated = torch._neg_view(-tensor.detach())
             assert negated.is_neg()
             results = []
-            for given in (tensor, negated):
+            for value in (tensor, negated):
                 torch.manual_seed(0)
                 try:
-                    results.append(call(**{**tensors, argument: given}))
+                    results.append(call(**{**tensors, argument: value}))
                 except RuntimeError as error:
                     failed.append(f"{name}, {argument}: {error}")
             if name.startswith("read_batch") or len(results) < 2:

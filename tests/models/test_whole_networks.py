@@ -271,10 +271,10 @@ def compare(
     for name, parameter in network.named_parameters():
         gradient = slow.weights[name].grad
         gradient = torch.zeros_like(parameter) if gradient is None else gradient
-        given = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        actual = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         scale = max(1.0, gradient.abs().max().item())
         torch.testing.assert_close(
-            given, gradient, atol=within * scale, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
+            actual, gradient, atol=within * scale, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
         )
     for name, buffer in network.named_buffers():
         torch.testing.assert_close(buffer, slow.buffers[name], atol=within, rtol=within)

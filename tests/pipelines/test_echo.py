@@ -31,12 +31,12 @@ class Foreign:
 
 
 def a_graph(**changes):
-    given = {
+    columns = {
         "x": torch.rand(4, 2),
         "edge_index": torch.tensor([[0, 1], [1, 0]]),
         "y": torch.rand(4, 3),
     }
-    return Data(**(given | changes))
+    return Data(**(columns | changes))
 
 
 def test_another_layout_is_refused(tmp_path):

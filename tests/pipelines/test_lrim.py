@@ -189,12 +189,12 @@ def test_the_command_line_names_a_size(tmp_path) -> None:
 
 
 def a_grid(**changes: object) -> Data:
-    given = {
+    columns = {
         "x": torch.tensor([[1.0], [-1.0], [1.0]]),
         "edge_index": torch.tensor([[0, 1], [1, 2]]),
         "y": torch.rand(3),
     }
-    return Data(**(given | changes))
+    return Data(**(columns | changes))
 
 
 def test_another_layout_is_refused(tmp_path) -> None:

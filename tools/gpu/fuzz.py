@@ -79,7 +79,7 @@ def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -
 def differs(problem: SearchProblem, search: Search) -> bool:
     """True if a search has other bits than ``dense``."""
     found = search(problem)
-    given = {"query_ptr": problem.query_ptr, "key_ptr": problem.key_ptr, "backend": "dense"}
-    expected = topk_inner_product(problem.queries, problem.keys, problem.k, **given)
+    options = {"query_ptr": problem.query_ptr, "key_ptr": problem.key_ptr, "backend": "dense"}
+    expected = topk_inner_product(problem.queries, problem.keys, problem.k, **options)
     bits = (each[0].contiguous().view(torch.int32) for each in (found, expected))
     return not (torch.equal(found[1], expected[1]) and torch.equal(*bits))

@@ -133,12 +133,12 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
     if method.unusable(device.type) is not None:
         return None
     queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
-    given = replace(work, queries=queries, keys=keys, values=values)
+    chunk_inputs = replace(work, queries=queries, keys=keys, values=values)
     chunk = CHUNK_BYTES[device.type]
     step = (
-        both_passes(method.attend, given, chunk)
+        both_passes(method.attend, chunk_inputs, chunk)
         if training
-        else lambda: method.attend(given, chunk)
+        else lambda: method.attend(chunk_inputs, chunk)
     )
     try:
         with contextlib.nullcontext() if training else torch.no_grad():

@@ -161,9 +161,9 @@ def _sum(edges: EdgeList, values: Tensor) -> Tensor:
 
 
 @torch.compiler.disable
-def _read_batch(*given: Any) -> GraphBatch:
+def _read_batch(*args: Any) -> GraphBatch:
     """Read a batch and fill its caches, which torch.compile cannot create inside a graph."""
-    graphs = read_batch(*given)
+    graphs = read_batch(*args)
     _ = graphs.sizes, graphs.edges.adjacency.outgoing, graphs.edges.adjacency.incoming
     return graphs
 

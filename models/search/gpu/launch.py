@@ -49,9 +49,9 @@ def run(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Ten
     ]
     plan = keep_alive(plan_of(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
-    given = (*rows, *plan.starts, not_finite, scores, indices)
+    tensors = (*rows, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
-    members[: len(given)] = [each.data_ptr() for each in given]
+    members[: len(tensors)] = [each.data_ptr() for each in tensors]
     members[IN_SCRATCH] += scratch.data_ptr()
     members[NARROW] = problem.narrow
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
@@ -112,12 +112,12 @@ class SearchDevice:
         for name, *grid, threads in launches:
             if name not in kernels:
                 kernels[name] = self._load(program, name)
-            given = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
-            (error,) = driver.cuLaunchKernel(kernels[name], *given)
+            arguments = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
+            (error,) = driver.cuLaunchKernel(kernels[name], *arguments)
             # A thread that never used the device has no context.
             if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
                 kernels[name] = self._load(program, name)
-                (error,) = driver.cuLaunchKernel(kernels[name], *given)
+                (error,) = driver.cuLaunchKernel(kernels[name], *arguments)
             if error != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"CUDA driver: {error.name} from search kernel {name}")
 
@@ -197,14 +197,14 @@ def compile_program(
         from cuda.core import ProgramOptions
 
         macros = [(name, str(value)) for name, value in {**program.macros(), "EMULATED": 0}.items()]
-        given = {
+        settings = {
             "arch": target,
             "std": "c++17",
             "include_path": str(KERNELS),
             "define_macro": macros,
         }
         text = (KERNELS / "search.cu").read_text("utf-8")
-        source = Source(text, "c++", ProgramOptions(name="search.cu", **given, **options))
+        source = Source(text, "c++", ProgramOptions(name="search.cu", **settings, **options))
         return bytes(source.compile("cubin", logs=log).code)
     except Exception as error:  # anything that NVRTC, or its absence, raises
         reason = str(error).splitlines()[0]

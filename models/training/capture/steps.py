@@ -93,7 +93,7 @@ class CapturedSteps:
         rates.follow()
 
         def work(captured: bool) -> Learned:
-            with rates.given(capturable=captured):
+            with rates.on_device(capturable=captured):
                 return step(batch, optimizer, **moment)
 
         shape = shape_of(batch)
@@ -153,7 +153,7 @@ class _Rates:
                 self._tensors[index].fill_(rate)
 
     @contextmanager
-    def given(self, *, capturable: bool) -> Iterator[None]:
+    def on_device(self, *, capturable: bool) -> Iterator[None]:
         """Let the optimizer read the tensors inside the block.
 
         ``capturable`` permits capturing its step.

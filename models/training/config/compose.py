@@ -100,12 +100,12 @@ def _refuse_twice(
     overrides: Sequence[str],
 ) -> None:
     """Raise ``UsageError`` for a key that both an option and ``--set`` give, with different values."""
-    given = {f"data.parameters.{name}": (name, value) for name, value in records.items()}
-    given |= {f"data.split.{name}": (name, value) for name, value in split.items()}
-    given |= {KEYS[name]: (name, value) for name, value in options.items()}
+    options_by_key = {f"data.parameters.{name}": (name, value) for name, value in records.items()}
+    options_by_key |= {f"data.split.{name}": (name, value) for name, value in split.items()}
+    options_by_key |= {KEYS[name]: (name, value) for name, value in options.items()}
     for item in overrides:
         key, _, text = item.partition("=")
-        name, value = given.get(key.strip(), ("", None))
+        name, value = options_by_key.get(key.strip(), ("", None))
         if value is not None and str(value).lower() != text.strip().lower():
             option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
             raise given_twice(option, value, item)

@@ -91,10 +91,10 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
     if isinstance(items, str):
         items = [items]
     values = config.model_dump()
-    given = {item.partition("=")[0].strip() for item in items}
-    if "model.hidden_dim" in given and "model.parameter_budget" not in given:
+    keys_set = {item.partition("=")[0].strip() for item in items}
+    if "model.hidden_dim" in keys_set and "model.parameter_budget" not in keys_set:
         values["model"]["parameter_budget"] = None
-    if "training.task" in given:
+    if "training.task" in keys_set:
         values["training"] |= {"loss": None, "metric": None}
     for item in items:
         path, separator, text = item.partition("=")

@@ -308,7 +308,7 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
             fits = np.array_equal(texts, np.asarray(expected, str))
     if not fits:
         shapes = [
-            f"{name} {given.dtype} {given.shape}" for name, given in predictions.arrays.items()
+            f"{name} {stored.dtype} {stored.shape}" for name, stored in predictions.arrays.items()
         ]
         raise UsageError(
             f"The predictions do not fit the {part} part of {data.build.card.dataset}.",

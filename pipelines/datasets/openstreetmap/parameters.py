@@ -81,18 +81,18 @@ class OpenStreetMapParams(CityParams):
 def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
     """Refuse no or several sources, and options or given ``parameters`` that mean nothing with the source."""
     kinds = ("osm_file", "graphml", "place", "archive")
-    given = [name for name in kinds if getattr(source, name) is not None]
-    if len(given) != 1:
+    chosen_sources = [name for name in kinds if getattr(source, name) is not None]
+    if len(chosen_sources) != 1:
         raise UsageError(
             "A city is built from one source.",
             expected="--archive (a map, street graph or tensors) or --place",
-            found=" and ".join(given) or "none",
+            found=" and ".join(chosen_sources) or "none",
             next="kmip-data build city --name NAME --archive FILE",
         )
     idle = {
         "graphml": {"network_type"},
         "archive": {"network_type", "bbox", "polygon", "vocabulary"},
-    }.get(given[0], set())
+    }.get(chosen_sources[0], set())
     for name, value in {**parameters, **source.model_dump()}.items():
         if name in idle and value is not None:
             raise UsageError(

@@ -107,12 +107,12 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
 
     # 3. The mean of each kind fills its gaps; the mean of these means those of kinds without a
     #    speed.
-    given = np.isfinite(speed)
-    count = np.bincount(kind[given], minlength=len(kinds))
-    total = np.bincount(kind[given], weights=speed[given], minlength=len(kinds))
+    has_speed = np.isfinite(speed)
+    count = np.bincount(kind[has_speed], minlength=len(kinds))
+    total = np.bincount(kind[has_speed], weights=speed[has_speed], minlength=len(kinds))
     mean = np.full(len(kinds), np.nan)
     np.divide(total, count, out=mean, where=count > 0)
-    if given.any():
+    if has_speed.any():
         mean[count == 0] = mean[count > 0].mean()
-    filled: F64 = np.where(given, speed, mean[kind])
+    filled: F64 = np.where(has_speed, speed, mean[kind])
     return filled

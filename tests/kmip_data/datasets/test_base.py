@@ -24,16 +24,20 @@ CLASSES = sorted(
 def test_the_signature_names_every_argument_with_its_default():
     assert list(BuildArguments.__annotations__) == OPTIONS
     for name in CLASSES:
-        given = inspect.signature(getattr(kmip_data, name)).parameters
+        parameters = inspect.signature(getattr(kmip_data, name)).parameters
         shared = {"root", "home", "transform", "columns", "build", "sample", "limit"}
-        assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(given), name
-        assert all(entry.kind is not entry.VAR_KEYWORD for entry in given.values())
-        assert (given["build"].default, given["sample"].default, given["limit"].default) == (
+        assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(parameters), name
+        assert all(entry.kind is not entry.VAR_KEYWORD for entry in parameters.values())
+        assert (
+            parameters["build"].default,
+            parameters["sample"].default,
+            parameters["limit"].default,
+        ) == (
             True,
             False,
             None,
         )
-        assert ("split" in given) == getattr(kmip_data, name).has_parts
+        assert ("split" in parameters) == getattr(kmip_data, name).has_parts
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):

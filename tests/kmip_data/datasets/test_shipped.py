@@ -73,7 +73,7 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
         assert manifest.name in names_of(made)
         if manifest.name != made.dataset_name:
             continue
-        given = inspect.signature(made).parameters
+        parameters = inspect.signature(made).parameters
         types = get_type_hints(made.__init__)
         pipeline = load_pipeline(manifest)
         rule = pipeline.SplitParams.model_fields
@@ -81,9 +81,9 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
         for name, field in fields.items():
             argument = "split_rule" if name == "split" and name in rule else name
             if (title, argument) in REPLACED:
-                assert REPLACED[title, argument] in {None, *given}
+                assert REPLACED[title, argument] in {None, *parameters}
                 continue
-            shown = given[argument]  # fails where the class lacks it
+            shown = parameters[argument]  # fails where the class lacks it
             if argument in types and argument != "limit":
                 assert shown.default == field.default, (title, argument)
                 assert types[argument] == field.annotation, (title, argument)

@@ -36,13 +36,13 @@ def test_kernels_on_a_gpu(dim: int, width: int, k: int, dropout: float) -> None:
 
     def run(device: str) -> list[torch.Tensor]:
         rows = [tensor.to(device).requires_grad_() for tensor in (queries, keys, values)]
-        given = [tensor.to(device) for tensor in (scores, attended.indices.int(), grad)]
+        on_device = [tensor.to(device) for tensor in (scores, attended.indices.int(), grad)]
         mask = None if keep is None else keep.to(device)
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            out, weights = operators.attend(*rows, *given[:2], 1.0, mask, 2.0)
-            return [out, weights, *torch.autograd.grad(out, rows, given[2])]
+            out, weights = operators.attend(*rows, *on_device[:2], 1.0, mask, 2.0)
+            return [out, weights, *torch.autograd.grad(out, rows, on_device[2])]
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -119,21 +119,25 @@ def test_dropout_acts_on_weights_in_training_alone_and_not_on_their_sum(monkeypa
 
 def test_layers_attend_to_the_features_of_edges_as_they_were_encoded() -> None:
     """Message passing updates the edges; attention goes on with the first ones."""
-    config, given = ModelConfig(name="exphormer", layers=3, hidden_dim=D), []
+    config, edge_inputs = ModelConfig(name="exphormer", layers=3, hidden_dim=D), []
     model = build_model(config, in_channels=D, num_classes=4).double().eval()
     for layer in model.layers:
-        layer.attention.register_forward_pre_hook(lambda _, inputs: given.append(inputs[2].edges))
+        layer.attention.register_forward_pre_hook(
+            lambda _, inputs: edge_inputs.append(inputs[2].edges)
+        )
     model(graphs(LARGE))
-    assert len(given) == 3
-    assert all(edges is model.edge_encoder.embedding.weight for edges in given)
+    assert len(edge_inputs) == 3
+    assert all(edges is model.edge_encoder.embedding.weight for edges in edge_inputs)
 
 
 def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:
     build = streets_build(tmp_path / "build", nodes=60)
     training = {"neighbors": (3,), "batch_size": 8}
     sections = {"training": training, "model": {"name": "exphormer", "hidden_dim": 8}}
-    given = {"data": {"dataset": str(build.path)}, "system": {"device": "cpu"}, **sections}
+    settings = {"data": {"dataset": str(build.path)}, "system": {"device": "cpu"}, **sections}
     with pytest.raises(UsageError, match="expander"):
-        open_data(config_from_mapping(given, "the test"), home=Home(tmp_path))
+        open_data(config_from_mapping(settings, "the test"), home=Home(tmp_path))
     sections["model"]["attention"] = {"kind": "exphormer", "expander": 0}
-    assert open_data(config_from_mapping(given, "the test"), home=Home(tmp_path)).build.card.label
+    assert open_data(
+        config_from_mapping(settings, "the test"), home=Home(tmp_path)
+    ).build.card.label

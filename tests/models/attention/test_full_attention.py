@@ -154,7 +154,7 @@ def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypa
     monkeypatch.setattr(transformer, "TILED", 13)
     calls = []
     in_tiles = tiled.attended
-    results = results_of(lambda *given: calls.append(1) or in_tiles(*given))
+    results = results_of(lambda *args: calls.append(1) or in_tiles(*args))
     torch.testing.assert_close(results, results_of(at_once), atol=1e-5, rtol=1e-5)
     assert len(calls) == 1
 
@@ -172,8 +172,8 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
         graphs = [x[a:b] for a, b in itertools.pairwise(ptr) if a < b]
         zeros = [5 - len(graph) if legacy else 0 for graph in graphs]
         slow = [
-            slow_performer(part, weights, *given)
-            for given in zip(graphs, [0] * 4, zeros, strict=True)
+            slow_performer(part, weights, *inputs)
+            for inputs in zip(graphs, [0] * 4, zeros, strict=True)
         ]
         result, expected = attention(x, ptr), torch.cat(slow)
         torch.testing.assert_close(result, expected, atol=1e-10, rtol=0)
@@ -213,8 +213,8 @@ def test_no_features_are_kept() -> None:
     attention, x = PerformerAttention(8), torch.randn(2000, 8)
     with saved_for_backward() as kept:
         attention(x)
-    given = {tensor.untyped_storage().data_ptr() for tensor in attention.state_dict().values()}
+    of_weights = {tensor.untyped_storage().data_ptr() for tensor in attention.state_dict().values()}
     rows = 2000 * 256 * 4
     # Queries, keys and values, scaled, and the result; features of both would take 8.4 times that.
-    sizes = [size for at, size in kept.items() if at not in given]
+    sizes = [size for at, size in kept.items() if at not in of_weights]
     assert sum(sizes) < 5 * rows + 200 * x.numel()

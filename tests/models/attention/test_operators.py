@@ -104,8 +104,8 @@ def test_the_search_in_a_compiled_graph() -> None:
     for rows, ptr in ((30, torch.tensor([0, 3, 30])), (41, [0, 20, 41]), (12, None)):
         x = torch.randn(2, rows, 4, requires_grad=True)
         expected = topk_inner_product(x, x, 5, query_ptr=ptr)
-        given = compiled(x, x, 5, query_ptr=ptr)
-        for a, b in zip(given, expected, strict=True):
+        result = compiled(x, x, 5, query_ptr=ptr)
+        for a, b in zip(result, expected, strict=True):
             assert a.dtype == b.dtype
             assert torch.equal(a, b)
 

@@ -112,8 +112,8 @@ def step(
     weights = [*tensors, norm.weight, norm.bias]
     torch.manual_seed(SEED)
     *arguments, weight = tensors
-    given = None if shared else weight
-    quotient, new = function(edges, *arguments, given, norm if update else None, dropout)
+    kernel_weight = None if shared else weight
+    quotient, new = function(edges, *arguments, kernel_weight, norm if update else None, dropout)
     loss = 0.0
     for name, output in zip(("nodes", "edges"), (quotient, new), strict=True):
         if output is not None and use in (name, "both"):
@@ -231,7 +231,7 @@ def test_bfloat16_under_autocast(form) -> None:
 
 
 def stack(
-    edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False
+    edges: Edges, d: int, inputs: list[Tensor], precision: str, *, p: float = 0.0, recompute=False
 ):
     """Three layers that hand their edges on, and all gradients; ``float64``: in torch."""
     torch.manual_seed(3)
@@ -239,7 +239,7 @@ def stack(
     layers_ = torch.nn.ModuleList(
         GatedGCN(d, dropout=p, residual=True, update_edges=number < 2) for number in range(3)
     ).to(DEVICE, torch.float64 if exact else torch.float32)
-    x, e = (each.to(layers_[0].A.weight.dtype).requires_grad_() for each in given)
+    x, e = (each.to(layers_[0].A.weight.dtype).requires_grad_() for each in inputs)
     rows, values = x, e
     torch.manual_seed(SEED)
     weights = [each for each in layers_.parameters() if each.requires_grad]
@@ -348,13 +348,13 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     for dtype in (torch.float64, torch.float32):
         torch.manual_seed(2)
         layer = GatedGCN(d, dropout=0.0, residual=False).to(DEVICE, dtype)
-        given = [each.to(dtype).requires_grad_() for each in (x, e)]
+        rows = [each.to(dtype).requires_grad_() for each in (x, e)]
         with emulated if dtype == torch.float32 else contextlib.nullcontext():
             mixed = dtype == torch.float32 and precision == "bf16-mixed"
             with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
-                x_new, e_new = layer(*given, batch_of(edges))
+                x_new, e_new = layer(*rows, batch_of(edges))
             loss = (x_new.double().sin().sum() + e_new.double().cos().sum()).to(dtype)
-            grads = torch.autograd.grad(loss, [*given, *layer.parameters()])
+            grads = torch.autograd.grad(loss, [*rows, *layer.parameters()])
         results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])
     errors = [
         float((b.double() - a).detach().norm() / a.detach().norm())

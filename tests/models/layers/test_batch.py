@@ -34,8 +34,8 @@ def test_a_batch_on_another_device() -> None:
 
 def test_pointers_and_graph_numbers_follow_from_each_other() -> None:
     def holds(case) -> None:
-        nodes, given, ptr, graph = case
-        batch = read_batch(Data(x=torch.ones(nodes, 1), edge_index=EDGES, **given))
+        nodes, attributes, ptr, graph = case
+        batch = read_batch(Data(x=torch.ones(nodes, 1), edge_index=EDGES, **attributes))
         assert (batch.ptr.tolist(), batch.graph.tolist()) == (ptr, graph)
 
     numbers = {"batch": torch.tensor([0, 2, 2, 3])}

@@ -45,12 +45,12 @@ def make(
 def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
     def holds(case) -> None:
         kind, stack, after = case
-        layer, given = make(kind, stack), batch()
-        h = layer.convolve(given.x, None, read_batch(given))
+        layer, data = make(kind, stack), batch()
+        h = layer.convolve(data.x, None, read_batch(data))
         if layer.bias is not None:
             h = h + layer.bias
         torch.manual_seed(7)
-        nodes, _ = layer(given.x, None, read_batch(given))
+        nodes, _ = layer(data.x, None, read_batch(data))
         torch.manual_seed(7)
         torch.testing.assert_close(nodes, after(layer, h))
 
@@ -58,9 +58,9 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
         return nn.functional.dropout(x, P)
 
     def gine(layer: GINE, _: Tensor) -> Tensor:
-        given = batch()
-        source, target = given.edge_index
-        sums = given.x.index_add(0, target, given.x.relu()[source])
+        data = batch()
+        source, target = data.edge_index
+        sums = data.x.index_add(0, target, data.x.relu()[source])
         return drop(layer.lin_out(drop(gelu(layer.lin_in(sums)))))
 
     gelu, normalize = nn.functional.gelu, nn.functional.normalize

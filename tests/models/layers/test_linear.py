@@ -38,7 +38,7 @@ def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
 def test_only_large_products_in_float32_are_onednns(monkeypatch):
     calls = []
     product = linear.product
-    monkeypatch.setattr(linear, "product", lambda *given: calls.append(1) or product(*given))
+    monkeypatch.setattr(linear, "product", lambda *args: calls.append(1) or product(*args))
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 100 * 8 * 8)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     layer(x)

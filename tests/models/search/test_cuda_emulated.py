@@ -68,8 +68,8 @@ def assert_dense(
     result: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k: int, *ptrs: Any
 ) -> None:
     """The bits of ``dense``."""
-    given = dict(zip(("query_ptr", "key_ptr"), ptrs, strict=False))
-    expected = topk_inner_product(queries, keys, k, **given, backend="dense")
+    pointers = dict(zip(("query_ptr", "key_ptr"), ptrs, strict=False))
+    expected = topk_inner_product(queries, keys, k, **pointers, backend="dense")
     torch.testing.assert_close(result[1], expected[1], rtol=0, atol=0)
     assert torch.equal(result[0].view(torch.int32), expected[0].view(torch.int32))
 

@@ -71,7 +71,7 @@ def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
 
 def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> None:
     monkeypatch.setattr(
-        topk, "search_op", lambda *given: (torch.ones(1) * (given[5] == "wrong"),) * 2
+        topk, "search_op", lambda *args: (torch.ones(1) * (args[5] == "wrong"),) * 2
     )
     self_check.main("right", "cpu", "{}")
     with pytest.raises(AssertionError, match="bits"):

@@ -76,13 +76,13 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
         context = root.get_command(None, "train").make_context(
             "train", words, **root.context_settings
         )
-        given = context.params
-        options = {name: given[name] for name in ("model", "variant", "epochs", "overrides")}
+        params = context.params
+        options = {name: params[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
-            config = configuration(given["dataset"], {}, {}, home=home, **options)
-        assert config.with_seed(int(given["seeds"])) == cell.config
-        assert given["name"] == cell.folder.name
-        assert given["home"] == home
+            config = configuration(params["dataset"], {}, {}, home=home, **options)
+        assert config.with_seed(int(params["seeds"])) == cell.config
+        assert params["name"] == cell.folder.name
+        assert params["home"] == home
 
 
 #: Runs of the plans that repeat an experiment of the paper or of its code.

@@ -249,13 +249,13 @@ def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) ->
     )
     (tmp_path / "script.py").write_text(code)
     environment = crash_points.environment(tmp_path / "bootstrap")
-    for home, words, given in (
+    for home, words, typed in (
         ("home1", [str(tmp_path / "script.py")], None),
         ("home2", ["-i", "-"], code),
     ):
         done = subprocess.run(
             [sys.executable, *words, str(tmp_path), str(tmp_path / home)], check=False, env=environment,
-            capture_output=True, text=True, timeout=600, input=given,
+            capture_output=True, text=True, timeout=600, input=typed,
         )  # fmt: skip
         assert done.stdout == "begin\n4\n", done.stderr
 

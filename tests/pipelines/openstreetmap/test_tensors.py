@@ -125,7 +125,7 @@ def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "MAPPED", 1)
     memmap = np.memmap
     monkeypatch.setattr(
-        np, "memmap", lambda *given, **named: mapped.append(given) or memmap(*given, **named)
+        np, "memmap", lambda *args, **named: mapped.append(args) or memmap(*args, **named)
     )
     (tmp_path / "mapped").mkdir()
     other = reading.read_city(raw, OpenStreetMapParams(), tmp_path / "mapped")

@@ -175,10 +175,13 @@ def rings(
             value[0] = np.nan
         ring = np.arange(n, dtype=np.uint16)
         edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
-        given = {TARGETS[target].key: value, "edge/attr": rng.random((2 * n, 1), dtype=np.float32)}
-        given |= {"node/x": x} if features else {}
+        arrays = {
+            TARGETS[target].key: value,
+            "edge/attr": rng.random((2 * n, 1), dtype=np.float32),
+        }
+        arrays |= {"node/x": x} if features else {}
         records.append(
-            GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=given, edge_index=edges)
+            GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=arrays, edge_index=edges)
         )
     columns = [
         replace(TARGETS[target], finite=False) if unknown else TARGETS[target],

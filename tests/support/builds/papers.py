@@ -193,11 +193,11 @@ if __name__ == "__main__":
     parser.add_argument("path", type=Path)
     parser.add_argument("nodes", type=int)
     parser.add_argument("--stored", action="store_true", help="arrays are not deflated")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     began = time.perf_counter()
-    inside = zipfile.ZIP_STORED if given.stored else zipfile.ZIP_DEFLATED
-    written = write_zip(given.path, given.nodes, inside=inside)
-    size = given.path.stat().st_size / 1e9
+    inside = zipfile.ZIP_STORED if arguments.stored else zipfile.ZIP_DEFLATED
+    written = write_zip(arguments.path, arguments.nodes, inside=inside)
+    size = arguments.path.stat().st_size / 1e9
     seconds = time.perf_counter() - began
     sys.stdout.write(
         f"{written.nodes:,} nodes, {written.edges:,} edges: {size:.2f} GB, {seconds / size:.1f} s a GB\n"

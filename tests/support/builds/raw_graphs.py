@@ -34,12 +34,12 @@ def prepare(name: str, folder: Path, work: Path, **parameters) -> tuple[Pipeline
     """Run ``prepare`` on a raw folder, and the passes after it."""
     pipeline = load_pipeline(load_manifest(name))
     params = pipeline.Params(**parameters)
-    given = RawFolder(folder, {}, ())
+    prepared = RawFolder(folder, {}, ())
     for step in ("prepare", *pipeline.passes):
         work.mkdir(parents=True, exist_ok=True)
-        given = getattr(pipeline, step)(given, params, work)
+        prepared = getattr(pipeline, step)(prepared, params, work)
         work = work / "next"
-    return pipeline, params, given
+    return pipeline, params, prepared
 
 
 def records_of_folder(

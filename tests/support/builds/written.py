@@ -118,12 +118,16 @@ def write_build(
     ``options`` are those of :func:`put_build`.
     """
     (folder / "splits").mkdir(parents=True)
-    given: Any = parts and {name: np.asarray(part, np.int64) for name, part in parts.items()}
-    given, splits = node_code if given is None else given, {}
-    if given is not None:
+    parts_or_codes: Any = parts and {
+        name: np.asarray(part, np.int64) for name, part in parts.items()
+    }
+    parts_or_codes, splits = node_code if parts_or_codes is None else parts_or_codes, {}
+    if parts_or_codes is not None:
         keys, sizes = [record.key for record in records], sizes_of(records)
         about: dict[str, Any] = {"rule": "given", "parameters": {}}
-        splits["default"] = write_split_file(folder, "default", given, keys, sizes, **about)
+        splits["default"] = write_split_file(
+            folder, "default", parts_or_codes, keys, sizes, **about
+        )
     return put_build(
         folder,
         [records[start : start + per_shard] for start in range(0, len(records), per_shard)],

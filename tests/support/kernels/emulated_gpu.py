@@ -61,9 +61,9 @@ def on_the_cpu(part: str) -> None:
         return
     operators._compiled = lambda _: False
     kernels.triton_runs = lambda _: True
-    gated_gcn._kernel = lambda *given: (
+    gated_gcn._kernel = lambda *args: (
         gated_edges.gated_edges
-        if given[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED
+        if args[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED
         else None
     )
 
@@ -84,8 +84,8 @@ def one_percent_more(part: str) -> None:
     }[part]
     function = getattr(module, name)
 
-    def wrong(*given: Any, **options: Any) -> Any:
-        result = function(*given, **options)
+    def wrong(*args: Any, **options: Any) -> Any:
+        result = function(*args, **options)
         return 1.01 * result[0], result[1]
 
     setattr(module, name, wrong)

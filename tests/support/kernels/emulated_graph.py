@@ -70,15 +70,15 @@ class _Recording(TorchDispatchMode):
             if _of_a_cpu():
                 return func(*args, **kwargs)
             raise RuntimeError("operation not permitted when stream is capturing")
-        given = {
+        storages = {
             t.untyped_storage().data_ptr(): t.untyped_storage() for t in _tensors((args, kwargs))
         }
-        for place in given.keys() - self._made - self.before.keys():
+        for place in storages.keys() - self._made - self.before.keys():
             # Whether an operator writes to it is not always said: batch norm's schema does not.
-            whole = torch.empty(0, dtype=torch.uint8).set_(given[place])
+            whole = torch.empty(0, dtype=torch.uint8).set_(storages[place])
             self.before[place] = whole, whole.clone()
         result = func(*args, **kwargs)
-        self._made |= {t.untyped_storage().data_ptr() for t in _tensors(result)} - given.keys()
+        self._made |= {t.untyped_storage().data_ptr() for t in _tensors(result)} - storages.keys()
         self.calls.append((func, args, kwargs, _tensors(result)))
         return result
 

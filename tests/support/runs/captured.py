@@ -80,9 +80,9 @@ def learn(
     if watch is not None:
         learn = loop.learn
 
-        def watched(batch: Any, *given: Any, **where: Any) -> Any:
+        def watched(batch: Any, *args: Any, **where: Any) -> Any:
             with watch(batch, loop.batch + 1 == loop.count):
-                return learn(batch, *given, **where)
+                return learn(batch, *args, **where)
 
         loop.learn = watched
     for epoch in range(training.epochs):

@@ -56,23 +56,23 @@ def main(words: list[str]) -> None:
         "fails": "nothing",
         **json.loads(os.environ.get(SETTINGS, "{}")),
     }
-    given = dict(zip(words[1::2], words[2::2], strict=True))
-    home = Path(given["--home"])
-    if "--resume" in given:
-        folder = Path(given["--resume"])
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    home = Path(options["--home"])
+    if "--resume" in options:
+        folder = Path(options["--resume"])
         assert (folder / "config.toml").is_file()
         assert not (folder / "result.json").exists(), "a finished run is begun again"
     else:
-        folder = home / "runs/clouds" / given["--model"] / given["--name"]
+        folder = home / "runs/clouds" / options["--model"] / options["--name"]
         assert not (folder / "config.toml").exists(), "a run is made anew"
         folder.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, wait=False), (home / "events").open("a") as events:
         events.write(f"{folder.name} start\n")
         if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
             events.write(f"{folder.name} on {gpu} from {time.monotonic()}\n")
-        if "--resume" not in given:
+        if "--resume" not in options:
             named = f'[data]\ndataset = "clouds"\n[model]\nname = "{folder.parent.name}"\n'
-            epochs = given.get("--epochs", settings["epochs"])
+            epochs = options.get("--epochs", settings["epochs"])
             (folder / "config.toml").write_text(f"{named}[training]\nepochs = {epochs}\n")
         metrics = folder / "metrics.csv"
         seed = int(folder.name.rpartition("seed")[2])

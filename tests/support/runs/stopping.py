@@ -20,10 +20,10 @@ def stop_at(
     """Raise ``error`` before a batch of ``epoch`` is learned from, or before or after the epoch is saved."""
     step, save = Loop.plain_step, Loop.save
 
-    def stepping(self: Loop, *given: Any, **options: Any) -> Any:
+    def stepping(self: Loop, *args: Any, **options: Any) -> Any:
         if (self.epoch, self.batch) == (epoch, batch):
             raise error("stopped")
-        return step(self, *given, **options)
+        return step(self, *args, **options)
 
     def saving(self: Loop) -> None:
         due = self.epoch == epoch + 1 and not self.batch

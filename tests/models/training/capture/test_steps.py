@@ -225,8 +225,8 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
         ),
         ({"model": {"search": "dense"}}, {}, "the search dense waits for the GPU"),
     ]
-    for changes, given, reason in cases:
-        options = {"data": FIXED, "device": GPU, "recompute": False, **given}
+    for changes, changed_options, reason in cases:
+        options = {"data": FIXED, "device": GPU, "recompute": False, **changed_options}
         assert reason_not_captured(tiny_config(clouds, **changes), **options) == reason
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),

@@ -357,10 +357,10 @@ def resume_and_die(home, run, when):
         if path.name == "last.ckpt" and when == "after":
             die()
 
-    def stepping(self, *given, **options):
+    def stepping(self, *args, **options):
         if when == "batch" and self.batch == 1:
             die()
-        return step(self, *given, **options)
+        return step(self, *args, **options)
 
     checkpoint.write_file, loop.Loop.plain_step = writing, stepping
     resume(run, home=home, quiet=True)

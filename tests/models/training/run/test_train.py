@@ -378,9 +378,9 @@ def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
     )  # no GPU is here
     seen = set()
 
-    def noted(*given):
+    def noted(*args):
         seen.add((torch.get_float32_matmul_precision(), torch.is_grad_enabled()))
-        return _kernel(*given)
+        return _kernel(*args)
 
     monkeypatch.setattr("kmip_data.models.layers.gated_gcn._kernel", noted)
     config = tiny_config(build, training={"precision": "tf32", "epochs": 1})
