@@ -88,7 +88,10 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     joined = geopandas.sjoin_nearest(nodes, areas, how="inner")
     nodes["landuse"] = joined[~joined.index.duplicated(keep="first")]["landuse"]
     nodes["street_count"] = nodes.index.map(counts)
-    own = [nodes[["x", "y", "street_count"]].to_numpy(np.float32), _one_hot(nodes["landuse"])]
+    node_features = [
+        nodes[["x", "y", "street_count"]].to_numpy(np.float32),
+        _one_hot(nodes["landuse"]),
+    ]
     street = [edges[["length", "speed_kph"]].to_numpy(np.float32)]
     street += [_one_hot(edges[name]) for name in ("oneway", "lanes", "reversed", "highway")]
     position = {number: i for i, number in enumerate(nodes.index)}
@@ -96,7 +99,7 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     attr = torch.from_numpy(np.concatenate(street, axis=1))
     index, attr = remove_self_loops(*to_undirected(index, attr, reduce="mean"))
     mean = scatter(attr, index[1], dim=0, dim_size=len(nodes), reduce="mean")
-    np.concatenate([*own, mean.numpy()], axis=1)
+    np.concatenate([*node_features, mean.numpy()], axis=1)
     made = time.perf_counter() - start
     chosen = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
     start = time.perf_counter()

@@ -95,11 +95,11 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
         if key not in {"name", "runs"} and all(row[key] == value for row in rows)
     }
     shared = {key: value for key, value in shared.items() if value != []}
-    own = [
+    measured_rows = [
         {key: value for key, value in row.items() if key not in shared and value != []}
         for row in rows
     ]
-    text = results_text(shared | {"note": NOTE}, own)
+    text = results_text(shared | {"note": NOTE}, measured_rows)
     (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text, "utf-8")
 
 

@@ -130,10 +130,10 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         for function, shaped in array_functions(tree):
             if not shaped:
                 yield f"{place}: {function} takes arrays; its docstring gives no shape, as (N, d)"
-        own = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         for other in sorted(others):
             folder, _, last = other.rpartition(".")
-            if last.startswith("_") and last != "__main__" and folder != own:
+            if last.startswith("_") and last != "__main__" and folder != package:
                 yield f"{place}: imports {other}, which is its folder's own"
     for folder in sorted({path.parent for path in known.values()}):
         count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
@@ -152,8 +152,8 @@ def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
             has_text = ast.get_docstring(node, clean=False) is not None
             text = (first.end_lineno or 0) - first.lineno + 1 if has_text else 0
             length = (node.end_lineno or 0) - node.lineno + 1 - text
-            own = "\n".join(lines[max(0, node.lineno - 4) : first.lineno])
-            if length > FUNCTION and "# Long:" not in own:
+            comments_and_signature = "\n".join(lines[max(0, node.lineno - 4) : first.lineno])
+            if length > FUNCTION and "# Long:" not in comments_and_signature:
                 yield f"{node.lineno}: {node.name} has {length} lines, at most {FUNCTION}"
 
 
@@ -232,8 +232,8 @@ def command_sizes() -> dict[str, int]:
     params = [
         param for _, command in commands for param in command.params if not COMMON & set(param.opts)
     ]
-    own = sum(param.name not in of_datasets for param in params)
-    return {"commands": len(commands), "options": own + len(of_datasets)}
+    of_commands = sum(param.name not in of_datasets for param in params)
+    return {"commands": len(commands), "options": of_commands + len(of_datasets)}
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
 
     def decorate(init: Init) -> Init:
         parameters = inspect.signature(init).parameters.values()
-        _, *own = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
+        _, *our_order = [
+            entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD
+        ]
 
         @functools.wraps(init)
         def translated(self: object, *positional: object, **call: object) -> None:
@@ -53,7 +55,7 @@ def pyg_order(*order: str, **meanings: Meaning) -> Callable[[Init], Init]:
                     )
                 call[name] = value
 
-            names = order if len(positional) > 1 or own[0] in call else own
+            names = order if len(positional) > 1 or our_order[0] in call else our_order
             if len(positional) > len(names):
                 raise TypeError(
                     f"{title} takes at most {len(names)} positional arguments: {', '.join(names)}"

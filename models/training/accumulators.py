@@ -259,22 +259,23 @@ class SplitMetrics(nn.Module):
         }
         self.chosen = chosen
         self.rows = _accumulator_of(task)
-        self.own: Accumulator | None = None  #: accumulator of the chosen metric, if it has one
+        #: accumulator of the chosen metric, if it has one
+        self.metric_accumulator: Accumulator | None = None
         if chosen is not None:
             metric = all_metrics()[chosen]
             self.metrics[chosen] = metric
             if metric.accumulator is not None:
-                self.own = metric.accumulator(task)
+                self.metric_accumulator = metric.accumulator(task)
             elif metric.kind != task.kind:  # two classes
-                self.own = _TwoClasses()
+                self.metric_accumulator = _TwoClasses()
         self.loss = _Sums(_loss_of_rows, 2)
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
         """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
         self.rows.update(logits, target)
-        if self.own is not None:
-            self.own.update(logits, target)
+        if self.metric_accumulator is not None:
+            self.metric_accumulator.update(logits, target)
         # Number of targets that the loss averages over, up to a factor.
         known = target == LINK if self.kind == "links" else is_known(target)
         self.loss.update(loss.detach(), known.sum())
@@ -282,12 +283,14 @@ class SplitMetrics(nn.Module):
     def compute(self) -> dict[str, float]:
         """Return ``loss`` and every metric of the task's kind, then reset."""
         rows = self.rows.compute()
-        own = rows if self.own is None else self.own.compute()
+        chosen_values = (
+            rows if self.metric_accumulator is None else self.metric_accumulator.compute()
+        )
         total, known = self.loss.compute()
         # A part without known targets has loss 0, like such a batch.
         values = {"loss": float(total / known.clamp_min(1))}
         for name, metric in self.metrics.items():
-            values[name] = float(metric.compute(own if name == self.chosen else rows))
+            values[name] = float(metric.compute(chosen_values if name == self.chosen else rows))
         self.reset()
         return values
 
@@ -306,8 +309,8 @@ class SplitMetrics(nn.Module):
         """Forget all batches."""
         self.rows.reset()
         self.loss.reset()
-        if self.own is not None:
-            self.own.reset()
+        if self.metric_accumulator is not None:
+            self.metric_accumulator.reset()
 
 
 def _moved(state: State, device: torch.device | str) -> State:

@@ -26,8 +26,8 @@ def edges(tmp_path: Path) -> Path:
 
 
 def _own(edges: Path, *words: str) -> Path:
-    own = ("graphs", "--name", "friends", "--archive", edges, "--set", "undirected=true")
-    return Path(done("build", *own, *words, "--quiet", "--json").json["path"])
+    user_files = ("graphs", "--name", "friends", "--archive", edges, "--set", "undirected=true")
+    return Path(done("build", *user_files, *words, "--quiet", "--json").json["path"])
 
 
 def test_the_same_build_command_writes_the_card_again(home, edges):

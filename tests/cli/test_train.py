@@ -243,11 +243,11 @@ def test_folds_of_one_drawn_split_are_refused(home):
 
 
 def test_data_without_folds_say_so(make_build, home, tmp_path):
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
-    (own / "nodes.csv").write_text("node,age,group\n0,1,a\n1,2,b\n2,3,a\n3,4,b\n")
-    named = ["--name", "own", "--archive", own, "--set", "label=group"]
+    user_folder = tmp_path / "own"
+    user_folder.mkdir()
+    (user_folder / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
+    (user_folder / "nodes.csv").write_text("node,age,group\n0,1,a\n1,2,b\n2,3,a\n3,4,b\n")
+    named = ["--name", "own", "--archive", user_folder, "--set", "label=group"]
     done("build", "graphs", *named, "--quiet")
     kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "saved", split=PARTS)
     for target in ("s3dis", "cora", "own", "saved"):

@@ -632,9 +632,9 @@ def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):
     assert kmip("build", "graphs", "--name=mine", f"--archive={raw}", "--quiet", home).code == 0
     for part in ("train", "val", "test"):
         named = kmip_data.open("cora", part, sample=True, home=tmp_path / "home")[0]
-        own = kmip_data.open("mine", part, home=tmp_path / "home")[0]
+        user_graph = kmip_data.open("mine", part, home=tmp_path / "home")[0]
         for attribute in ("x", "y", "edge_index", f"{part}_mask"):
-            assert np.array_equal(own[attribute], named[attribute]), attribute
+            assert np.array_equal(user_graph[attribute], named[attribute]), attribute
 
 
 def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):

@@ -53,18 +53,18 @@ def test_every_dataset_takes_the_rule():
 def test_samples_by_the_command_line(name, tmp_path):
     limit = [] if name == "paris" else ["--limit", 12 if name == "s3dis" else 60]
     options = [name, "--sample", *limit, "--jobs", 1, "--quiet", "--home", tmp_path, "--json"]
-    own = kmip("build", *options).json
+    published = kmip("build", *options).json
     asked = ["--split-rule", "stratified", "--split-seed", 4]
     result = kmip("build", *options, *asked).json
-    assert result["path"] == own["path"]
+    assert result["path"] == published["path"]
     assert result["split"].startswith("stratified")
     assert "seed4" in result["split"]
     sizes = "nodes" if name == "paris" else "graphs"
-    for part, entry in own["splits"].items():
+    for part, entry in published["splits"].items():
         assert result["splits"][part][sizes] == entry[sizes]
-    assert result["splits"]["train"]["digest"] != own["splits"]["train"]["digest"]
+    assert result["splits"]["train"]["digest"] != published["splits"]["train"]["digest"]
     if name == "s3dis":  # the test area stays what it is, in another order
-        both = [each["splits"]["test"] | {"digest": ""} for each in (result, own)]
+        both = [each["splits"]["test"] | {"digest": ""} for each in (result, published)]
         assert both[0] == both[1]
     assert kmip("build", *options, *asked).json == result
 

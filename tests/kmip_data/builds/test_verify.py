@@ -224,17 +224,20 @@ def test_pointers_out_of_order(points):
 
 
 def test_shards_of_other_builds_are_found(points):
-    schema, own = dataclasses.replace(POINT_SCHEMA, directed=False), dict(dataset="sample-points")
+    schema, of_build = (
+        dataclasses.replace(POINT_SCHEMA, directed=False),
+        dict(dataset="sample-points"),
+    )
     for other, options, what in (
         (POINT_SCHEMA, dict(dataset="other", build_key="0123456789ab"), "has another dataset"),
-        (POINT_SCHEMA, dict(build_key="ba9876543210", **own), "has another build key"),
-        (schema, dict(build_key="0123456789ab", **own), "has another schema"),
+        (POINT_SCHEMA, dict(build_key="ba9876543210", **of_build), "has another build key"),
+        (schema, dict(build_key="0123456789ab", **of_build), "has another schema"),
     ):
         (points / SHARDS[1]).write_bytes(encode_shard(dealt(other)[1], other, **options).data)
         reseal(points)
         assert problems_of(verify_build(points)) == [(SHARDS[1], what)]
     records = [dataclasses.replace(dealt(POINT_SCHEMA)[1][0], key="g0")]
-    shard = encode_shard(records, POINT_SCHEMA, build_key="0123456789ab", **own)
+    shard = encode_shard(records, POINT_SCHEMA, build_key="0123456789ab", **of_build)
     (points / SHARDS[1]).write_bytes(shard.data)
     reseal(points)
     assert ("shards", "hold two records with the same key") in problems_of(verify_build(points))

@@ -342,8 +342,10 @@ def test_accelerate_divides_the_batches_of_the_epoch(numbers, rule):
         for rank in range(2)
     ]
     dealt = [wanted[0][rank::2] for rank in range(2)]
-    for share, own in zip(shares, dealt, strict=True):
-        assert share[: len(own) - 1] == own[:-1]  # the last batches are made equally long
+    for share, dealt_batches in zip(shares, dealt, strict=True):
+        assert (
+            share[: len(dealt_batches) - 1] == dealt_batches[:-1]
+        )  # the last batches are made equally long
 
 
 def test_accelerate_makes_the_same_batches(dataset):
@@ -381,12 +383,12 @@ def test_fabric_divides_by_its_sampler(numbers):
         ours = GraphLoader(numbers, 4, shuffle=True, seed=6, rank=rank, world_size=2)
         assert shares[-1] == numbers_of(ours)
     assert sorted(flat(shares[0]) + flat(shares[1])) == list(range(50))
-    for own in (
+    for options in (
         {"even": True},
         {"rank": 0, "world_size": 2},
         {"max_nodes": 40},
     ):  # these are left to the loader
-        loader = GraphLoader(numbers, **own)
+        loader = GraphLoader(numbers, **options)
         assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
 
 

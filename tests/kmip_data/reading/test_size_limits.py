@@ -112,11 +112,11 @@ def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable
     with h5py.File(path, "w") as file:
         file.create_dataset("data", (0, 10**10), "f4")
 
-    def own() -> None:
+    def user_file() -> None:
         with open_untrusted(path, max_declared_bytes=2**33) as (file, _):
             np.ascontiguousarray(file["data"][:].T)
 
-    yield "a file of your own with an axis of 0", own
+    yield "a file of your own with an axis of 0", user_file
 
 
 def test_sizes_are_limited_before_files_are_read(originals, tmp_path):

@@ -110,8 +110,11 @@ def test_parquet_has_every_value_dtype_order_and_part(
             for part, records in parts.items():
                 rows = parquet.read_table(paths[part]).to_pylist()
                 for row, record in zip(rows, records, strict=True):
-                    own = {"key": kmip_data.ShardedDataset(build).keys[record], "split": part}
-                    assert row == own | plain(build, record)
+                    record_keys = {
+                        "key": kmip_data.ShardedDataset(build).keys[record],
+                        "split": part,
+                    }
+                    assert row == record_keys | plain(build, record)
             file = parquet.ParquetFile(paths[part])
             types = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
             assert {name: np.dtype(t.to_pandas_dtype()) for name, t in types.items()} == dtypes(

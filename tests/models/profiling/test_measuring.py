@@ -126,9 +126,11 @@ def test_memory_that_is_given_back_is_no_negative_peak(monkeypatch):
 
 
 def test_inputs_differ_between_runs_and_repeat_between_methods():
-    own = measurer()
-    one, two = (own.inputs(get_method("auto"), 20, number, training=False) for number in (1, 2))
-    again = own.inputs(get_method("naive"), 20, 1, training=True)
+    measured = measurer()
+    one, two = (
+        measured.inputs(get_method("auto"), 20, number, training=False) for number in (1, 2)
+    )
+    again = measured.inputs(get_method("naive"), 20, 1, training=True)
     assert not torch.equal(one.keys, two.keys)
     assert torch.equal(one.keys, again.keys)
     assert again.keys.requires_grad

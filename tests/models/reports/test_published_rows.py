@@ -200,12 +200,12 @@ def test_next_to_the_figure_of_the_source_of_its_settings(monkeypatch) -> None:
 
 def test_a_row_with_keys_of_its_own_is_not_that_of_the_preset(tmp_path, monkeypatch) -> None:
     result = read_result(write_run(tmp_path, 0.9))
-    own = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
+    row = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
     monkeypatch.setattr(
-        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": own}
+        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": row}
     )
     assert row_of_result(result) is None
-    plain = own.model_copy(update={"set": ()})
+    plain = row.model_copy(update={"set": ()})
     monkeypatch.setattr(
         shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": plain}
     )

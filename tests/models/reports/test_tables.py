@@ -160,9 +160,9 @@ def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
         split["parameters"] = {"split": "upstream", "test_area": 6, "split_seed": seed}
         write_run(tmp_path, 0.6 + seed / 100, dataset="s3dis", seed=seed, split=split)
         write_run(tmp_path, 0.5, dataset="s3dis", seed=seed, model="gcn", split=split)
-    gcn, own = rows_of(tmp_path)
-    assert (own["runs"], own["changes"], gcn["pairs"]) == (2, "", 2)
-    assert own["to_paper"] == pytest.approx(0.605 - 0.6799)
+    gcn, kmip = rows_of(tmp_path)
+    assert (kmip["runs"], kmip["changes"], gcn["pairs"]) == (2, "", 2)
+    assert kmip["to_paper"] == pytest.approx(0.605 - 0.6799)
     split["digests"] = {"val": "another"}
     write_run(tmp_path, 0.5, dataset="s3dis", seed=2, model="gcn", split=split)
     write_run(tmp_path, 0.5, dataset="s3dis", seed=2, split={**split, "digests": {"val": "2"}})

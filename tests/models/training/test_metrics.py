@@ -329,9 +329,9 @@ def slow_ranks(scores, target) -> list[float]:
     evaluator = Evaluator("ogbl-citation2")
     sums = np.zeros(7)
     for graph in range(len(target)):
-        own = (target[graph] == LINK).nonzero().tolist()
+        true_links = (target[graph] == LINK).nonzero().tolist()
         rows = []
-        for i, j in own:
+        for i, j in true_links:
             nodes = [c for c in range(target.shape[1]) if target[graph, i, c] != NO_PAIR]
             links = [c for c in nodes if target[graph, i, c] == LINK]
             rankings = (

@@ -28,15 +28,15 @@ def test_a_signal_leaves_no_lock_and_no_semaphore(
     while not built_units(tmp_path):
         assert child.poll() is None, child.communicate()
         time.sleep(0.01)
-    own = set(Path("/dev/shm").glob(f"sem.loky-{child.pid}-*"))
-    assert own
+    semaphores = set(Path("/dev/shm").glob(f"sem.loky-{child.pid}-*"))
+    assert semaphores
     (os.killpg if group else os.kill)(child.pid, number)
     _, err = child.communicate(timeout=600)
     assert child.returncode == CODES[number], err
     assert "shards are finished and stay" in err
     assert "Traceback" not in err
     while any(
-        path.exists() for path in own
+        path.exists() for path in semaphores
     ):  # loky's tracker removes them when the builder is gone
         time.sleep(0.05)
     assert not list((tmp_path / "built").rglob("*.lock"))

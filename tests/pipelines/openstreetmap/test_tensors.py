@@ -92,8 +92,10 @@ def test_the_37_columns_are_upstreams(city, theirs):
     index, attr = to_undirected(index, torch.from_numpy(attr), reduce="mean")
     index, attr = remove_self_loops(index, attr)
     means = scatter(attr, index[1], dim=0, dim_size=len(nodes), reduce="mean").numpy()
-    own = nodes[["x", "y", "street_count"]].to_numpy(np.float32)
-    expected = np.concatenate([own, one_hot(nodes["landuse"], words.landuse, 9), means], axis=1)
+    node_features = nodes[["x", "y", "street_count"]].to_numpy(np.float32)
+    expected = np.concatenate(
+        [node_features, one_hot(nodes["landuse"], words.landuse, 9), means], axis=1
+    )
     assert np.array_equal(city.edge_index, index.numpy())
     np.testing.assert_allclose(city.edge_length, attr[:, 0].numpy(), rtol=1e-6)
     for column, name in enumerate(FEATURES):

@@ -95,13 +95,13 @@ def opened(
 ) -> ShardedDataset:
     """Open stored attributes and added columns of a build, with places and lengths where it has them."""
     names = attributes(folder, columns)
-    own = read_card(folder).dataset == "own"
+    is_users = read_card(folder).dataset == "own"
     return ShardedDataset(
         folder,
         part,
-        columns=[*names, *(["pos"] if own else [])],
-        views=(PLACES,) if own else (),
-        edge_lengths=own,
+        columns=[*names, *(["pos"] if is_users else [])],
+        views=(PLACES,) if is_users else (),
+        edge_lengths=is_users,
     )
 
 

@@ -118,8 +118,8 @@ class Sandbox:
         link.symlink_to(away)
 
     def _bait(self, away: Path) -> None:
-        own = self.folder.name
-        for name in (*NAMES, f"{own}.lock", f"{own}.owner.json"):
+        folder_name = self.folder.name
+        for name in (*NAMES, f"{folder_name}.lock", f"{folder_name}.owner.json"):
             (away / name).parent.mkdir(parents=True, exist_ok=True)
             (away / name).write_bytes(PRECIOUS)
         for name, data in self.bait.items():

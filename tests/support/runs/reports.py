@@ -47,7 +47,7 @@ def write_run(
     (folder / "metrics.csv").write_text(
         f"epoch,seconds,val_{metric}\n0,1.0,0.25\n1,1.0,\n2,1.0,0.5\n"
     )
-    own = {
+    of_run = {
         "name": folder.name, "dataset": dataset, "complete": True, "build_parameters": parameters,
         "split": {"name": split, "rule": "upstream", "parameters": {}, "digests": {"test": "0"}},
         "model": model, "preset": config.preset, "variant": variant, "config": config.model_dump(mode="json"),
@@ -56,5 +56,5 @@ def write_run(
         "seconds": {"train_epoch": 10.0, "total": 3600 * hours},
         "memory": {"device": 2_000_000_000, "host": 1},
     }  # fmt: skip
-    (folder / "result.json").write_text(sealed_json({**RESULT, **own, **result}))
+    (folder / "result.json").write_text(sealed_json({**RESULT, **of_run, **result}))
     return folder

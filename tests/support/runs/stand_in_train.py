@@ -37,7 +37,7 @@ def result(name: str, seed: int, value: float, model: str, *, sample: bool = Fal
     """A ``result.json`` whose accuracy on val and test is ``value``."""
     metrics = {part: {"loss": 1 - value, "accuracy": value} for part in ("train", "val", "test")}
     config = {"data": {"dataset": "clouds"}, "model": {"name": model}, "training": {"epochs": 3}}
-    own = {
+    of_run = {
         "name": name,
         "seed": seed,
         "model": model,
@@ -45,7 +45,7 @@ def result(name: str, seed: int, value: float, model: str, *, sample: bool = Fal
         "config": config,
         "metrics": metrics,
     }
-    return sealed_json(RESULT | own)
+    return sealed_json(RESULT | of_run)
 
 
 def main(words: list[str]) -> None:

@@ -102,15 +102,15 @@ def test_nothing_that_fits_is_refused_before_a_folder_is_made(build, source, tmp
 def test_a_run_stopped_in_its_first_epoch_begins_with_the_same_weights(
     build, source, tmp_path, monkeypatch, begun
 ) -> None:
-    own = tmp_path / "own"
-    shutil.copytree(source, own)
+    source_copy = tmp_path / "own"
+    shutil.copytree(source, source_copy)
     home = Home(tmp_path / "home")
-    whole = train(tuned(build, own), home=home, name="whole", quiet=True).runs[0]
+    whole = train(tuned(build, source_copy), home=home, name="whole", quiet=True).runs[0]
     with monkeypatch.context() as patch:
         stop_at(patch, 0)
         with pytest.raises(KeyboardInterrupt):
-            train(tuned(build, own), home=home, name="stopped", quiet=True)
-    shutil.rmtree(own)  # what the run took is in its own folder
+            train(tuned(build, source_copy), home=home, name="stopped", quiet=True)
+    shutil.rmtree(source_copy)  # what the run took is in its own folder
     run = resume("stopped", home=home, quiet=True).runs[0]
     assert all(torch.equal(begun[0][name], tensor) for name, tensor in begun[-1].items())
     assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
@@ -140,9 +140,9 @@ def test_a_flipped_bit_in_the_first_weights_is_refused(build, source, tmp_path, 
 
 
 def test_no_weights_are_taken_from_a_run_whose_result_was_edited(build, source, tmp_path):
-    own = tmp_path / "own"
-    shutil.copytree(source, own)
-    text = (own / "result.json").read_text()
-    (own / "result.json").write_text(text.replace('"seed": ', '"seed": 1', 1))
+    changed_run = tmp_path / "own"
+    shutil.copytree(source, changed_run)
+    text = (changed_run / "result.json").read_text()
+    (changed_run / "result.json").write_text(text.replace('"seed": ', '"seed": 1', 1))
     with pytest.raises(DamagedInput, match=r"result\.json .*edited"):
-        train(tuned(build, own), home=Home(tmp_path / "home"), quiet=True)
+        train(tuned(build, changed_run), home=Home(tmp_path / "home"), quiet=True)
