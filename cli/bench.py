@@ -97,14 +97,14 @@ def attention(
     saved = None
     if save is not None:
         saved = saved_paths(save, force=force)
-    kind = choose_device(device or "auto").kind
-    names = _chosen(methods, kind)
+    device_type = choose_device(device or "auto").kind
+    names = _chosen(methods, device_type)
     sizes = sizes_up_to(max_n)
 
     # 2. Measure, each method in a process that may end for lack of memory.
     shape = Shape(**shapes)
     memory_limit = int(SHARE * free_host_memory())
-    protocol = Protocol(device=kind, memory_limit=memory_limit)
+    protocol = Protocol(device=device_type, memory_limit=memory_limit)
 
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
@@ -120,7 +120,7 @@ def attention(
     # 3. A table and a picture, next to the paper's measurements where sizes agree.
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
-    conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
+    conditions = f"{dimensions}, {shape.data}, {device_type}, {counted(protocol.threads, 'thread')}"
     rows = [cell.as_dict() for cell in cells]
     text = []
     for setting in SETTINGS:

@@ -31,9 +31,11 @@ class EncodeCommand(DatasetCommand):
 
         super().format_options(ctx, formatter)
         with formatter.section("Encodings"):
-            for kind in encodings():
-                name = f"{kind.stem}{kind.metavar or '|'.join(kind.choices)}"
-                formatter.write_dl([(f"{name}[-seedS]" if kind.seeded else name, kind.help)])
+            for encoding_class in encodings():
+                name = f"{encoding_class.stem}{encoding_class.metavar or '|'.join(encoding_class.choices)}"
+                formatter.write_dl(
+                    [(f"{name}[-seedS]" if encoding_class.seeded else name, encoding_class.help)]
+                )
 
 
 @click.command(cls=EncodeCommand)
@@ -63,7 +65,7 @@ def command(
     from kmip_data.pipelines.engine.encode import encode_build
 
     for name in encodings:
-        if not any(kind.parse(name) for kind in known_encodings()):
+        if not any(encoding_class.parse(name) for encoding_class in known_encodings()):
             from kmip_data.plugins import import_plugin_of
 
             import_plugin_of("encodings", name)

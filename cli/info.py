@@ -214,9 +214,12 @@ def _parameters(manifest: Manifest) -> list[list[str]]:
     for key, field in fields.items():
         default = "–" if field.default in (None, ()) else str(field.default)
         choices: list[str] = []
-        for kind in (field.annotation, *get_args(field.annotation)):  # or the members of a union
-            if get_origin(kind) is Literal:
-                choices += map(str, get_args(kind))
+        for annotation in (
+            field.annotation,
+            *get_args(field.annotation),
+        ):  # or the members of a union
+            if get_origin(annotation) is Literal:
+                choices += map(str, get_args(annotation))
         meaning = field.description or ""
         if choices:
             meaning += f": {' | '.join(choices)}"

@@ -71,8 +71,8 @@ def command(
             with contextlib.suppress(UsageError):  # its folder may be read-only
                 mark(path, build_content(card.key))
         counts = []
-        for kind, count in report.checked.items():
-            counts.append(counted(count, kind.removesuffix("s")))
+        for item, count in report.checked.items():
+            counts.append(counted(count, item.removesuffix("s")))
         text.append(f"{path} is sound: {', '.join(counts)}.")
         if card.origin:
             text.append(f"Raw files: {card.origin}.")

@@ -121,7 +121,7 @@ def given_twice(option: str, value: object, setting: str) -> UsageError:
 
 
 def unknown_name(
-    kind: str,
+    noun: str,
     name: str,
     known: Sequence[str],
     *,
@@ -129,7 +129,7 @@ def unknown_name(
 ) -> UsageError:
     """Return the error for an unknown name, with the three nearest known ones, or else a list.
 
-    ``command`` lists all of them.
+    ``noun`` says what has the name, such as "dataset"; ``command`` lists all known names.
     """
     # The nearest name first: a slip of the finger is seen at once.
     close = nearest_names(name, known)
@@ -138,7 +138,7 @@ def unknown_name(
     if close and len(known) > FEW:
         shown = None
     return UsageError(
-        f"There is no {kind} called {name!r}.{hint}",
+        f"There is no {noun} called {name!r}.{hint}",
         expected=shown,
         next=command,
     )

@@ -58,7 +58,7 @@ class Mirror(Strict):
     def pins(self) -> dict[str, str]:
         """Known digests of the file, by kind."""
         digests = {"SHA-256": self.sha256, "MD5": self.md5, "git blob": self.git_blob}
-        return {kind: digest for kind, digest in digests.items() if digest}
+        return {algorithm: digest for algorithm, digest in digests.items() if digest}
 
     @property
     def pinned(self) -> bool:
@@ -214,18 +214,18 @@ class Manifest(Strict):
         names = [name for digests in known.values() for name in digests]
         pins = {}
         for source in self.sources or (Source(name=self.name, mirrors=()),):
-            kinds = {kind for mirror in source.mirrors for kind in mirror.pins}
+            algorithms = {algorithm for mirror in source.mirrors for algorithm in mirror.pins}
             if any(mirror.members_sha256 for mirror in source.mirrors):
-                kinds.add("SHA-256 of the members")
+                algorithms.add("SHA-256 of the members")
 
             patterns = [member.pattern for member in (source.content or self.content).members]
             if patterns and all(fnmatch.filter(names, pattern) for pattern in patterns):
                 suffix = " of the members" if source.container == "archive" else ""
-                for kind, digests in known.items():
+                for algorithm, digests in known.items():
                     if any(fnmatch.filter(digests, pattern) for pattern in patterns):
-                        kinds.add(f"{kind}{suffix}")
-            if kinds:
-                pins[source.name] = sorted(kinds)
+                        algorithms.add(f"{algorithm}{suffix}")
+            if algorithms:
+                pins[source.name] = sorted(algorithms)
         return pins
 
     @property
@@ -252,11 +252,11 @@ def digests_of(manifest: Manifest) -> str:
     if not number:
         return ""
     pins = manifest.pins
-    kinds = " and ".join(sorted({kind for kinds in pins.values() for kind in kinds}))
+    algorithms = " and ".join(sorted({name for names in pins.values() for name in names}))
     if len(pins) == number:
-        return f"every raw file is pinned, by {kinds}"
+        return f"every raw file is pinned, by {algorithms}"
     known = (
-        f"{len(pins)} of {number} raw files are pinned, by {kinds}"
+        f"{len(pins)} of {number} raw files are pinned, by {algorithms}"
         if pins
         else "no raw file is pinned"
     )

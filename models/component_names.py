@@ -39,7 +39,7 @@ class Names:
     """Annotation of a key whose value is a name of a table, which plugins add to."""
 
     group: str  #: entry-point group of plugins
-    kind: str  #: for errors
+    noun: str  #: for errors
     table: Callable[[], Mapping[str, object]]
 
     def check(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Names:
         table = self.table()
         if name not in table:
             names = list(table)
-            message = unknown_name(self.kind, name, names).what
+            message = unknown_name(self.noun, name, names).what
             raise ValueError(f"{message} It must be {', '.join(names)}.")
         return name
 

@@ -65,7 +65,7 @@ class DatasetCommand(Command):
 
 def _stored_option(store: str, name: str) -> click.Option:
     """Make an option that stores its value in ``ctx.meta[store][parameter]``."""
-    kind, text = TYPED[store][name]
+    value_type, text = TYPED[store][name]
     parameter = name.removeprefix("recipe_")
 
     def keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -73,10 +73,10 @@ def _stored_option(store: str, name: str) -> click.Option:
             ctx.meta.setdefault(store, {})[parameter] = value
 
     metavars = {"split": "RULE", "images": "DIR", "masks": "DIR"}
-    metavar = "N" if kind is int else metavars.get(parameter, parameter.upper())
+    metavar = "N" if value_type is int else metavars.get(parameter, parameter.upper())
     return click.Option(
         [OPTIONS.get(name, f"--{parameter}"), name],
-        type=kind,
+        type=value_type,
         metavar=metavar,
         expose_value=False,
         callback=keep,
@@ -126,13 +126,13 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             raise unknown_name(
                 "parameter of this dataset", key, sorted(known), command=f"kmip-data info {dataset}"
             )
-        store, kind = known[name]
+        store, value_type = known[name]
         values = meta.setdefault(store, {})
         if name in by_option[store] and str(values[name]) != value:
             option = OPTIONS.get(name, f"--{name}")
             raise given_twice(option, values[name], item)
         # An option of a tuple, also of one that may be none, takes each of its values.
-        if any(get_origin(member) is tuple for member in (kind, *get_args(kind))):
+        if any(get_origin(member) is tuple for member in (value_type, *get_args(value_type))):
             values.setdefault(name, []).append(value)
         else:
             values[name] = value

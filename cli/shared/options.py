@@ -82,8 +82,8 @@ work_options = several(home_option, json_option, quiet_option)
 
 def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
     """Make ``--device``; the function gets ``None`` where it is not given."""
-    kind = click.Choice(["auto", "cpu", "cuda"])
-    return click.option("--device", type=kind, help=f"Device.  [default: {default}]")
+    choice = click.Choice(["auto", "cpu", "cuda"])
+    return click.option("--device", type=choice, help=f"Device.  [default: {default}]")
 
 
 def part_option(text: str, *more: str) -> Callable[[F], F]:
@@ -144,8 +144,8 @@ def path_option(
     **options: Any,
 ) -> Callable[[F], F]:
     """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
-    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
-    return click.option(flag, *names, metavar=metavar, type=kind, callback=_local, **options)
+    path_type = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
+    return click.option(flag, *names, metavar=metavar, type=path_type, callback=_local, **options)
 
 
 class Integer(click.IntRange):
@@ -162,10 +162,10 @@ def number_option(
     type: click.IntRange | click.FloatRange | None = None,  # noqa: A002
 ) -> Callable[[F], F]:
     """Make an option for a number; its default, if any, is shown."""
-    kind = type or Integer(min=1)
+    number_type = type or Integer(min=1)
     return click.option(
         flag,
-        type=kind,
+        type=number_type,
         default=default,
         show_default=True,
         metavar="N",

@@ -127,14 +127,14 @@ class BuiltDataset(ShardedDataset):
             left_out = {argument.name for argument in shown}
             if not cls.has_parts:
                 left_out.add("split")
-            for key, kind in RuleArguments.__annotations__.items():
+            for key, annotation in RuleArguments.__annotations__.items():
                 if key not in left_out:
                     shown.append(
                         Parameter(
                             key,
                             Parameter.KEYWORD_ONLY,
                             default=_DEFAULTS[key],
-                            annotation=kind.__forward_arg__,
+                            annotation=annotation.__forward_arg__,
                         )
                     )
         cls.__signature__ = signature.replace(parameters=shown)

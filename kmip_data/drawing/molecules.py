@@ -71,9 +71,9 @@ def atoms_of(fields: Sequence[str], x: Array) -> list[Atom] | None:
 
 
 def bonds_of(fields: Sequence[str], edge_attr: Array) -> I64:
-    """Return the kind of each bond, a position in :data:`BONDS`: int64 (E,)."""
-    kinds = (edge_attr[:, 0] if edge_attr.ndim > 1 else edge_attr).astype(np.int64)
-    return kinds - 1 if fields[0] == ZINC_ATOM else kinds
+    """Return the type of each bond, a position in :data:`BONDS`: int64 (E,)."""
+    bond_type_codes = (edge_attr[:, 0] if edge_attr.ndim > 1 else edge_attr).astype(np.int64)
+    return bond_type_codes - 1 if fields[0] == ZINC_ATOM else bond_type_codes
 
 
 def _zinc_atom(name: str) -> Atom:
@@ -85,7 +85,9 @@ def _zinc_atom(name: str) -> Atom:
     return Atom(numbers[symbol], name.count("+") - name.count("-"), hydrogens)
 
 
-def draw_molecule(atoms: Sequence[Atom], edge_index: I64, kinds: I64) -> tuple[U8, F64] | None:
+def draw_molecule(
+    atoms: Sequence[Atom], edge_index: I64, bond_type_codes: I64
+) -> tuple[U8, F64] | None:
     """Draw a molecule from its N atoms and the kinds (E,) of its bonds, in both directions.
 
     Returns an image (H, W, 3), and the column and row of each atom (N, 2); ``None`` without RDKit.
@@ -113,9 +115,9 @@ def draw_molecule(atoms: Sequence[Atom], edge_index: I64, kinds: I64) -> tuple[U
             atom.SetNumExplicitHs(one.hydrogens)
             atom.SetNoImplicit(True)
         molecule.AddAtom(atom)
-    for (a, b), kind in zip(edge_index.T.tolist(), kinds.tolist(), strict=True):
+    for (a, b), bond_type in zip(edge_index.T.tolist(), bond_type_codes.tolist(), strict=True):
         if a < b:
-            molecule.AddBond(a, b, bond_types.get(kind, bond.UNSPECIFIED))
+            molecule.AddBond(a, b, bond_types.get(bond_type, bond.UNSPECIFIED))
 
     # 2. Colours and sizes from the style.
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)

@@ -108,11 +108,13 @@ def draw_png(
     save(figure, path)
 
 
-def _panel(figure: Figure, place: object, kind: str, sheet: _Sheet, *, y: bool = True) -> Axes:
+def _panel(
+    figure: Figure, place: object, axes_group: str, sheet: _Sheet, *, y: bool = True
+) -> Axes:
     """Add a panel that shares the axes of the first panel of its kind."""
-    first = sheet.shared.get(kind)
+    first = sheet.shared.get(axes_group)
     axes = figure.add_subplot(place, sharex=first, sharey=first if y else None)
-    sheet.shared.setdefault(kind, axes)
+    sheet.shared.setdefault(axes_group, axes)
     return axes
 
 

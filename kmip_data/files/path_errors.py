@@ -31,7 +31,7 @@ _WRONG_PLACE = {
 }
 
 
-def located(path: str | os.PathLike[str], kind: str = "path") -> Path:
+def located(path: str | os.PathLike[str], noun: str = "path") -> Path:
     """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
 
     Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an
@@ -40,7 +40,7 @@ def located(path: str | os.PathLike[str], kind: str = "path") -> Path:
     if _ADDRESS.match(os.fspath(path)):  # also where a Path has taken one of its slashes
         shown = os.fspath(path)[:200]
         raise UsageError(
-            f"{shown} is an address, where a {kind} on this machine is expected.",
+            f"{shown} is an address, where a {noun} on this machine is expected.",
             next="a path; kmip-data push and pull take addresses",
         )
     try:
@@ -49,7 +49,7 @@ def located(path: str | os.PathLike[str], kind: str = "path") -> Path:
             absolute.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"This {kind} cannot be used: {str(path)[:200]} ({reason}).") from error
+        raise UsageError(f"This {noun} cannot be used: {str(path)[:200]} ({reason}).") from error
     return absolute
 
 

@@ -75,9 +75,9 @@ def creators(citation: str) -> list[dict[str, str]]:
     text = re.sub(r"\{?\\(['`\"^v])\{?(\w)\}{1,2}", _accented, found[1])
     names = []
     for author in text.split(" and "):
-        kind = "sc:Organization" if author.startswith("{") else "sc:Person"
+        schema_type = "sc:Organization" if author.startswith("{") else "sc:Person"
         last, _, first = author.strip("{} ").partition(", ")
-        names.append({"@type": kind, "name": f"{first} {last}".strip()})
+        names.append({"@type": schema_type, "name": f"{first} {last}".strip()})
     return names
 
 

@@ -109,11 +109,11 @@ def _line(value: object) -> str:
     return " ".join(without_controls(str(value)).split())
 
 
-def block(text: str, kind: str) -> str:
-    """Return text as a block of code of a kind, with a fence that does not occur in it."""
+def block(text: str, language: str) -> str:
+    """Return text as a block of code in a language, with a fence that does not occur in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
+    return f"{fence}{language}\n{without_controls(text)}\n{fence}"
 
 
 def _number(value: int) -> str:

@@ -98,8 +98,8 @@ class _Inspection:
             group.links.iterate(collect)
         for link in names:
             child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
-            kind = group.links.get_info(link).type
-            _require(kind == h5l.TYPE_HARD, "holds a link", repr(child[:80]))
+            link_type = group.links.get_info(link).type
+            _require(link_type == h5l.TYPE_HARD, "holds a link", repr(child[:80]))
             target = h5o.open(group, link)
             if isinstance(target, h5g.GroupID):
                 self.group(target, child, depth + 1)
@@ -153,13 +153,13 @@ class _Inspection:
                 "uses an unknown filter",
                 f"filter {code} {where}",
             )
-        kind = dataset.get_type()
-        fixed = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
-        read = fixed or isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID)
+        data_type = dataset.get_type()
+        fixed = isinstance(data_type, h5t.TypeStringID) and not data_type.is_variable_str()
+        read = fixed or isinstance(data_type, h5t.TypeIntegerID | h5t.TypeFloatID)
         _require(
             read,
             "holds data of a type that is not read",
-            f"{type(kind).__name__} {where}",
+            f"{type(data_type).__name__} {where}",
         )
         space = dataset.get_space()
         _require(
@@ -168,7 +168,7 @@ class _Inspection:
             where,
         )
         offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
-        stored = StoredDataset(kind.dtype, space.shape, offset)
+        stored = StoredDataset(data_type.dtype, space.shape, offset)
         self.sizes(stored, dataset, where)
         self.datasets[name] = stored
 
@@ -258,11 +258,11 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
     if name not in file.attrs:
         return None
     attribute = h5a.open(file.id, name.encode())
-    kind = attribute.get_type()
-    text = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
-    fixed = text or isinstance(kind, h5t.TypeIntegerID)
+    data_type = attribute.get_type()
+    text = isinstance(data_type, h5t.TypeStringID) and not data_type.is_variable_str()
+    fixed = text or isinstance(data_type, h5t.TypeIntegerID)
     if not fixed or attribute.shape != ():
-        raise ValueError(f"{type(kind).__name__} of shape {attribute.shape}")
+        raise ValueError(f"{type(data_type).__name__} of shape {attribute.shape}")
     value = np.empty((), attribute.dtype)
     attribute.read(value)
     scalar = value.item()

@@ -124,16 +124,18 @@ def parse_encoding(name: str) -> Encoding:
 
     Raises ``UsageError`` if no encoding has that name.
     """
-    for kind in encodings():
-        if (encoding := kind.parse(name)) is not None:
+    for encoding_class in encodings():
+        if (encoding := encoding_class.parse(name)) is not None:
             return encoding
     known = []
-    for kind in encodings():
-        example = "20" if kind.metavar else ""
-        names = [kind.stem + parameter for parameter in kind.choices or (example,)]
-        if name == kind.stem.rstrip("-"):
+    for encoding_class in encodings():
+        example = "20" if encoding_class.metavar else ""
+        names = [
+            encoding_class.stem + parameter for parameter in encoding_class.choices or (example,)
+        ]
+        if name == encoding_class.stem.rstrip("-"):
             raise UsageError(
-                f"The encoding {name} needs {'a number' if kind.metavar else 'a version'}.",
+                f"The encoding {name} needs {'a number' if encoding_class.metavar else 'a version'}.",
                 next=" or ".join(names),
             )
         known += names

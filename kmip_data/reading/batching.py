@@ -222,9 +222,9 @@ def _blank() -> tuple[Data, dict[str, object]]:
 
 
 @functools.cache
-def _template(kind: type[object]) -> Any:
+def _template(data_class: type[object]) -> Any:
     """Return an empty instance to copy: the constructor of a batch is slower than a gather."""
-    return kind()
+    return data_class()
 
 
 def _count_nodes(store: Any, pointers: I64) -> None:

@@ -133,11 +133,11 @@ def _limits() -> Iterator[tuple[int, int]]:
     import psutil
 
     held = psutil.Process().memory_info()
-    for kind, used in (
+    for resource_limit, used in (
         (resource.RLIMIT_AS, held.vms),
         (resource.RLIMIT_DATA, getattr(held, "data", 0)),
     ):
-        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+        if (limit := resource.getrlimit(resource_limit)[0]) != resource.RLIM_INFINITY:
             yield limit, used
     for group in (GROUPS, GROUPS / "memory"):
         for names in _NAMES:

@@ -113,8 +113,8 @@ class Expander(Encoding):
 
     def columns(self) -> tuple[Column, ...]:
         """``expander`` (N, D)."""
-        kind = {"stored": "int32", "presented": "int64", "low": -1}
-        return (self.column("node", "expander", self.parameter, **kind),)
+        dtype_and_bound = {"stored": "int32", "presented": "int64", "low": -1}
+        return (self.column("node", "expander", self.parameter, **dtype_and_bound),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Draw graph by graph."""
