@@ -290,8 +290,8 @@ class ForeignNetwork(nn.Module):
 
 
 def _network(config: ModelConfig, **sizes: Any) -> nn.Module:
-    kind = GPSNetwork if network_of(config.name) is None else ForeignNetwork
-    return kind(config, **sizes)
+    network_class = GPSNetwork if network_of(config.name) is None else ForeignNetwork
+    return network_class(config, **sizes)
 
 
 class InputBlock(nn.Module):

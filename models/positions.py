@@ -139,7 +139,7 @@ class PositionalNames(Names):
     def check(self, name: str) -> str:
         """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
         for term in name.split("+"):
-            found = (kind.parse(term) for kind in encodings())
+            found = (encoding_class.parse(term) for encoding_class in encodings())
             encoding = next(filter(None, found), None)
             if encoding is None or term in POSITIONAL:
                 super().check(term)

@@ -21,7 +21,8 @@ class Carried(NamedTuple):
     """State passed from layer to layer with nodes and edges; only ``virtual`` changes."""
 
     virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
-    kinds: Tensor  #: (1 + 2V, d) features: of expander edges, of those into and those out of virtual nodes
+    #: (1 + 2V, d) features of expander edges, of edges into and edges out of virtual nodes
+    edge_features: Tensor
     #: features of the real edges as they were encoded; None: these are left out
     edges: Tensor | None
     expander: Edges | None
@@ -69,14 +70,14 @@ class ExphormerEdges(nn.Module):
 
     def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[Carried]:
         """Map encoded edge features, in the form of the edges or (1, d), to the state of the first layer."""
-        kinds = self.expander_edge.weight
-        virtual = kinds.new_empty(0, batch.num_graphs, kinds.shape[1])
+        edge_features = self.expander_edge.weight
+        virtual = edge_features.new_empty(0, batch.num_graphs, edge_features.shape[1])
         if self.virtual_nodes:
-            kinds = torch.cat([kinds, self.edge_in.weight, self.edge_out.weight])
+            edge_features = torch.cat([edge_features, self.edge_in.weight, self.edge_out.weight])
             virtual = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
         expander = expander_edges(batch, self_loops=self.self_loops) if self.expander else None
         edges = e if self.real_edges else None
-        return (Carried(virtual, kinds, edges, expander),)
+        return (Carried(virtual, edge_features, edges, expander),)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # which graphs are complete depends on the data
@@ -196,7 +197,7 @@ class ExphormerAttention(nn.Module):
         """Update nodes (N, d) and the carried state."""
         x = check_nodes(x, self.query.weight)
         q, k, v = self._project(x)
-        kinds = self.edge(carried.kinds)
+        edge_features = self.edge(carried.edge_features)
 
         # 1. Along the edges of the graph and of the expander.
         sums = []
@@ -208,11 +209,11 @@ class ExphormerAttention(nn.Module):
             else:
                 sums.append(self._along(batch.edges, q, k, v, features))
         if carried.expander is not None:
-            sums.append(self._along(carried.expander, q * kinds[:1], k, v))
+            sums.append(self._along(carried.expander, q * edge_features[:1], k, v))
         if count := len(carried.virtual):
             nodes = batch.members
             virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
-            edge_in, edge_out = kinds[1:, None].split(count)
+            edge_in, edge_out = edge_features[1:, None].split(count)
 
             # 2. From virtual nodes (V, G, d) to nodes: values of edges are (V, N, d).
             pairs = _at_nodes(virtual_k * edge_out, nodes) * q

@@ -174,7 +174,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     lines = []
     seeds = []
     reproduced = True
-    kind = "fold" if row.folds else "seed"
+    repetition = "fold" if row.folds else "seed"
     columns = zip(row.test, row.weights, row.splits, strict=True)
     of_run = dict(zip(row.runs, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
@@ -197,7 +197,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
         # 3. The seed in the dictionary, and as a line.
         seeds.append(
             {
-                kind: number,
+                repetition: number,
                 "test": test,
                 "row": published,
                 "equal": equal and same_data,
@@ -213,7 +213,7 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
             parts.append("other data")
         elif equal:
             parts.append("equal, weights too" if whole else f"all {len(values)} values equal")
-        lines.append(f"{kind} {number}: {'; '.join(parts)}")
+        lines.append(f"{repetition} {number}: {'; '.join(parts)}")
 
     lines.append(
         f"row: {row.text()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "

@@ -202,18 +202,18 @@ def strided(
     tensors (except ``meta``).
     """
     if not isinstance(value, Tensor):
-        kind = type(value).__name__
+        description = type(value).__name__
     elif value.is_nested:
-        kind = "a nested tensor"
+        description = "a nested tensor"
     elif value.is_quantized or value.layout != torch.strided:
-        kind = f"{value.dtype} in the layout {value.layout}"
+        description = f"{value.dtype} in the layout {value.layout}"
     elif value.device.type == "meta" and not meta:
-        kind = "a tensor on the device meta, which has no values"
+        description = "a tensor on the device meta, which has no values"
     elif torch.compiler.is_compiling():
         return value
     else:
         return value.resolve_conj().resolve_neg()
-    raise UsageError(f"{name} is not a dense tensor, {expected}, but {kind}.")
+    raise UsageError(f"{name} is not a dense tensor, {expected}, but {description}.")
 
 
 def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
@@ -286,8 +286,8 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
 
 def overflowing(dtype: torch.dtype) -> NotFinite:
     """Return the error for finite queries and keys whose inner products overflow."""
-    kind = str(dtype).removeprefix("torch.")
-    return NotFinite(f"Inner products of queries and keys overflow {kind}.", next=_DIVERGED)
+    dtype_name = str(dtype).removeprefix("torch.")
+    return NotFinite(f"Inner products of queries and keys overflow {dtype_name}.", next=_DIVERGED)
 
 
 def check_best(scores: Tensor, indices: Tensor) -> None:

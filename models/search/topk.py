@@ -137,13 +137,17 @@ def _(
 def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     """:func:`topk_inner_product` of a checked problem."""
     # Autocast would turn the filters' products into half precision, below their proven margin.
-    kind = problem.device.type
-    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+    device_type = problem.device.type
+    with (
+        torch.autocast(device_type, enabled=False)
+        if torch.is_autocast_enabled(device_type)
+        else nullcontext()
+    ):
         # Until a backend succeeds: `choose` skips failed ones.
         while True:
             module = choose(problem, backend)
             try:
-                if kind == "cuda" and not getattr(module, "CHECKS_VALUES", False):
+                if device_type == "cuda" and not getattr(module, "CHECKS_VALUES", False):
                     check_finite(problem.queries, problem.keys)
                 scores, indices = module.search(problem)
                 return scores, indices.int() if problem.narrow else indices
@@ -156,7 +160,7 @@ def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor
                 # end it.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
                 found = f"{type(error).__name__}: {error}".splitlines()[0]
-                _disabled[module.NAME, kind] = f"it failed, please report this: {found}"
+                _disabled[module.NAME, device_type] = f"it failed, please report this: {found}"
 
 
 def _is_lost(device: torch.device) -> bool:

@@ -33,7 +33,7 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
         graph, i, j = links_alone(target)
     else:
         graph, i, j = all_pairs(target)
-    kinds = target[graph, i]
+    pair_codes = target[graph, i]
     is_nan = scores[graph, i].isnan()
     rows = scores[graph, i].masked_fill(is_nan, torch.inf)
 
@@ -43,11 +43,11 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     first = torch.searchsorted(ordered, score, right=False)
     behind = torch.searchsorted(ordered, score, right=True)
 
-    apart = kinds == NO_LINK
+    apart = pair_codes == NO_LINK
     columns = torch.arange(rows.shape[1], device=i.device)
     other = columns != i[:, None]
     ranks = []
-    for competes in (kinds != NO_PAIR, apart, apart & other):
+    for competes in (pair_codes != NO_PAIR, apart, apart & other):
         counted = (competes & ~is_nan).gather(1, order)
         below = pad(counted.cumsum(1), (1, 0))
         # Half of those with an equal score rank above it.
@@ -59,7 +59,7 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     values += [(ranks[0] <= most).double() for most in HITS]
     measures = torch.stack(values, 2)
     measures = measures.masked_fill(is_nan.gather(1, j)[:, :, None], torch.nan)
-    link = kinds.gather(1, j) == LINK
+    link = pair_codes.gather(1, j) == LINK
     measures = measures.where(link[:, :, None], 0)
     measures = measures.flatten(0, 1)
 

@@ -93,7 +93,7 @@ LOOK = 1.0
 GRACE = 10.0
 
 
-def join(config: RunConfig, kind: str) -> torch.device:
+def join(config: RunConfig, device_type: str) -> torch.device:
     """Return the device of this process; with several processes, start or join the others first.
 
     Raises ``UsageError`` if torchrun started a different number of processes.
@@ -107,13 +107,13 @@ def join(config: RunConfig, kind: str) -> torch.device:
                 f"{started} processes were started for a run of {config.processes}.",
                 next="torchrun with --nproc-per-node as --devices, and --nnodes as --set system.nodes=…",
             )
-        if kind == "cuda":
+        if device_type == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+        distributed.init_process_group("nccl" if device_type == "cuda" else "gloo")
         atexit.register(distributed.destroy_process_group)
-    if kind == "cpu":
-        return torch.device(kind)
-    return torch.device(kind, torch.cuda.current_device())
+    if device_type == "cpu":
+        return torch.device(device_type)
+    return torch.device(device_type, torch.cuda.current_device())
 
 
 def _start_others(config: RunConfig) -> None:

@@ -120,11 +120,11 @@ def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor,
     """
     all_keys = len(indices) * keys
     # Radix sort of 32-bit numbers takes half the passes.
-    kind = torch.int32 if all_keys < 2**31 - 1 else torch.int64
-    number = torch.arange(all_keys + 1, dtype=kind, device=indices.device)
+    dtype = torch.int32 if all_keys < 2**31 - 1 else torch.int64
+    number = torch.arange(all_keys + 1, dtype=dtype, device=indices.device)
     first_of_head = number[:-1:keys, None, None]
     key = torch.where(indices < 0, all_keys, indices + first_of_head)
-    key, order = key.to(kind).flatten().sort(stable=True)
+    key, order = key.to(dtype).flatten().sort(stable=True)
     return order, key[::segment].contiguous(), torch.searchsorted(key, number)
 
 

@@ -50,9 +50,9 @@ def _every_integer(value: int) -> Value:
     return ir.Constant(_INTEGERS, [value] * LANES)
 
 
-def _address(builder: Builder, array: Value, start: Value, kind: Value) -> Value:
+def _address(builder: Builder, array: Value, start: Value, element_type: Value) -> Value:
     data = builder.extract_value(array, DATA)
-    return builder.bitcast(builder.gep(data, [start]), kind.as_pointer())
+    return builder.bitcast(builder.gep(data, [start]), element_type.as_pointer())
 
 
 def _first(builder: Builder, count: Value) -> Value:

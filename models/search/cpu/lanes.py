@@ -59,8 +59,8 @@ def vector_of(element: Value) -> Value:
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Value, kind: Lanes) -> None:
-        super().__init__(manager, kind, kind.vector)
+    def __init__(self, manager: Value, lanes: Lanes) -> None:
+        super().__init__(manager, lanes, lanes.vector)
 
 
 def instruction(result: Callable[..., Value]) -> Decorator:
@@ -72,12 +72,15 @@ def instruction(result: Callable[..., Value]) -> Decorator:
     def decorate(emit):
         @primitive
         @functools.wraps(emit)
-        def typed(typing, *kinds):
+        def typed(typing, *operand_types):
             def generate(context, builder, signature, values):
                 value = emit(builder, *values)
                 return context.get_dummy_value() if value is None else value
 
-            operands = [types.int64 if isinstance(kind, types.Integer) else kind for kind in kinds]
+            operands = [
+                types.int64 if isinstance(operand, types.Integer) else operand
+                for operand in operand_types
+            ]
             return result(*operands), generate
 
         return typed
@@ -86,7 +89,7 @@ def instruction(result: Callable[..., Value]) -> Decorator:
 
 
 #: Decorator of instructions whose result has the type of the first operand.
-like_first = instruction(lambda *kinds: kinds[0](*kinds))
+like_first = instruction(lambda *operand_types: operand_types[0](*operand_types))
 _REALS = Lanes(types.float32)
 
 #: Member of numba's array that holds the address of its elements.
@@ -150,8 +153,10 @@ def broadcast(builder: Builder, value: Value, count: int) -> Value:
 
 def llvm(builder: Builder, name: str, result: Value, args: Sequence[Value]) -> Value:
     """Call an LLVM intrinsic by name."""
-    kind = ir.FunctionType(result, [value.type for value in args])
-    function = numba.core.cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
+    function_type = ir.FunctionType(result, [value.type for value in args])
+    function = numba.core.cgutils.get_or_insert_function(
+        builder.module, function_type, f"llvm.{name}"
+    )
     return builder.call(function, args)
 
 
@@ -212,12 +217,12 @@ count_bits = _of_bits("ctpop")
 @primitive
 def splat(typing, value):
     """Return a register whose lanes all hold a value."""
-    kind = Lanes(value)
+    lanes = Lanes(value)
 
     def generate(context, builder, signature, args):
-        return broadcast(builder, args[0], kind.vector.count)
+        return broadcast(builder, args[0], lanes.vector.count)
 
-    return kind(value), generate
+    return lanes(value), generate
 
 
 @instruction(types.int64)
@@ -318,11 +323,11 @@ def store_passing(builder, data, start, first, values, least):
 
     Only with AVX-512. All 16 elements behind ``start`` are overwritten.
     """
-    kind = vector_of(_HALF)
+    vector_type = vector_of(_HALF)
     mask = builder.fcmp_ordered(">=", values, least)
-    lane = ir.Constant(kind, list(range(16)))
+    lane = ir.Constant(vector_type, list(range(16)))
     number = builder.add(broadcast(builder, builder.trunc(first, _HALF), 16), lane)
-    packed = llvm(builder, "x86.avx512.mask.compress.v16i32", kind, [number, number, mask])
+    packed = llvm(builder, "x86.avx512.mask.compress.v16i32", vector_type, [number, number, mask])
     _store(builder, data, start, packed)
     bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), _WHOLE)
     return llvm(builder, "ctpop.i64", _WHOLE, [bits])
@@ -334,8 +339,8 @@ def packed(builder, sums, low):
     reals = ir.VectorType(_REAL, 8)
     halves = ir.VectorType(_HALF, 8)
 
-    def constant(kind, value):
-        return ir.Constant(kind, [value] * 8)
+    def constant(vector_type, value):
+        return ir.Constant(vector_type, [value] * 8)
 
     # 1. Round once; adding +0 turns −0 into +0, so that both rank alike.
     scores = builder.fadd(builder.fptrunc(sums, reals), constant(reals, 0.0))

@@ -110,21 +110,21 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     """
     # 1. Dataset and model, which determine the preset.
     file = _File(_read(path))
-    kinds = _NAMES["networks"]
-    networks = {name: name for name in (*kinds, "gnn", "custom_gnn")}
+    gps_networks = _NAMES["networks"]
+    networks = {name: name for name in (*gps_networks, "gnn", "custom_gnn")}
     file.require("train.mode", "custom", "custom")
-    kind = file.pick("model.type", networks, "gnn")
+    network_type = file.pick("model.type", networks, "gnn")
     names = file.pick("dataset.format", _datasets(), "PyG")
     dataset = names and file.pick("dataset.name", names, "none")
-    model = kind
+    model = network_type
     passing = None
-    if kind in kinds:
+    if network_type in gps_networks:
         first, _, second = str(file.get("gt.layer_type", "SANLayer")).partition("+")
         passing = _NAMES["locals"].get(first)
-        model = kinds[kind].get(second)
+        model = gps_networks[network_type].get(second)
         if passing is None or model is None:
             file.refuse("gt.layer_type")
-    elif kind:
+    elif network_type:
         model = file.pick("gnn.layer_type", _NAMES["stacks"], "generalconv")
     if file.unmapped:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
@@ -132,14 +132,14 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     # 2. All other keys; leftover keys cannot be mapped.
     base = config_for(dataset, model, "code")
     graphgps = False
-    if kind == "GPSModel":
+    if network_type == "GPSModel":
         budgeted = "model.auto_satisfy_param_budget" in file.values
         graphgps = not budgeted and file.values.get("dataset.format") not in _PAPER
         base = _as_its_code(base, str(passing), budgeted=budgeted, graphgps=graphgps)
     seed = file.get("seed", 0)
     changes = _training(file, base)
-    changes["model"] = _network(file, kind, base, reads_activation=graphgps)
-    file.unread += file.skip(*_NAMES["unread"]["gps" if kind in kinds else "stack"])
+    changes["model"] = _network(file, network_type, base, reads_activation=graphgps)
+    file.unread += file.skip(*_NAMES["unread"]["gps" if network_type in gps_networks else "stack"])
     for key, (value, default) in _NAMES["required"].items():
         file.require(key, value, default)
     file.skip(*_NAMES["harmless"], *_NAMES["conditional"])
@@ -204,10 +204,10 @@ def _as_its_code(base: RunConfig, passing: str, *, budgeted: bool, graphgps: boo
 
 
 def _network(
-    file: _File, kind: str, base: RunConfig, *, reads_activation: bool
+    file: _File, network_type: str, base: RunConfig, *, reads_activation: bool
 ) -> dict[str, object]:
     preset = base.model
-    stack = kind in {"gnn", "custom_gnn"}
+    stack = network_type in {"gnn", "custom_gnn"}
     network = file.mapped(_NAMES["keys"]["stack" if stack else "gps"])
     network["parameter_budget"] = None
     blocks = file.number("gnn.layers_pre_mp", 0)
@@ -216,20 +216,20 @@ def _network(
     budget = file.get("model.auto_satisfy_param_budget", False)
     limit = file.get("model.param_budget")
     # Upstream does not search the width of a MultiModel.
-    if budget and kind != "MultiModel":
+    if budget and network_type != "MultiModel":
         network |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
     elif not stack:
         file.require("gnn.dim_inner", network["hidden_dim"], 16)
-    if kind == "gnn" or blocks:
+    if network_type == "gnn" or blocks:
         file.require("gnn.batchnorm", True, True)
     activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
-        network["local"] = _stack(file, kind, preset.local, activation)
+        network["local"] = _stack(file, network_type, preset.local, activation)
     else:
         norms: dict[tuple[object, object], str] = {
             (True, False): "batch",
             (False, False): "none",
-            (False, True): "graph" if kind == "MultiModel" else "graph-layer",
+            (False, True): "graph" if network_type == "MultiModel" else "graph-layer",
         }
         both = file.get("gt.batch_norm", True), file.get("gt.layer_norm", False)
         if both not in norms:
@@ -243,19 +243,19 @@ def _network(
     return network | _encoders(file, base, blocks) | _head(file, preset, activation)
 
 
-def _stack(file: _File, kind: str, local: Component, activation: str) -> dict[str, object]:
+def _stack(file: _File, network_type: str, local: Component, activation: str) -> dict[str, object]:
     """Return ``model.local`` for a network without attention."""
     # GraphGym's network does not read it.
-    residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
+    residual = bool(file.get("gnn.residual", False)) and network_type == "custom_gnn"
     if not isinstance(local, StackComponent):
         # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
         if activation != "relu":
             file.unread.append("gnn.act")
-        return {"residual": "inside" if residual or kind == "gnn" else "none"}
+        return {"residual": "inside" if residual or network_type == "gnn" else "none"}
     stack = "graphgps" if local.kind == "gine" else "graphgym"
     # GraphGPS's own GINE has a fixed ReLU; a file that sets another activation is of LRGB's code.
     lrgb = activation != "relu" or local.kind != "gine"
-    if kind == "custom_gnn" and lrgb:
+    if network_type == "custom_gnn" and lrgb:
         stack = "lrgb" if local.stack == "graphgym" else local.stack
     return {"residual": "outside" if residual else "none", "stack": stack, "activation": activation}
 

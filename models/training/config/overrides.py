@@ -209,9 +209,9 @@ def _names_of(field: FieldInfo) -> Names | None:
     """Return the table of a key's possible names, if any."""
     # For an optional key pydantic leaves the annotation within the union.
     metadata = [*field.metadata]
-    for kind in get_args(field.annotation):
-        if get_origin(kind) is Annotated:
-            metadata += get_args(kind)
+    for annotation in get_args(field.annotation):
+        if get_origin(annotation) is Annotated:
+            metadata += get_args(annotation)
     return next((item for item in metadata if isinstance(item, Names)), None)
 
 
@@ -287,20 +287,22 @@ def _problem(entry: ErrorDetails) -> str:
 
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
-    kinds = [field.annotation]
+    annotations = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
-        kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+        annotations = [
+            annotation for annotation in get_args(field.annotation) if annotation is not NoneType
+        ]
     names = []
-    for kind in kinds:
-        if get_origin(kind) is Annotated:
-            kind, *_ = get_args(kind)  # noqa: PLW2901 -- without its bounds
-        generic = get_origin(kind)
+    for annotation in annotations:
+        if get_origin(annotation) is Annotated:
+            annotation, *_ = get_args(annotation)  # noqa: PLW2901 -- without its bounds
+        generic = get_origin(annotation)
         if generic is Literal:
-            names += [str(value) for value in get_args(kind)]
+            names += [str(value) for value in get_args(annotation)]
         elif generic is not None:
             names.append("table" if generic is dict else "list")
         else:
-            names.append(kind.__name__ if isinstance(kind, type) else str(kind))
+            names.append(annotation.__name__ if isinstance(annotation, type) else str(annotation))
     return " | ".join(names)
 
 

@@ -372,10 +372,10 @@ def open_data(
             remedy=opened.remedy,
         )
         of_nodes = parts.node_code is not None
-    kind = OneGraph if of_nodes else ManyGraphs
-    if kind is OneGraph:
+    graphs_class = OneGraph if of_nodes else ManyGraphs
+    if graphs_class is OneGraph:
         _check_processes(config)
     if build:
         encodings = [encoding.name for encoding in config.model.encodings]
         obtain_columns(opened, encodings, **build_options)
-    return kind(opened, name, config, required, task)
+    return graphs_class(opened, name, config, required, task)

@@ -100,8 +100,8 @@ class TrainingModule(nn.Module):
         share = float("train_mask" not in batch)
         for norm in self._norms:
             norm.share = share
-        kind = next(self.model.parameters()).device.type
-        with autocast(self.config.training.precision, kind, cached=False):
+        device_type = next(self.model.parameters()).device.type
+        with autocast(self.config.training.precision, device_type, cached=False):
             logits, target = of_part(batch, "train", *self(batch))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)

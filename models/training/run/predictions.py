@@ -288,18 +288,18 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     key, ptr = rows_of(data, part)
     rows = len(key) if ptr is None else int(ptr[-1])
     columns = task.outputs
-    kinds = "fiu"
+    dtype_kinds = "fiu"
     array: Any = predictions.logits
     if array is None and task.kind in {"single-label", "regression"}:
         array = predictions.pred
         if task.kind == "single-label":
             columns = 1
-            kinds = "iu"
+            dtype_kinds = "iu"
 
     # 2. Its shape, kind and range, and the keys of the part.
-    fits = array is not None and array.size == rows * columns and array.dtype.kind in kinds
+    fits = array is not None and array.size == rows * columns and array.dtype.kind in dtype_kinds
     fits = fits and array.shape[:1] == (rows,) and not np.isnan(array).any()
-    if fits and kinds == "iu":
+    if fits and dtype_kinds == "iu":
         fits = array.min() >= 0 and array.max() < task.outputs
     for name, expected in (("key", key), ("ptr", ptr)):
         if fits and name in predictions.arrays:
@@ -320,4 +320,4 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
 
     values = torch.from_numpy(array.astype(np.result_type(array, np.float32)))
     values = values.view(rows, columns)
-    return one_hot(values[:, 0].long(), task.outputs) if kinds == "iu" else values
+    return one_hot(values[:, 0].long(), task.outputs) if dtype_kinds == "iu" else values
