@@ -319,7 +319,7 @@ def _is_shipped(card: Card) -> bool:
 
 def _of_files(card: Card) -> Iterator[tuple[str, object]]:
     """Yield the summary of your own files as pairs of label and value."""
-    from kmip_data.format.targets import kind_of
+    from kmip_data.format.targets import target_type_of
 
     if _is_shipped(card):
         return
@@ -328,7 +328,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         yield "target", "none: it cannot be trained on"
     else:
         names = shortened(target.fields or (target.doc,))
-        task = kind_of(target).replace("single-label", "classification")  # as training.task
+        task = target_type_of(target).replace("single-label", "classification")  # as training.task
         yield "target", f"{task} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]
     if counts:

@@ -46,8 +46,8 @@ _NEEDED = {
     "node_encoders": ("build", "reads"),
     "edge_encoders": ("build", "reads"),
     "models": ("__call__",),
-    "metrics": ("compute", "title", "kind", "higher_is_better"),
-    "losses": ("compute", "kind", "weight", "divided"),
+    "metrics": ("compute", "title", "target_type", "higher_is_better"),
+    "losses": ("compute", "target_type", "weight", "divided"),
     "schedules": ("build", "options", "only_epochs"),
     "optimizers": ("build", "options", "fused"),
 }

@@ -10,9 +10,9 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
-TargetKind = Literal["single-label", "multilabel", "regression", "links"]  #: kind of the targets
+TargetType = Literal["single-label", "multilabel", "regression", "links"]  #: type of the targets
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
-USUAL_METRICS: dict[TargetKind, str] = {
+USUAL_METRICS: dict[TargetType, str] = {
     "single-label": "accuracy",
     "multilabel": "ap",
     "regression": "mae",
@@ -89,8 +89,8 @@ def is_integer(column: Column) -> bool:
     return column.stored.startswith(("int", "uint", "bool"))
 
 
-def kind_of(column: Column) -> TargetKind:
-    """Return the kind of targets: a key of :data:`USUAL_METRICS`."""
+def target_type_of(column: Column) -> TargetType:
+    """Return the type of targets: a key of :data:`USUAL_METRICS`."""
     if column.attribute == LINKS:
         return "links"
     if column.shape == () and is_integer(column):
@@ -105,14 +105,14 @@ def task_type(schema: Schema) -> str | None:
     column = target_column(schema)
     if column is None:
         return None
-    kind = kind_of(column)
-    if kind == "single-label":
+    target_type = target_type_of(column)
+    if target_type == "single-label":
         return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
-    names: dict[TargetKind, str] = {
+    names: dict[TargetType, str] = {
         "links": "link prediction",
         "multilabel": "binary classification",
     }
-    return names.get(kind, "regression")
+    return names.get(target_type, "regression")
 
 
 def num_tasks(schema: Schema) -> int:
@@ -134,6 +134,6 @@ def eval_metric(schema: Schema, manifest: str) -> str | None:
     column = target_column(schema)
     if column is None:
         return None
-    kind = kind_of(column)
+    target_type = target_type_of(column)
     chosen = load_manifest(manifest).metrics if manifest in dataset_names() else {}
-    return chosen.get(kind, USUAL_METRICS[kind])
+    return chosen.get(target_type, USUAL_METRICS[target_type])

@@ -223,8 +223,8 @@ class _TwoClasses(_Scores):
 
 
 def _accumulator_of(task: Task) -> Accumulator:
-    """Return the accumulator for the metrics of a task's kind."""
-    match task.kind:
+    """Return the accumulator for the metrics of a task's target type."""
+    match task.target_type:
         case "single-label":
             return _Sums(_confusion, task.outputs, task.outputs)
         case "multilabel":
@@ -251,11 +251,11 @@ class SplitMetrics(nn.Module):
 
     def __init__(self, task: Task, chosen: str | None = None) -> None:
         super().__init__()
-        self.kind = task.kind
+        self.target_type = task.target_type
         self.metrics = {
             name: metric
             for name, metric in METRICS.items()
-            if metric.kind == task.kind and metric.everywhere
+            if metric.target_type == task.target_type and metric.everywhere
         }
         self.chosen = chosen
         self.rows = _accumulator_of(task)
@@ -266,7 +266,7 @@ class SplitMetrics(nn.Module):
             self.metrics[chosen] = metric
             if metric.accumulator is not None:
                 self.metric_accumulator = metric.accumulator(task)
-            elif metric.kind != task.kind:  # two classes
+            elif metric.target_type != task.target_type:  # two classes
                 self.metric_accumulator = _TwoClasses()
         self.loss = _Sums(_loss_of_rows, 2)
 
@@ -277,11 +277,11 @@ class SplitMetrics(nn.Module):
         if self.metric_accumulator is not None:
             self.metric_accumulator.update(logits, target)
         # Number of targets that the loss averages over, up to a factor.
-        known = target == LINK if self.kind == "links" else is_known(target)
+        known = target == LINK if self.target_type == "links" else is_known(target)
         self.loss.update(loss.detach(), known.sum())
 
     def compute(self) -> dict[str, float]:
-        """Return ``loss`` and every metric of the task's kind, then reset."""
+        """Return ``loss`` and every metric of the task's target type, then reset."""
         rows = self.rows.compute()
         chosen_values = (
             rows if self.metric_accumulator is None else self.metric_accumulator.compute()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.format.targets import TargetKind
+from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import LINK, NO_CLASS, NO_LINK, is_known
 from kmip_data.registry import with_added
 
@@ -221,7 +221,7 @@ class Loss:
     """
 
     compute: Callable[..., Tensor]
-    kind: TargetKind
+    target_type: TargetType
     weight: Callable[..., Tensor] = known_targets  #: sum of the weights of targets
     by_class: bool = False  #: True if both also take the number of rows per class in the batch
     #: function applied to the mean over all rows of a batch

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kmip_data.format.targets import TargetKind
+from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import Task
 from kmip_data.registry import with_added
 
@@ -135,7 +135,7 @@ def _mean(values: list[Tensor]) -> Tensor:
 
 
 def mean_absolute_error(sums: Tensor) -> Tensor:
-    """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of the kind's accumulator."""
+    """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of the accumulator of numbers."""
     rows, errors, *_ = sums.unbind()
     return (errors / rows)[rows > 0].mean()
 
@@ -198,14 +198,14 @@ class Metric:
     #: scores and targets, (N, L) each; of numbers seven sums a target, (7, T); of links :data:`LINK_TITLES`.
     compute: Callable[[Any], Tensor]
     title: str
-    kind: TargetKind
+    target_type: TargetType
     higher_is_better: bool = True
     percent: bool = False  #: True if it is a fraction, printed in percent
-    #: accumulator of a plugin's metric; None: the accumulator of its kind
+    #: accumulator of a plugin's metric; None: the accumulator of its target type
     accumulator: Callable[[Task], Accumulator] | None = None
     #: also of two classes: from the difference of their scores
     of_two_classes: bool = False
-    everywhere: bool = True  #: True if computed for every task of its kind, not on request alone
+    everywhere: bool = True  #: True if computed for every task of its target type, not on request alone
 
 
 #: Constructor of a metric in percent.

@@ -1,4 +1,4 @@
-"""Tasks of networks: level and kind of the targets; does not import torch.
+"""Tasks of networks: level and type of the targets; does not import torch.
 
 Scores and targets of links are padded to (G, W, W), W nodes of the largest graph of a batch: entry
 [g, i, j] is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`NO_LINK` (also
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LINKS
-from kmip_data.format.targets import TargetKind
+from kmip_data.format.targets import TargetType
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +28,8 @@ NO_PAIR = -1
 NO_CLASS = -1  #: target of a row without a class
 
 Level = Literal["node", "graph", "link"]
-#: Value of training.task, as of a build's parameter -> kind.
-KIND_OF_TASK: dict[str, TargetKind] = {
+#: Value of training.task, as of a build's parameter -> type of the targets.
+TARGET_TYPE_OF_TASK: dict[str, TargetType] = {
     "classification": "single-label",
     "multilabel": "multilabel",
     "regression": "regression",
@@ -74,30 +74,30 @@ class Task:
     """
 
     level: Level  #: unit that a prediction belongs to
-    kind: TargetKind
+    target_type: TargetType
     outputs: int  #: columns of the network's output
     #: True if targets are decimal logarithms; metrics are of the original numbers
     log10: bool = False
-    stored: TargetKind | None = None  #: kind of the stored targets, if different from ``kind``
+    stored: TargetType | None = None  #: type of the stored targets, if different from ``target_type``
     metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
 
     def targets(self, batch: Data) -> Tensor:
         """Return the targets of a batch, in the form of the network's output; without ``y`` unknown ones."""
-        if self.kind == "links":
+        if self.target_type == "links":
             return link_targets(batch)
         y: Tensor | None = getattr(batch, "y", None)
         if y is None:
             return self._unknown(batch)
         if self.stored is None:
             return y
-        return _as_kind(y, self)
+        return _as_target_type(y, self)
 
     def _unknown(self, batch: Data) -> Tensor:
         import torch
 
         device = batch.x.device
         rows = batch.num_nodes if self.level == "node" else batch.num_graphs
-        if self.kind == "single-label":
+        if self.target_type == "single-label":
             return torch.full((rows,), NO_CLASS, device=device)
         return torch.full((rows, self.outputs), torch.nan, device=device)
 
@@ -107,14 +107,14 @@ def is_known(target: Tensor) -> Tensor:
     return ~target.isnan() if target.is_floating_point() else target != NO_CLASS
 
 
-def _as_kind(y: Tensor, task: Task) -> Tensor:
-    """Return stored targets as another kind, which :func:`kinds_of_values` allows."""
+def _as_target_type(y: Tensor, task: Task) -> Tensor:
+    """Return stored targets as another type, which :func:`target_types_of_values` allows."""
     import torch
 
-    if task.kind == "single-label":
+    if task.target_type == "single-label":
         one_hot = y.dim() > 1 and y.shape[1] > 1
         return y.argmax(dim=1) if one_hot else y.reshape(-1).long()
-    if task.kind == "multilabel" and task.stored == "single-label":
+    if task.target_type == "multilabel" and task.stored == "single-label":
         first = 1 if task.outputs == 1 else 0  # of two classes, the label is class 1
         classes = torch.arange(first, first + task.outputs, device=y.device)
         labels = (y[:, None] == classes).float()
@@ -125,14 +125,14 @@ def _as_kind(y: Tensor, task: Task) -> Tensor:
     return values
 
 
-def kinds_of_classes(num_classes: int) -> dict[TargetKind, int]:
-    """Return the possible kinds for class targets, with the number of outputs."""
+def target_types_of_classes(num_classes: int) -> dict[TargetType, int]:
+    """Return the possible types of class targets, with the number of outputs."""
     labels = 1 if num_classes == 2 else num_classes
     return {"single-label": num_classes, "multilabel": labels, "regression": 1}
 
 
-def kinds_of_values(pieces: Iterable[Tensor]) -> dict[TargetKind, int]:
-    """Return the possible kinds for labels or numbers (n,) or (n, C), with the number of outputs.
+def target_types_of_values(pieces: Iterable[Tensor]) -> dict[TargetType, int]:
+    """Return the possible types of labels or numbers (n,) or (n, C), with the number of outputs.
 
     All allow regression; values 0, 1 and NaN allow labels; one-hot rows, and a single column of
     integers from 0 below the number of rows, allow classes.
@@ -151,11 +151,11 @@ def kinds_of_values(pieces: Iterable[Tensor]) -> dict[TargetKind, int]:
         if whole and values.numel():
             largest = max(largest, float(values.max()))
 
-    kinds: dict[TargetKind, int] = {"regression": columns}
+    output_counts: dict[TargetType, int] = {"regression": columns}
     if labels:
-        kinds["multilabel"] = columns
+        output_counts["multilabel"] = columns
     if columns > 1 and one_hot:
-        kinds["single-label"] = columns
+        output_counts["single-label"] = columns
     if columns == 1 and whole and largest < rows:
-        kinds["single-label"] = int(largest) + 1
-    return kinds
+        output_counts["single-label"] = int(largest) + 1
+    return output_counts

@@ -339,11 +339,11 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     fitting = [
         name
         for name, metric in METRICS.items()
-        if metric.kind == "single-label" or metric.of_two_classes
+        if metric.target_type == "single-label" or metric.of_two_classes
     ]
     assert f"expected: {', '.join(fitting)}\n" in message
     message = refused(*words, *small, "--set", "training.loss=l1")
-    losses = [name for name, loss in LOSSES.items() if loss.kind == "single-label"]
+    losses = [name for name, loss in LOSSES.items() if loss.target_type == "single-label"]
     assert f"expected: {', '.join(losses)}\n" in message
 
 
@@ -364,7 +364,7 @@ def test_the_task_is_chosen_where_the_targets_allow(one_graph, home):
         assert done("evaluate", result["run"], "--json").json["metrics"] == result["metrics"]
     message = refused(*words, "--set", "training.task=regression", "--set", "training.metric=f1")
     assert "y is one of 2 classes of a node, learned as regression." in message
-    fitting = [name for name, metric in METRICS.items() if metric.kind == "regression"]
+    fitting = [name for name, metric in METRICS.items() if metric.target_type == "regression"]
     assert f"expected: {', '.join(fitting)}\n" in message
     assert "training.task cannot be 'classes'" in refused(*words, "--set", "training.task=classes")
 

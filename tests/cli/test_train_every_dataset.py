@@ -14,7 +14,7 @@ from support.datasets import datasets, one_of_each
 from support.metrics import usual_metrics
 
 from kmip_data.builds.home import added_names
-from kmip_data.format.targets import eval_metric, kind_of, target_column
+from kmip_data.format.targets import eval_metric, target_type_of, target_column
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.pipelines.base import load_pipeline
@@ -47,7 +47,7 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     pipeline = load_pipeline(manifest)
     schema = pipeline.schema(pipeline.Params())
     metric = eval_metric(schema, dataset)
-    metrics = usual_metrics(kind_of(target_column(schema))) | {metric}
+    metrics = usual_metrics(target_type_of(target_column(schema))) | {metric}
     limit = records_of(dataset)
     arguments = [
         "train",

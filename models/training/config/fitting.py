@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kmip_data.format.schema import LINKS, Column, Schema
-from kmip_data.format.targets import TargetKind, is_integer, kind_of, target_column
+from kmip_data.format.targets import TargetType, is_integer, target_type_of, target_column
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.tasks import KIND_OF_TASK, Level
+from kmip_data.models.training.tasks import TARGET_TYPE_OF_TASK, Level
 
 
 def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
@@ -21,8 +21,8 @@ def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, 
         return config, []
     # 1. Targets: use the default loss, metric and head.
     changes: dict[str, str] = {}
-    kind = kind_of(column)
-    for key, names in fitting_names(column, kind, {kind}, column.num_classes).items():
+    target_type = target_type_of(column)
+    for key, names in fitting_names(column, target_type, {target_type}, column.num_classes).items():
         if key_value(config, key) not in {None, *names}:
             changes[key] = "none"
     if "model.head" in changes and config.training.neighbors:
@@ -53,21 +53,21 @@ def level_of(column: Column) -> Level:
 
 
 def fitting_names(
-    column: Column, kind: TargetKind, kinds: Collection[TargetKind], classes: int | None
+    column: Column, target_type: TargetType, target_types: Collection[TargetType], classes: int | None
 ) -> dict[str, list[str]]:
-    """Return the tasks, losses, metrics and heads, by key, for targets learned as ``kind``.
+    """Return the tasks, losses, metrics and heads, by key, for targets learned as ``target_type``.
 
-    ``kinds`` are all that the column allows, ``classes`` their number for ``single-label``.
+    ``target_types`` are all that the column allows, ``classes`` their number for ``single-label``.
     """
-    two = kind == "single-label" and classes == 2
+    two = target_type == "single-label" and classes == 2
     level = level_of(column)
     return {
-        "training.task": [name for name, other in KIND_OF_TASK.items() if other in kinds],
-        "training.loss": [name for name, loss in all_losses().items() if loss.kind == kind],
+        "training.task": [name for name, other in TARGET_TYPE_OF_TASK.items() if other in target_types],
+        "training.loss": [name for name, loss in all_losses().items() if loss.target_type == target_type],
         "training.metric": [
             name
             for name, metric in all_metrics().items()
-            if metric.kind == kind or (two and metric.of_two_classes)
+            if metric.target_type == target_type or (two and metric.of_two_classes)
         ],
         "model.head": [name for name, head in all_heads().items() if head.level == level],
     }

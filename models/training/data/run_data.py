@@ -20,10 +20,10 @@ from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
     USUAL_METRICS,
-    TargetKind,
+    TargetType,
     check_inputs,
     eval_metric,
-    kind_of,
+    target_type_of,
     learned_column,
     target_column,
 )
@@ -33,12 +33,12 @@ from kmip_data.models.training.config.fitting import fitting_names, level_of
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.models.training.tasks import KIND_OF_TASK, Task, kinds_of_classes, kinds_of_values
+from kmip_data.models.training.tasks import TARGET_TYPE_OF_TASK, Task, target_types_of_classes, target_types_of_values
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
 #: Kind of the targets -> default loss.
-USUAL_LOSSES: dict[TargetKind, str] = {
+USUAL_LOSSES: dict[TargetType, str] = {
     "single-label": "cross_entropy",
     "multilabel": "binary_cross_entropy",
     "regression": "l1",
@@ -46,25 +46,25 @@ USUAL_LOSSES: dict[TargetKind, str] = {
 }
 
 
-def task_of(column: Column, config: RunConfig, kinds: Mapping[TargetKind, int]) -> Task:
+def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType, int]) -> Task:
     """Return the task of the targets: the task of ``config``, or else by their stored form.
 
     Integers, one per row, are classes; integers in a row, or others with a number of
-    classes, are labels; other numbers are values; bits of pairs are links. ``kinds`` maps each
-    possible kind to the number of outputs. Raises ``UsageError`` if task, loss, metric or head of
+    classes, are labels; other numbers are values; bits of pairs are links. ``output_counts`` maps each
+    possible type of the targets to the number of outputs. Raises ``UsageError`` if task, loss, metric or head of
     ``config`` do not fit the targets.
     """
-    stored = kind_of(column)
-    kind = KIND_OF_TASK.get(config.training.task or "", stored)
+    stored = target_type_of(column)
+    target_type = TARGET_TYPE_OF_TASK.get(config.training.task or "", stored)
     level = level_of(column)
     targets = f"{stored} of a {level}"
     if stored == "single-label":
-        targets = f"one of {kinds[stored]} classes of a {level}"
-    for name, names in fitting_names(column, kind, kinds, kinds.get(kind)).items():
+        targets = f"one of {output_counts[stored]} classes of a {level}"
+    for name, names in fitting_names(column, target_type, output_counts, output_counts.get(target_type)).items():
         chosen = key_value(config, name)
         if chosen is None or chosen in names:
             continue
-        if name != "training.task" and kind != stored:
+        if name != "training.task" and target_type != stored:
             targets += f", learned as {config.training.task}"
         raise UsageError(
             f"{name} = {chosen} does not fit the targets: {column.attribute} is {targets}.",
@@ -73,18 +73,18 @@ def task_of(column: Column, config: RunConfig, kinds: Mapping[TargetKind, int]) 
         )
     return Task(
         level,
-        kind,
-        kinds[kind],
-        log10=kind == "regression" and column.unit == LOG10,
-        stored=None if kind == stored else stored,
+        target_type,
+        output_counts[target_type],
+        log10=target_type == "regression" and column.unit == LOG10,
+        stored=None if target_type == stored else stored,
     )
 
 
 def with_task(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head filled in by the task."""
-    loss = USUAL_LOSSES[task.kind]
-    metric = task.metric or USUAL_METRICS[task.kind]
-    if task.kind == "single-label" and task.level == "node":
+    loss = USUAL_LOSSES[task.target_type]
+    metric = task.metric or USUAL_METRICS[task.target_type]
+    if task.target_type == "single-label" and task.level == "node":
         loss = "weighted_cross_entropy"
     config = config.updated(
         "training",
@@ -153,15 +153,15 @@ class RunData(ABC):
     def _open(self, config: RunConfig) -> None:
         """Open the data."""
 
-    def _kinds(self, column: Column, config: RunConfig) -> dict[TargetKind, int]:
-        """Return possible kinds of the targets, with the number of outputs."""
-        stored = kind_of(column)
+    def _kinds(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
+        """Return possible types of the targets, with the number of outputs."""
+        stored = target_type_of(column)
         if stored == "single-label":
             # Count classes over all records, as a part may lack some.
             records = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
-            return kinds_of_classes(int(records.num_classes))
+            return target_types_of_classes(int(records.num_classes))
         if config.training.task is not None and stored != "links":
-            return kinds_of_values(self.rows_of("y"))
+            return target_types_of_values(self.rows_of("y"))
         return {stored: column.shape[0] if column.shape and stored != "links" else 1}
 
     def features(self, config: RunConfig) -> list[str]:

@@ -21,7 +21,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.reading import first_problem, open_regular
-from kmip_data.format.targets import TargetKind, target_column
+from kmip_data.format.targets import TargetType, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
@@ -29,7 +29,7 @@ from kmip_data.models.training.data.run_data import ALL, RunData, prefetched_to_
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
-from kmip_data.models.training.tasks import KIND_OF_TASK, NO_PAIR, Level
+from kmip_data.models.training.tasks import TARGET_TYPE_OF_TASK, NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 from kmip_data.strict_model import Strict
@@ -48,7 +48,7 @@ class PredictionOrigin(Strict, extra="ignore"):
     split: str
     part: str
     level: Level
-    kind: TargetKind
+    target_type: TargetType
     class_names: tuple[str, ...] = ()
     run: str
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
@@ -128,7 +128,7 @@ def predict(
             for batch in prefetched_to_device(batches, torch.device(opened.device.kind)):
                 logits, target_rows = of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
-                if task.kind == "links":
+                if task.target_type == "links":
                     logits = logits[target_rows != NO_PAIR, None]
                 rows.append(logits.float().cpu())
     values = torch.cat(rows)
@@ -139,15 +139,15 @@ def predict(
         split=data.split_name,
         part=split,
         level=task.level,
-        kind=task.kind,
+        target_type=task.target_type,
         class_names=tuple(card.class_names) or opened.result.class_names,
         run=str(opened.folder),
         batch_size=opened.config.training.batch_size,
         metric=None if target_column(card.schema_) is None else opened.config.training.metric,
     )
-    scores = None if task.kind == "regression" else values.numpy()
+    scores = None if task.target_type == "regression" else values.numpy()
     pred: Array | None = None
-    match task.kind:
+    match task.target_type:
         case "regression":
             pred = values.numpy()
         case "multilabel":
@@ -248,8 +248,8 @@ def evaluate_predictions(
     config = config_for(target, home=home)
     config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:
-        # The file states the kind of the targets; batches decide the order of sums.
-        task = next((name for name, kind in KIND_OF_TASK.items() if kind == about.kind), None)
+        # The file states the type of the targets; batches decide the order of sums.
+        task = next((name for name, target_type in TARGET_TYPE_OF_TASK.items() if target_type == about.target_type), None)
         # A plugin's metric is unknown without the plugin.
         metric = about.metric if about.metric in all_metrics() else None
         config = config.updated(
@@ -263,7 +263,7 @@ def evaluate_predictions(
     values = _values(predictions, data, part)
 
     # 3. The metrics, in the batches of an evaluation.
-    links = data.task.kind == "links"
+    links = data.task.target_type == "links"
     metrics = SplitMetrics(data.task, config.training.metric)
     start = 0
     for batch in data.passes((part,))[0][1]:
@@ -290,9 +290,9 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     columns = task.outputs
     dtype_kinds = "fiu"
     array: Any = predictions.logits
-    if array is None and task.kind in {"single-label", "regression"}:
+    if array is None and task.target_type in {"single-label", "regression"}:
         array = predictions.pred
-        if task.kind == "single-label":
+        if task.target_type == "single-label":
             columns = 1
             dtype_kinds = "iu"
 

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.targets import TargetKind
+from kmip_data.format.targets import TargetType
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
@@ -57,13 +57,13 @@ class TargetsUsed(Strict):
     """What the run predicts, for data without targets."""
 
     level: Level
-    kind: TargetKind
+    target_type: TargetType
     log10: bool = Field(description="true: decimal logarithms of the numbers that metrics compare")
 
     @classmethod
     def of(cls, task: Task) -> TargetsUsed:
         """Describe the targets of ``task``."""
-        return cls(level=task.level, kind=task.kind, log10=task.log10)
+        return cls(level=task.level, target_type=task.target_type, log10=task.log10)
 
 
 class Seconds(Strict):

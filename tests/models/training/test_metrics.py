@@ -93,14 +93,14 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
         assert values == usual.compute()
 
 
-@pytest.mark.parametrize("kind", ["single-label", "multilabel", "regression"])
-def test_goes_on_from_what_was_counted(kind):
+@pytest.mark.parametrize("target_type", ["single-label", "multilabel", "regression"])
+def test_goes_on_from_what_was_counted(target_type):
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(40, 3, generator=draw)
     classes = torch.randint(0, 3, (40,), generator=draw)
     values = torch.randint(0, 2, (40, 3), generator=draw).float()
-    target, loss = classes if kind == "single-label" else values, torch.rand(40, generator=draw)
-    first, then, whole = (SplitMetrics(Task("graph", kind, 3)) for _ in range(3))
+    target, loss = classes if target_type == "single-label" else values, torch.rand(40, generator=draw)
+    first, then, whole = (SplitMetrics(Task("graph", target_type, 3)) for _ in range(3))
     fill(first, logits[:21], target[:21], loss[:21], 7)
     then.load(first.state())
     fill(then, logits[21:], target[21:], loss[21:], 7)
@@ -423,17 +423,17 @@ def test_counts_of_processes_are_those_of_one() -> None:
     target = (torch.rand(7, 3, generator=generator) < 0.5).float()
     classes = torch.randint(3, (7,), generator=generator)
     alone = {}
-    kinds = (("multilabel", target), ("single-label", classes), ("regression", target + 1e6))
-    for kind, truth in kinds:
-        metrics = SplitMetrics(Task("graph", kind, 3))
+    target_types = (("multilabel", target), ("single-label", classes), ("regression", target + 1e6))
+    for target_type, truth in target_types:
+        metrics = SplitMetrics(Task("graph", target_type, 3))
         metrics.update(scores, truth, torch.tensor(2.0))
-        alone[kind] = metrics.compute()
-        alone[kind].pop("mae_batches", None)
+        alone[target_type] = metrics.compute()
+        alone[target_type].pop("mae_batches", None)
 
     def act(rank: int) -> None:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=3)
-        for kind, truth in kinds:
-            metrics = SplitMetrics(Task("graph", kind, 3))
+        for target_type, truth in target_types:
+            metrics = SplitMetrics(Task("graph", target_type, 3))
             rows = (slice(0, 5), slice(5, 7), slice(0, 0))[rank]
             if rank < 2:
                 metrics.update(scores[rows], truth[rows], torch.tensor(2.0))
@@ -443,7 +443,7 @@ def test_counts_of_processes_are_those_of_one() -> None:
                 assert exchanged.tolist() == [0, 0, 1]
             together = metrics.compute()
             together.pop("mae_batches", None)  # counts a batch once for each process
-            assert together == pytest.approx(alone[kind], rel=1e-9)
+            assert together == pytest.approx(alone[target_type], rel=1e-9)
         torch.distributed.destroy_process_group()
 
     on_processes(3, act)
@@ -462,22 +462,22 @@ def test_counts_follow_their_batches_and_keep_their_type() -> None:
 
 def test_metrics_and_losses_of_each_kind() -> None:
     """The literal lists: other tests derive theirs from the tables."""
-    kinds = ("single-label", "multilabel", "regression", "links")
+    target_types = ("single-label", "multilabel", "regression", "links")
     reported = [
         {"accuracy", "f1", "miou"},
         {"ap"},
         {"mae", "mae_batches", "r2"},
         {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"},
     ]
-    assert list(map(usual_metrics, kinds)) == reported
-    chosen = {name: metric.kind for name, metric in METRICS.items() if not metric.everywhere}
+    assert list(map(usual_metrics, target_types)) == reported
+    chosen = {name: metric.target_type for name, metric in METRICS.items() if not metric.everywhere}
     assert chosen == {
         "accuracy_sbm": "single-label",
         "roc_auc": "multilabel",
         "log10_mse": "regression",
     }
     assert [name for name, metric in METRICS.items() if metric.of_two_classes] == ["ap", "roc_auc"]
-    assert {name: loss.kind for name, loss in LOSSES.items()} == {
+    assert {name: loss.target_type for name, loss in LOSSES.items()} == {
         "weighted_cross_entropy": "single-label",
         "weighted_binary_cross_entropy": "single-label",
         "cross_entropy": "single-label",
@@ -492,4 +492,4 @@ def test_metrics_and_losses_of_each_kind() -> None:
 def test_every_metric_states_its_unit():
     """A metric that is read in percent is a share of something, so it is none of numbers."""
     for name, metric in METRICS.items():
-        assert metric.percent == (metric.kind != "regression"), name
+        assert metric.percent == (metric.target_type != "regression"), name

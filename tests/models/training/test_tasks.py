@@ -24,7 +24,7 @@ from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cro
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.tasks import NO_PAIR, Task, kinds_of_values
+from kmip_data.models.training.tasks import NO_PAIR, Task, target_types_of_values
 
 USUAL = {
     "classes": ("single-label", "cross_entropy", "accuracy", 3),
@@ -34,13 +34,13 @@ USUAL = {
 }
 
 
-@pytest.mark.parametrize("kind", USUAL)
-def test_targets_decide_task_loss_metric_and_head(tmp_path, kind):
-    build = rings(tmp_path / "b", kind, 40)
+@pytest.mark.parametrize("target_type", USUAL)
+def test_targets_decide_task_loss_metric_and_head(tmp_path, target_type):
+    build = rings(tmp_path / "b", target_type, 40)
     config = tiny_config(build, model={"edge_encoder": "linear"}, training={"epochs": 2})
     summary = train(config, home=Home(tmp_path), quiet=True)
     result = summary.results[0]
-    targets, loss, metric, outputs = USUAL[kind]
+    targets, loss, metric, outputs = USUAL[target_type]
     assert (result.metric, result.num_classes) == (metric, outputs)
     assert result.config["training"]["loss"] == loss
     assert result.config["model"]["head"] == "graph"
@@ -84,15 +84,15 @@ AS_OTHERS = {
 
 @pytest.mark.parametrize(("stored", "chosen"), AS_OTHERS)
 def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
-    kind, metric, expected = AS_OTHERS[stored, chosen]
+    target_type, metric, expected = AS_OTHERS[stored, chosen]
     config = tiny_config(rings(tmp_path / "b", stored, 40), training={"epochs": 1})
     config = apply_overrides(config, [f"training.task={chosen}"])
     data = open_data(config, home=Home(tmp_path))
     batch = next(iter(data.passes(["val"])[0][1]))
     targets = expected(batch.y)
     assert torch.equal(data.task.targets(batch), targets)
-    columns = 3 if kind == "single-label" else targets.shape[1]
-    assert (data.task.kind, data.task.outputs) == (kind, columns)
+    columns = 3 if target_type == "single-label" else targets.shape[1]
+    assert (data.task.target_type, data.task.outputs) == (target_type, columns)
 
     summary = train(config, home=tmp_path, quiet=True)
     assert summary.results[0].metric == metric
@@ -122,7 +122,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
 )
 def test_values_decide_what_they_can_be_learned_as(rows, kinds):
     values = torch.tensor(rows)
-    assert kinds_of_values(values.split(2)) == kinds
+    assert target_types_of_values(values.split(2)) == kinds
 
 
 def test_of_two_classes_the_label_is_the_second():
@@ -134,8 +134,8 @@ def test_of_two_classes_the_label_is_the_second():
 @pytest.mark.whole_run  # a step on a cut finds the wrong encoders
 def test_what_does_not_go_together(tmp_path):
     kinds = ("values", "classes", "labels", "links")
-    builds = {kind: rings(tmp_path / kind, kind, 40) for kind in kinds}
-    for kind, sections, message in (
+    builds = {target_type: rings(tmp_path / target_type, target_type, 40) for target_type in kinds}
+    for target_type, sections, message in (
         (
             "values",
             {"training": {"loss": "cross_entropy"}},
@@ -165,7 +165,7 @@ def test_what_does_not_go_together(tmp_path):
         ("classes", {"model": {"edge_encoder": "bond"}}, "OGB"),
     ):
         with pytest.raises(UsageError, match=message):
-            train(tiny_config(builds[kind], **sections), home=Home(tmp_path), quiet=True)
+            train(tiny_config(builds[target_type], **sections), home=Home(tmp_path), quiet=True)
     assert not list((tmp_path).glob("runs/*/*/*"))
 
 
@@ -312,12 +312,12 @@ def test_rows_without_a_class_are_left_out(name):
 @pytest.mark.parametrize("rows", [0, 6])
 def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, rows):
     """Upstream divides 0 by 0."""
-    shape = (2, 3, 3) if LOSSES[name].kind == "links" else (rows, 3)
+    shape = (2, 3, 3) if LOSSES[name].target_type == "links" else (rows, 3)
     logits = torch.randn(shape, generator=torch.Generator().manual_seed(4), requires_grad=True)
     target = torch.full(shape, torch.nan)
-    if LOSSES[name].kind == "links":
+    if LOSSES[name].target_type == "links":
         target = torch.full(shape, NO_PAIR, dtype=torch.int8)
-    elif LOSSES[name].kind == "single-label":
+    elif LOSSES[name].target_type == "single-label":
         target = torch.full((rows,), -1)
     loss = LOSSES[name](logits.bfloat16(), target)
     assert loss.dtype == torch.float32
@@ -326,12 +326,12 @@ def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, ro
     assert (gradient == 0).all()
 
 
-@pytest.mark.parametrize("kind", ["single-label", "multilabel", "regression"])
-def test_a_part_without_anything_known_has_loss_0(kind):
-    metrics = SplitMetrics(Task("graph", kind, 3))
+@pytest.mark.parametrize("target_type", ["single-label", "multilabel", "regression"])
+def test_a_part_without_anything_known_has_loss_0(target_type):
+    metrics = SplitMetrics(Task("graph", target_type, 3))
     target = torch.full((4, 3), torch.nan)
     logits = torch.zeros(4, 3)
-    if kind == "single-label":
+    if target_type == "single-label":
         target = torch.full((4,), -1)
     metrics.update(logits, target, torch.tensor(0.0))
     assert metrics.compute()["loss"] == 0

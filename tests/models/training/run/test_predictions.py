@@ -61,7 +61,7 @@ WORDS = {  # of OGB
 }
 
 
-def smallest(level: str, kind: str) -> str:
+def smallest(level: str, target_type: str) -> str:
     """The shipped dataset of these targets with the fewest nodes a graph."""
     sizes = {}
     for name in datasets():
@@ -70,7 +70,7 @@ def smallest(level: str, kind: str) -> str:
         schema = pipeline.schema(pipeline.Params())
         its_kind = WORDS[task_type(schema)]
         its_level = "link" if its_kind == "links" else target_column(schema).level
-        if (its_level, its_kind) == (level, kind):
+        if (its_level, its_kind) == (level, target_type):
             sizes[name] = manifest.expected.avg_nodes or math.inf
     return min(sizes, key=sizes.__getitem__)
 
@@ -139,9 +139,9 @@ def test_one_graph_without_targets(sampled, tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("targets", KINDS, ids=" ".join)
 def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
-    level, kind = targets
+    level, target_type = targets
     dataset, limit, attention, arrays = KINDS[targets]
-    dataset = dataset or smallest(level, kind)
+    dataset = dataset or smallest(level, target_type)
     where = ["--home", tmp_path]
     data = ["--sample", "--limit", limit, *(["--k", 4] if dataset == "s3dis" else [])]
     chosen = ["--set", f"model.attention.kind={attention}"]
@@ -150,7 +150,7 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
     run, output = trained.json["run"], tmp_path / "found.npz"
     told = kmip("predict", run, "--output", output, "--json", *where)
     assert told.code == 0, told.err
-    assert (told.json["level"], told.json["kind"]) == (level.partition("s of")[0], kind)
+    assert (told.json["level"], told.json["target_type"]) == (level.partition("s of")[0], target_type)
     assert told.json["part"] == "test"
     evaluated = kmip("evaluate", run, "--json", *where).json
     assert evaluated["same_as_result"]
@@ -172,11 +172,11 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
     else:
         assert arrays_read["key"].tolist() == part.keys
     if "ptr" in arrays:
-        each = part.nodes**2 if kind == "links" else part.nodes
+        each = part.nodes**2 if target_type == "links" else part.nodes
         assert np.array_equal(np.diff(arrays_read["ptr"]), each)
     if "logits" in arrays:
         assert arrays_read["logits"].shape == (told.json["rows"], len(arrays_read["logits"][0]))
-    if kind == "single-label":
+    if target_type == "single-label":
         assert np.array_equal(arrays_read["pred"], arrays_read["logits"].argmax(-1))
     if dataset != "helsinki":  # a city's features are read with its card
         bare = without_targets(build, tmp_path / "bare")
