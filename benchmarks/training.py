@@ -262,7 +262,7 @@ def _steps(
     if workplace.batch is not None:
         config = config.updated("training", batch_size=workplace.batch)
     data = open_data(config, home=Home(folder), quiet=True)
-    other_layers = rivals(config.model, device.kind)
+    other_layers = rivals(config.model, device.type)
     others = {name: other_layers[name] for name in other_layers if name not in workplace.without}
 
     def contestant(name: str) -> Contestant:

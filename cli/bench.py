@@ -97,7 +97,7 @@ def attention(
     saved = None
     if save is not None:
         saved = saved_paths(save, force=force)
-    device_type = choose_device(device or "auto").kind
+    device_type = choose_device(device or "auto").type
     names = _chosen(methods, device_type)
     sizes = sizes_up_to(max_n)
 

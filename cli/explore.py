@@ -196,7 +196,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
         run.folder,
         split=part,
         home=home,
-        device=run.device.kind,
+        device=run.device.type,
     )
     if bands is not None:
         # A band such as 9–12 or 111+ is drawn at its first distance.

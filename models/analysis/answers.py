@@ -73,7 +73,7 @@ def predict_record(
         )
     batch = data.record(split, position)
     with opened.applied("exploring") as module, recording(module.model) as recorder:
-        on_device = batch.to(opened.device.kind)
+        on_device = batch.to(opened.device.type)
         outputs = module(on_device)[0]
         logits = outputs.float().cpu()
     nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
@@ -113,7 +113,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     numeric features; and for graph-level tasks.
     """
     record = opened.data.record(split, position)
-    batch = record.to(opened.device.kind)
+    batch = record.to(opened.device.type)
     count = int(batch.num_nodes)
     if count > MAX_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         return None
@@ -222,7 +222,7 @@ def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
     with opened.working() as module:
         if module.task.target_type != "single-label":
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
-        device = torch.device(opened.device.kind)
+        device = torch.device(opened.device.type)
         measured = measure_parts(module, opened.data, opened.data.parts, device)
     rows = {}
     right = {}

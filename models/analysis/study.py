@@ -183,7 +183,7 @@ def record_run(
 
         for _, batches in data.passes((split,)):
             for batch in batches:
-                on_device = batch.to(opened.device.kind)
+                on_device = batch.to(opened.device.type)
                 module.model(on_device)
                 if len(recorder.sizes) >= graphs:
                     break

@@ -77,7 +77,7 @@ class Contestant:
     ) -> None:
         self.config = data.pinned(config)
         self.data = data
-        self.device = torch.device(device.kind)
+        self.device = torch.device(device.type)
         # As in `train`: seeded weights, and layers recomputed if memory is short.
         recompute = plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 class Device:
     """The chosen device, and the reason."""
 
-    kind: Literal["cpu", "cuda"]
+    type: Literal["cpu", "cuda"]
     #: Name for messages and ``result.json``: ``cpu`` or the GPU's name.
     name: str
     reason: str
@@ -41,7 +41,7 @@ class Device:
     @property
     def hardware(self) -> str:
         """GPU name, or processor with PyTorch's threads, which affect floating-point sums."""
-        if self.kind == "cuda":
+        if self.type == "cuda":
             return self.name
         return f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
 
@@ -80,7 +80,7 @@ def is_main_process() -> bool:
 
 def check_precision(precision: str, device: Device, *, finished: bool = False) -> None:
     """Raise ``UsageError`` if the device does not support the precision, which a ``finished`` run keeps."""
-    if precision in ("tf32", "16-mixed") and device.kind == "cpu":
+    if precision in ("tf32", "16-mixed") and device.type == "cpu":
         step = "--device cuda"
         if not finished:
             step = f"--set training.precision=32 or bf16-mixed, or {step}"

@@ -67,7 +67,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     memory.
     """
     requested = config.model.checkpoint_layers
-    if device.kind == "cuda":
+    if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info()
         return StepMemory(bool(requested), None, int(free))
     free = free_host_memory()
@@ -95,7 +95,7 @@ def plan_evaluation(
     """
     training = config.training
     sampled = data.unit == "nodes" and training.neighbors
-    if not sampled or training.eval_neighbors or device.kind == "cuda":
+    if not sampled or training.eval_neighbors or device.type == "cuda":
         return config
 
     counts = data.build.card.counts

@@ -205,7 +205,9 @@ class Metric:
     accumulator: Callable[[Task], Accumulator] | None = None
     #: also of two classes: from the difference of their scores
     of_two_classes: bool = False
-    everywhere: bool = True  #: True if computed for every task of its target type, not on request alone
+    everywhere: bool = (
+        True  #: True if computed for every task of its target type, not on request alone
+    )
 
 
 #: Constructor of a metric in percent.

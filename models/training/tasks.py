@@ -78,7 +78,9 @@ class Task:
     outputs: int  #: columns of the network's output
     #: True if targets are decimal logarithms; metrics are of the original numbers
     log10: bool = False
-    stored: TargetType | None = None  #: type of the stored targets, if different from ``target_type``
+    stored: TargetType | None = (
+        None  #: type of the stored targets, if different from ``target_type``
+    )
     metric: str | None = None  #: metric of the dataset's manifest; None: the usual one
 
     def targets(self, batch: Data) -> Tensor:

@@ -14,7 +14,7 @@ from support.datasets import datasets, one_of_each
 from support.metrics import usual_metrics
 
 from kmip_data.builds.home import added_names
-from kmip_data.format.targets import eval_metric, target_type_of, target_column
+from kmip_data.format.targets import eval_metric, target_column, target_type_of
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.pipelines.base import load_pipeline

@@ -8,4 +8,8 @@ from kmip_data.models.training.metrics import METRICS
 
 def usual_metrics(target_type: TargetType) -> set[str]:
     """Return the metrics that every run on targets of this type reports."""
-    return {name for name, metric in METRICS.items() if metric.target_type == target_type and metric.everywhere}
+    return {
+        name
+        for name, metric in METRICS.items()
+        if metric.target_type == target_type and metric.everywhere
+    }

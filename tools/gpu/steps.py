@@ -222,7 +222,7 @@ def _loop(way: Way, work: Work, config: RunConfig, data: RunData) -> tuple[Loop,
         options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), notes.append)
     elif "capture" not in way.disabled:
         notes.append(f"not captured: {reason}")
-    return Loop(module, data, torch.device(device.kind), **options), notes
+    return Loop(module, data, torch.device(device.type), **options), notes
 
 
 def _title(work: Work, way: Way) -> str:

@@ -203,7 +203,7 @@ def reason_not_captured(
     one_graph = data.unit == "nodes" and not data.ragged
     optimizer = config.optimizer.name
     reasons = {
-        "no GPU": device.kind != "cuda",
+        "no GPU": device.type != "cuda",
         "batches differ in size": data.ragged,
         "system.capture = off": system.capture == "off",
         "the self-check of this GPU failed": "capture" in DISABLED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kmip_data.format.schema import LINKS, Column, Schema
-from kmip_data.format.targets import TargetType, is_integer, target_type_of, target_column
+from kmip_data.format.targets import TargetType, is_integer, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
@@ -53,7 +53,10 @@ def level_of(column: Column) -> Level:
 
 
 def fitting_names(
-    column: Column, target_type: TargetType, target_types: Collection[TargetType], classes: int | None
+    column: Column,
+    target_type: TargetType,
+    target_types: Collection[TargetType],
+    classes: int | None,
 ) -> dict[str, list[str]]:
     """Return the tasks, losses, metrics and heads, by key, for targets learned as ``target_type``.
 
@@ -62,8 +65,12 @@ def fitting_names(
     two = target_type == "single-label" and classes == 2
     level = level_of(column)
     return {
-        "training.task": [name for name, other in TARGET_TYPE_OF_TASK.items() if other in target_types],
-        "training.loss": [name for name, loss in all_losses().items() if loss.target_type == target_type],
+        "training.task": [
+            name for name, other in TARGET_TYPE_OF_TASK.items() if other in target_types
+        ],
+        "training.loss": [
+            name for name, loss in all_losses().items() if loss.target_type == target_type
+        ],
         "training.metric": [
             name
             for name, metric in all_metrics().items()

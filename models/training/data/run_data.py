@@ -23,9 +23,9 @@ from kmip_data.format.targets import (
     TargetType,
     check_inputs,
     eval_metric,
-    target_type_of,
     learned_column,
     target_column,
+    target_type_of,
 )
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
@@ -33,7 +33,12 @@ from kmip_data.models.training.config.fitting import fitting_names, level_of
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.models.training.tasks import TARGET_TYPE_OF_TASK, Task, target_types_of_classes, target_types_of_values
+from kmip_data.models.training.tasks import (
+    TARGET_TYPE_OF_TASK,
+    Task,
+    target_types_of_classes,
+    target_types_of_values,
+)
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -60,7 +65,9 @@ def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType
     targets = f"{stored} of a {level}"
     if stored == "single-label":
         targets = f"one of {output_counts[stored]} classes of a {level}"
-    for name, names in fitting_names(column, target_type, output_counts, output_counts.get(target_type)).items():
+    for name, names in fitting_names(
+        column, target_type, output_counts, output_counts.get(target_type)
+    ).items():
         chosen = key_value(config, name)
         if chosen is None or chosen in names:
             continue

@@ -60,7 +60,7 @@ def announcement(
     yield memory_line
     yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
 
-    if run.device.kind != "cuda":
+    if run.device.type != "cuda":
         return
     if not_captured is not None:
         yield f"steps: not captured: {not_captured}"

@@ -154,7 +154,7 @@ def evaluate(
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     with opened.working() as module:
         metrics = evaluate_parts(
-            module, opened.data, opened.data.parts, torch.device(opened.device.kind)
+            module, opened.data, opened.data.parts, torch.device(opened.device.type)
         )
     return Evaluation(
         run=opened.folder,
@@ -184,7 +184,7 @@ class OpenedRun:
         module.finished = True
         put_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
         try:
-            yield module.to(self.device.kind)
+            yield module.to(self.device.type)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -195,7 +195,7 @@ class OpenedRun:
         """Like :meth:`working`, in eval mode, without gradients, in the run's precision."""
         with self.working() as module, torch.inference_mode():
             module.doing = doing
-            with autocast(self.config.training.precision, self.device.kind):
+            with autocast(self.config.training.precision, self.device.type):
                 yield module.eval()
 
 
@@ -222,7 +222,7 @@ def open_run(
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.updated("model", attention=attention)
-    if chosen.kind == "cuda":
+    if chosen.type == "cuda":
         self_check.before_run(config.model, chosen.name)
     if target is None:
         config = run_folder.own_choices(config, folder, home)

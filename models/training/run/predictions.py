@@ -29,7 +29,7 @@ from kmip_data.models.training.data.run_data import ALL, RunData, prefetched_to_
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
-from kmip_data.models.training.tasks import TARGET_TYPE_OF_TASK, NO_PAIR, Level
+from kmip_data.models.training.tasks import NO_PAIR, TARGET_TYPE_OF_TASK, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 from kmip_data.strict_model import Strict
@@ -125,7 +125,7 @@ def predict(
     rows = []
     with opened.applied(f"predicting {split}") as module:
         for _, batches in data.passes((split,)):
-            for batch in prefetched_to_device(batches, torch.device(opened.device.kind)):
+            for batch in prefetched_to_device(batches, torch.device(opened.device.type)):
                 logits, target_rows = of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
                 if task.target_type == "links":
@@ -249,7 +249,14 @@ def evaluate_predictions(
     config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:
         # The file states the type of the targets; batches decide the order of sums.
-        task = next((name for name, target_type in TARGET_TYPE_OF_TASK.items() if target_type == about.target_type), None)
+        task = next(
+            (
+                name
+                for name, target_type in TARGET_TYPE_OF_TASK.items()
+                if target_type == about.target_type
+            ),
+            None,
+        )
         # A plugin's metric is unknown without the plugin.
         metric = about.metric if about.metric in all_metrics() else None
         config = config.updated(

@@ -406,7 +406,7 @@ def fit(run: PreparedRun) -> RunResult:
         return _fit(run)
     except OutOfResources as error:
         fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
-        if run.device.kind != "cuda" or fixed or not is_out_of_memory(error):
+        if run.device.type != "cuda" or fixed or not is_out_of_memory(error):
             raise
         run.log(f"{error.what} Once more, with layers recomputed in the backward pass.")
     # Outside the handler: its error holds the frames, and these hold the tensors.
@@ -420,7 +420,7 @@ def _fit(run: PreparedRun) -> RunResult:
     data = run.data
     folder = run.folder
     with checkpoint.restored(), float32_products(config.training.precision):
-        device = machine.join(config, run.device.kind)
+        device = machine.join(config, run.device.type)
         # Memory is measured per process. Recomputed norms exchange again, so all processes
         # recompute or none.
         recompute = any(machine.gathered(run.memory.recompute))
@@ -575,8 +575,8 @@ def _check_machine(config: RunConfig) -> Device:
     """Choose the device; raise ``UsageError`` for unsupported settings or a missing logger."""
     device = machine.choose_device(config.system.device, config.system.devices)
     machine.check_precision(config.training.precision, device)
-    config.model.attention.check_device(device.kind)
+    config.model.attention.check_device(device.type)
     check_logger(config.system.logger)
-    if device.kind == "cuda":
+    if device.type == "cuda":
         self_check.before_run(config.model, device.name)
     return device

@@ -331,7 +331,7 @@ def test_metrics_of_tasks():
         chosen += load_manifest(name).metrics.items()
     assert len(chosen) >= 12
     for kind, metric in chosen:
-        kinds = {METRICS[metric].kind}
+        kinds = {METRICS[metric].target_type}
         if METRICS[metric].of_two_classes:
             kinds.add("single-label")
         assert kind in kinds, metric

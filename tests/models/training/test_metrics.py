@@ -99,7 +99,10 @@ def test_goes_on_from_what_was_counted(target_type):
     logits = torch.randn(40, 3, generator=draw)
     classes = torch.randint(0, 3, (40,), generator=draw)
     values = torch.randint(0, 2, (40, 3), generator=draw).float()
-    target, loss = classes if target_type == "single-label" else values, torch.rand(40, generator=draw)
+    target, loss = (
+        classes if target_type == "single-label" else values,
+        torch.rand(40, generator=draw),
+    )
     first, then, whole = (SplitMetrics(Task("graph", target_type, 3)) for _ in range(3))
     fill(first, logits[:21], target[:21], loss[:21], 7)
     then.load(first.state())

@@ -25,7 +25,7 @@ from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import reason_not_captured
 from kmip_data.models.training.self_check import OK, sizes_of
 
-GPU = SimpleNamespace(kind="cuda", name="a GPU")
+GPU = SimpleNamespace(type="cuda", name="a GPU")
 KERNELS = Path(gpu.__file__).parent / "kernels"
 
 

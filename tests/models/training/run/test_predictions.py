@@ -150,7 +150,10 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
     run, output = trained.json["run"], tmp_path / "found.npz"
     told = kmip("predict", run, "--output", output, "--json", *where)
     assert told.code == 0, told.err
-    assert (told.json["level"], told.json["target_type"]) == (level.partition("s of")[0], target_type)
+    assert (told.json["level"], told.json["target_type"]) == (
+        level.partition("s of")[0],
+        target_type,
+    )
     assert told.json["part"] == "test"
     evaluated = kmip("evaluate", run, "--json", *where).json
     assert evaluated["same_as_result"]

@@ -576,7 +576,7 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
 
 def test_a_gpu_without_its_extras_is_told_what_that_costs(monkeypatch):
     config = load_preset("s3dis")
-    device = SimpleNamespace(kind="cuda", name="GPU", reason="PyTorch sees one")
+    device = SimpleNamespace(type="cuda", name="GPU", reason="PyTorch sees one")
     memory = SimpleNamespace(recompute=False)
     card = SimpleNamespace(schema_=SimpleNamespace(columns=()))
     data = SimpleNamespace(description="", ragged=False, build=SimpleNamespace(card=card))
