@@ -257,9 +257,9 @@ def _city_source(path: Path) -> str:
     if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower():
         return "osm_file"
 
-    from kmip_data.pipelines.raw.archives import kind_of
+    from kmip_data.pipelines.raw.archives import format_of
 
-    if head and not kind_of(head):
+    if head and not format_of(head):
         line = head[:60].decode("latin-1").splitlines()[0]
         raise DamagedInput(
             f"{path} is not a city.",

@@ -303,8 +303,8 @@ def files_below(
     reason. Hidden files are left out; one file may be given instead of a folder. Raises
     ``UsageError`` where the folder is not given, not there, or has no such file.
     """
-    kinds = ", ".join(sorted(suffixes))
-    hint = f"give {option} a folder of {kinds} files"
+    endings = ", ".join(sorted(suffixes))
+    hint = f"give {option} a folder of {endings} files"
     if folder is None:
         raise UsageError(f"{option} is missing.", next=hint)
     folder = located(folder, "folder")
@@ -313,7 +313,7 @@ def files_below(
             return {folder.name: folder}, {}
         raise UsageError(
             f"{folder} has the suffix {folder.suffix or 'of no format'!r}, which is not read.",
-            expected=kinds,
+            expected=endings,
             next="an archive is unpacked first; other formats are converted to one of these, and text is renamed",
         )
     if not os.path.isdir(folder):  # noqa: PTH112
@@ -334,7 +334,7 @@ def files_below(
                 continue
             key = path.relative_to(folder).as_posix()
             if path.suffix.lower() not in {*suffixes, *also}:
-                others[key] = f"not one of {kinds}"
+                others[key] = f"not one of {endings}"
                 continue
             # A name that is not UTF-8 could be in no card.
             if key.encode("utf-8", "ignore").decode() != key:

@@ -155,9 +155,9 @@ def featurise(mol: Mol) -> Molecule:
         raise RefusedSmilesError(
             f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index"
         )
-    kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
+    bond_type = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
     conjugated = bonds[:, 4].astype(np.uint8)
-    attr = np.stack([kind, _STEREOS[stereo], conjugated], axis=1)
+    attr = np.stack([bond_type, _STEREOS[stereo], conjugated], axis=1)
 
     edge_index = there_and_back(bonds[:, :2].astype(np.int32))
     return Molecule(x, edge_index, attr.repeat(2, axis=0))

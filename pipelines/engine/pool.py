@@ -297,9 +297,9 @@ class Executor(AbstractContextManager["Executor", None]):
         except BrokenExecutor as error:
             raise worker_died(PREPARATION) from error
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         with signals.held():
-            if kind is not None:
+            if exception_type is not None:
                 # Kill the workers even without space for the file.
                 with contextlib.suppress(OSError):
                     self.stop.touch()

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array, DType, fits, shape_text
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.raw.archives import PIECE, head_of, kind_of, reading
+from kmip_data.pipelines.raw.archives import PIECE, format_of, head_of, reading
 
 _HEADER_BYTES = 10_000  #: most bytes of an array's header: numpy's own limit
 
@@ -23,7 +23,7 @@ class NpzFile:
 
     def __init__(self, path: Path) -> None:
         self.name = f"{path.parent.name}/{path.name}"
-        if kind_of(head_of(path)) != "zip":
+        if format_of(head_of(path)) != "zip":
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
         self._path = path
         self.read: set[str] = set()  #: names of the arrays that were opened
@@ -43,10 +43,12 @@ class NpzFile:
         """Bytes of all arrays, as the archive declares them."""
         return sum(member.file_size for member in self._members.values())
 
-    def array(self, name: str, kinds: str, shape: tuple[int | None, ...] | None) -> ArrayStream:
+    def array(
+        self, name: str, dtype_kinds: str, shape: tuple[int | None, ...] | None
+    ) -> ArrayStream:
         """Open one array at its beginning.
 
-        ``kinds`` are letters of numpy dtype kinds; ``None`` in ``shape`` is any length, and for
+        ``dtype_kinds`` are letters of numpy dtype kinds; ``None`` in ``shape`` is any length, and for
         ``shape`` any shape. Raises ``DamagedInput`` where the array is missing, damaged, or has
         another dtype or shape.
         """
@@ -55,10 +57,10 @@ class NpzFile:
             raise DamagedInput(f"{self.name}: the array {name} is missing.")
         self.read.add(name)
         stream = ArrayStream(self._pieces(member), member.file_size, f"{self.name}, {name}")
-        if stream.dtype.kind not in kinds or not (shape is None or fits(stream.shape, shape)):
+        if stream.dtype.kind not in dtype_kinds or not (shape is None or fits(stream.shape, shape)):
             raise DamagedInput(
                 f"{stream.name} is {stream.dtype} {stream.shape}.",
-                expected=f"a dtype of kind {' or '.join(kinds)}, shape {shape_text(shape or ())}",
+                expected=f"a dtype of kind {' or '.join(dtype_kinds)}, shape {shape_text(shape or ())}",
             )
         return stream
 
@@ -67,9 +69,9 @@ class NpzFile:
             while piece := file.read(PIECE):
                 yield piece
 
-    def load(self, name: str, kinds: str = "biuf") -> Array:
+    def load(self, name: str, dtype_kinds: str = "biuf") -> Array:
         """Return one array of any shape."""
-        stream = self.array(name, kinds, None)
+        stream = self.array(name, dtype_kinds, None)
         values = stream.take(math.prod(stream.shape))
         return values.reshape(stream.shape, order="F" if stream.by_columns else "C")
 

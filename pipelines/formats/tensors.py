@@ -211,8 +211,8 @@ def _of_zip(
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise RefusedError("a reference to something outside the file")
         # ("storage", its type, key, device, number of elements), and no view of it.
-        _, kind, key, _, count, *views = pid
-        name = getattr(kind, "name", "")
+        _, storage_type, key, _, count, *views = pid
+        name = getattr(storage_type, "name", "")
         dtype = STORAGES.get(name)
         if dtype is None and name:
             return Unread(name)

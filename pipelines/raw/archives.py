@@ -26,7 +26,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.path_errors import unreadable
 from kmip_data.files.reading import InflateError, open_gzip
 
-HEAD = 512  #: bytes that identify the kind of a file
+HEAD = 512  #: bytes that identify the format of a file
 PIECE = 2**18  #: bytes handled at a time
 _OPENERS: dict[str, Callable[..., IO[bytes]]] = {
     "gzip": open_gzip,
@@ -85,13 +85,13 @@ def files_in(path: Path, bare: str = "") -> Iterator[Entry]:
             next="give --archive a zip, a tar or a folder",
         )
     with reading(path):
-        kind = kind_of(head_of(path))
-        if bare or (kind != "zip" and not (kind and tarfile.is_tarfile(path))):
+        archive_format = format_of(head_of(path))
+        if bare or (archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))):
             yield Entry(path, bare or path.name, path.stat().st_size, partial(path.open, "rb"))
-        elif kind == "zip":
+        elif archive_format == "zip":
             yield from _zip_members(path)
         else:
-            yield from _tar_members(path, kind)
+            yield from _tar_members(path, archive_format)
 
 
 @contextlib.contextmanager
@@ -112,31 +112,31 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, for :func:`kind_of`."""
+    """Return the first bytes of a file, for :func:`format_of`."""
     with reading(path), path.open("rb") as file:
         return file.read(HEAD)
 
 
 def check_whole(path: Path) -> None:
     """Read an archive to its end; raise DamagedInput where a checksum differs, or the file has none."""
-    kind = kind_of(head_of(path))
+    archive_format = format_of(head_of(path))
     with reading(path):
-        if kind == "zip":
+        if archive_format == "zip":
             damaged = zipfile.ZipFile(path).testzip()
             if damaged:
                 raise zipfile.BadZipFile(f"Bad CRC-32 of {damaged}")
-        elif kind in _OPENERS:  # a tar in it, too
-            with _OPENERS[kind](path, "rb") as file:
+        elif archive_format in _OPENERS:  # a tar in it, too
+            with _OPENERS[archive_format](path, "rb") as file:
                 while file.read(PIECE):
                     pass
-        elif kind == "tar":
-            for _ in _tar_members(path, kind):
+        elif archive_format == "tar":
+            for _ in _tar_members(path, archive_format):
                 pass
         else:
             raise EOFError("neither its length nor a checksum is known")
 
 
-def kind_of(first: bytes) -> str:
+def format_of(first: bytes) -> str:
     """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
     if first.startswith((b"PK\3\4", b"PK\5\6")):
         return "zip"
@@ -175,9 +175,9 @@ def _zip_members(path: Path) -> Iterator[Entry]:
             )
 
 
-def _tar_members(path: Path, kind: str) -> Iterator[Entry]:
+def _tar_members(path: Path, archive_format: str) -> Iterator[Entry]:
     # The decompressors of the library work in pieces of 8 KiB, at 0.7 times the speed.
-    with io.BufferedReader(_OPENERS.get(kind, open)(path, "rb"), PIECE) as file:
+    with io.BufferedReader(_OPENERS.get(archive_format, open)(path, "rb"), PIECE) as file:
         tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
         for info in tar:
             if info.size < 0:  # tarfile would go back, and never end

@@ -71,20 +71,20 @@ def receipt_of_members(name: str, origin: str, members: Mapping[str, str], size:
 
 
 def differing_pin(mirror: Mirror, path: Path, sha256: str) -> tuple[str, str, str] | None:
-    """Return kind, published and actual value of a differing digest of a file.
+    """Return algorithm, published and actual value of a differing digest of a file.
 
     ``None`` if the file, whose SHA-256 is known, has every digest that the mirror pins.
     """
-    for kind, expected in mirror.pins.items():
+    for algorithm, expected in mirror.pins.items():
         actual = sha256
-        if kind == "MD5":
+        if algorithm == "MD5":
             actual = md5_of(path)
-        elif kind == "git blob":
+        elif algorithm == "git blob":
             head = f"blob {path.stat().st_size}\0".encode()  # as git names content
             blob = hashlib.sha1(head, usedforsecurity=False)
             actual = sha256_file(path, blob.copy)[0]
         if expected != actual:
-            return kind, expected, actual
+            return algorithm, expected, actual
     return None
 
 

@@ -25,7 +25,7 @@ from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.raw.archives import HEAD, check_whole, kind_of
+from kmip_data.pipelines.raw.archives import HEAD, check_whole, format_of
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise
 from kmip_data.runtime import http_client as http
@@ -184,18 +184,20 @@ class _Download:
     ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
         total = response.raw.length_remaining
-        kind = response.headers.get("Content-Type", "no type").split(";")[0][:60]
+        content_type = response.headers.get("Content-Type", "no type").split(";")[0][:60]
         most = self._most(mirror)
         if total is not None and total > most:
-            raise MirrorFailed(f"has {total} bytes of {kind}, and {most} are expected at most")
+            raise MirrorFailed(
+                f"has {total} bytes of {content_type}, and {most} are expected at most"
+            )
         # Read enough to tell an archive from the web page of a dead host.
         head = b""
         for piece in pieces:
             head += piece
             if len(head) >= HEAD:
                 break
-        if not _plausible(self.source, head, kind):
-            raise MirrorFailed(f"sent no archive: {kind}, which begins with {head[:16]!r}")
+        if not _plausible(self.source, head, content_type):
+            raise MirrorFailed(f"sent no archive: {content_type}, which begins with {head[:16]!r}")
         if total is not None:
             require_room(self.path.parent, total, f"Downloading {self.source.name}")
         # The new file has passed its checks: only now drop the old part.
@@ -244,8 +246,8 @@ class _Download:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
         differing = differing_pin(mirror, self.path, digest)
         if differing is not None:
-            kind, expected, actual = differing
-            return f"sent a file with {kind} {actual[:12]}…, expected {expected[:12]}…"
+            algorithm, expected, actual = differing
+            return f"sent a file with {algorithm} {actual[:12]}…, expected {expected[:12]}…"
         if not (self.has_end or mirror.pinned):
             try:
                 check_whole(self.path)
@@ -274,9 +276,9 @@ def _strong_etag(response: Response) -> str | None:
     return etag if is_strong else None
 
 
-def _plausible(source: Source, head: bytes, kind: str) -> bool:
+def _plausible(source: Source, head: bytes, content_type: str) -> bool:
     """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
     if source.container == "archive":
-        return bool(kind_of(head))
+        return bool(format_of(head))
     page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
-    return bool(head) and not page and "text/html" not in kind
+    return bool(head) and not page and "text/html" not in content_type

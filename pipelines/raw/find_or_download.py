@@ -361,11 +361,11 @@ class _Import:
             return True if is_pinned or members.keys() <= known else None
         if self.options.unpinned:
             return False
-        kind, expected, actual = differing[0]
+        algorithm, expected, actual = differing[0]
         archive = "" if item.downloaded else " --archive PATH"
         raise DamagedInput(
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
-            expected=f"{kind} {expected}",
+            expected=f"{algorithm} {expected}",
             found=actual,
             next=f"kmip-data build {self.manifest.name}{archive} --unpinned, if it is meant",
         )
@@ -373,7 +373,7 @@ class _Import:
     def _differing_members(
         self, folder: Path, members: Mapping[str, str]
     ) -> list[tuple[str, str, str]]:
-        """Return kind, published and actual digest of the members that differ from a published one."""
+        """Return algorithm, published and actual digest of the members that differ from a published one."""
         by_sha256 = self.manifest.known_sha256
         by_md5 = self.manifest.known_md5
         differing = []

@@ -67,9 +67,9 @@ def _molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     x = np.stack([number, 10 * rng.random(atoms)], axis=1)
 
     bonds = edges.shape[1] // 2
-    kind = rng.integers(1, 4, bonds)
+    bond_type = rng.integers(1, 4, bonds)
     bond_length = 1 + rng.random(bonds) / 2
-    attr = np.tile(np.stack([kind, bond_length], axis=1), (2, 1))
+    attr = np.tile(np.stack([bond_type, bond_length], axis=1), (2, 1))
 
     numbers = x[:, :1]
     y = (numbers - numbers.mean()) / 10

@@ -1,6 +1,6 @@
 """GraphLand: speed prediction for the streets of two cities, from the published tables.
 
-Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and
+Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by type; ``features.csv`` and
 ``targets.csv`` have a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and
 ``split_masks_RH.csv`` the columns train, val and test. Steps and defaults follow PyTorch
 Geometric 2.8's ``GraphLandDataset``. Facts and deviations: ``docs/datasets/city-roads.md``,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: Of features, in the order of the columns of x.
-KINDS = ("numerical", "fraction", "categorical")
+FEATURE_TYPES = ("numerical", "fraction", "categorical")
 QUANTILES = 1_000
 MAX_CATEGORIES = 4_096  #: most categories of one column, each a column of x
 MAX_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
@@ -89,7 +89,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         return resolved
 
     def schema(self, params: GraphLandParams) -> Schema:
-        """Return named features, their kinds as upstream's masks, and the target."""
+        """Return named features, their types as upstream's masks, and the target."""
         names = params._names  # noqa: SLF001
         target = Column(
             key="node/y", attribute="y", stored="float32", presented="float32", finite=False,
@@ -98,10 +98,11 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         )  # fmt: skip
         masks = (
             Column(
-                key=f"graph/x_{kind}_mask", attribute=f"x_{kind}_mask", stored="uint8", presented="bool",
-                shape=(len(names),), form="row", doc=f"columns of x that are {kind} features",
+                key=f"graph/x_{feature_type}_mask", attribute=f"x_{feature_type}_mask",
+                stored="uint8", presented="bool", shape=(len(names),), form="row",
+                doc=f"columns of x that are {feature_type} features",
             )
-            for kind in KINDS
+            for feature_type in FEATURE_TYPES
         )  # fmt: skip
         x = feature_column("node/x", names, "numerical, fraction and one-hot features")
         return Schema(
@@ -138,9 +139,9 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
             }
 
         arrays: dict[str, Array] = {"node/x": features.x, "node/y": y}
-        for kind in KINDS:
-            is_kind = np.array(features.kinds) == kind
-            arrays[f"graph/x_{kind}_mask"] = is_kind.astype(np.uint8)
+        for feature_type in FEATURE_TYPES:
+            is_kind = np.array(features.feature_types) == feature_type
+            arrays[f"graph/x_{feature_type}_mask"] = is_kind.astype(np.uint8)
         arrays["edges"] = undirected(edges.T, len(y))
         np.savez(workdir / _FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
@@ -179,12 +180,12 @@ class Features(NamedTuple):
 
     x: F32  #: (N, F)
     names: tuple[str, ...]  #: names of the columns of x; ``column=category`` of one-hot columns
-    kinds: tuple[str, ...]  #: one of :data:`KINDS` for each column of x
+    feature_types: tuple[str, ...]  #: one of :data:`FEATURE_TYPES` for each column of x
     target: str  #: name of the target's column
 
 
 def read_features(folder: Path) -> Features:
-    """Read features by the kinds that ``info.yaml`` gives them, and transform them by upstream's defaults.
+    """Read features by the types that ``info.yaml`` gives them, and transform them by upstream's defaults.
 
     Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are unchanged;
     in both, missing values become the most frequent one. Categories become one-hot columns in
@@ -201,26 +202,26 @@ def read_features(folder: Path) -> Features:
     table = read_table(folder / "features.csv")
     columns = []
     names: list[str] = []
-    kinds: list[str] = []
-    for kind, wanted in listed.items():
+    feature_types: list[str] = []
+    for feature_type, wanted in listed.items():
         for name in wanted:
             values = _column(table, name, "features.csv")
             if np.isnan(values).all():
                 raise DamagedInput(f"features.csv: the column {name!r} is empty.")
-            if kind == "categorical":
+            if feature_type == "categorical":
                 categories = _categories(values, name, len(names))
                 columns += [(values == category).astype(np.float32) for category in categories]
                 names += [f"{name}={category:.0f}" for category in categories]
             else:
-                columns.append(to_normal(values) if kind == "numerical" else filled(values))
+                columns.append(to_normal(values) if feature_type == "numerical" else filled(values))
                 names.append(name)
-            kinds += [kind] * (len(names) - len(kinds))
+            feature_types += [feature_type] * (len(names) - len(feature_types))
 
     if not columns:
         raise DamagedInput("info.yaml names no features.")
     if twice := [name for name in names if names.count(name) > 1]:
         raise DamagedInput(f"info.yaml: two columns of x would be called {twice[0]!r}.")
-    return Features(np.column_stack(columns), tuple(names), tuple(kinds), info.target_name)
+    return Features(np.column_stack(columns), tuple(names), tuple(feature_types), info.target_name)
 
 
 def _categories(values: F32, name: str, columns: int) -> F32:
@@ -268,7 +269,7 @@ def to_normal(values: F32) -> F32:
 
 
 class Info(BaseModel):
-    """Names of the features of each kind, and of the target."""
+    """Names of the features of each type, and of the target."""
 
     numerical_features_names: list[ColumnName]
     fraction_features_names: list[ColumnName]

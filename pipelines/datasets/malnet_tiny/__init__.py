@@ -117,8 +117,8 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
             # The number of nodes is not in the file: it follows from the largest one.
             if params.isolated == "drop":
                 nodes, edges = drop_isolated(edges)
-            kind, _, key = name.split("/")
-            columns = {"graph/y": np.array(label[kind], np.uint8)}
+            malware_type, _, key = name.split("/")
+            columns = {"graph/y": np.array(label[malware_type], np.uint8)}
             yield GraphRecord(
                 key=key,
                 num_nodes=nodes,

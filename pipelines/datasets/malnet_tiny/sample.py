@@ -20,7 +20,7 @@ from kmip_data.strict_model import read_shipped
 
 DEFAULT_GRAPHS = 50
 #: Family and sizes of the graphs of each type.
-KINDS = read_shipped("tables", "call-graphs")
+MALWARE_TYPES = read_shipped("tables", "call-graphs")
 
 
 def write_sample(
@@ -32,21 +32,21 @@ def write_sample(
     """Write the graphs, balanced over types, and the split lists."""
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
-    names: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for i, kind in zip(range(count), itertools.cycle(KINDS), strict=False):
+    names: dict[str, list[str]] = {malware_type: [] for malware_type in MALWARE_TYPES}
+    for i, malware_type in zip(range(count), itertools.cycle(MALWARE_TYPES), strict=False):
         digest = hashlib.sha256(f"sample {seed} {i}".encode()).hexdigest().upper()
-        family = KINDS[kind][0]
-        name = f"{kind}/{family}/{digest}"
-        write_lines(folder / f"{name}.edgelist", _lines(_edges(kind, rng), digest))
-        names[kind].append(name)
+        family = MALWARE_TYPES[malware_type][0]
+        name = f"{malware_type}/{family}/{digest}"
+        write_lines(folder / f"{name}.edgelist", _lines(_edges(malware_type, rng), digest))
+        names[malware_type].append(name)
 
     for part, listed in _lists(names, rng).items():
         write_lines(folder / f"type/{part}.txt", listed)
 
 
-def _edges(kind: str, rng: Generator) -> I64:
+def _edges(malware_type: str, rng: Generator) -> I64:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
-    _, low, high, calls, unevenness, leaves = KINDS[kind]
+    _, low, high, calls, unevenness, leaves = MALWARE_TYPES[malware_type]
     functions = int(rng.integers(low, high + 1))
     # Some numbers are missing, and the last function calls only itself.
     lonely = functions + functions // 12 + 1

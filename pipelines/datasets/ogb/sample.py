@@ -137,13 +137,13 @@ def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) ->
     atoms = rng.integers(0, (np.array(ATOM_SIZES) + 1) // 2, (len(elements), len(ATOM_SIZES)))
     atoms[:, 0] = elements
     edges = np.concatenate(bonds)
-    kinds = rng.integers(0, BOND_SIZES, (len(edges), len(BOND_SIZES)))
+    bond_features = rng.integers(0, BOND_SIZES, (len(edges), len(BOND_SIZES)))
 
     molecule = np.repeat(np.arange(count), nodes)
     values = _labels(elements, molecule, nodes, labels, rng)
     files: dict[str, Array] = {
         "edge": edges,
-        "edge-feat": kinds,
+        "edge-feat": bond_features,
         "graph-label": values,
         "node-feat": atoms,
         "num-edge-list": np.array([len(pairs) for pairs in bonds]),
@@ -231,13 +231,13 @@ def write_papers(folder: Path, nodes: int, classes: int, seed: int) -> None:
         return Generator(PCG64([seed, *numbers]))
 
     year = stream(0, 0).integers(1990, 2021, nodes)
-    kind = np.arange(nodes) % classes
+    node_class = np.arange(nodes) % classes
     is_known = stream(1, 0).random(nodes) < LABELLED
-    label = np.where(is_known, kind, np.nan).astype(np.float32)
+    label = np.where(is_known, node_class, np.nan).astype(np.float32)
     rng = stream(2)
     centres = rng.standard_normal((classes, FEATURES), np.float32)
     noise = rng.standard_normal((NOISE, FEATURES), np.float32)
-    x = noise[stream(3, 0).integers(0, NOISE, nodes)] + centres[kind]
+    x = noise[stream(3, 0).integers(0, NOISE, nodes)] + centres[node_class]
 
     # Papers in order, each with its citations.
     edges = int(CITATIONS * nodes)

@@ -55,7 +55,7 @@ class Elements(NamedTuple):
     number: I64  #: (W,)
     size: I64  #: (W,) references of each
     ref: I64  #: (R,) numbers of nodes or members
-    kind: I64  #: (R,) kinds of members: 0 node, 1 way, 2 relation; empty for ways
+    member_type: I64  #: (R,) types of members: 0 node, 1 way, 2 relation; empty for ways
     combination: I64  #: (W,) position in ``tags``
     tags: I32  #: (C, K) distinct: position of the value of each key among the texts, -1 without
     data: U8  #: bytes of the block
@@ -257,18 +257,18 @@ def _elements(
         column[alike[(letters == np.frombuffer(key.encode(), np.uint8)).all(axis=1)]] = position
     number, tags, spans = _scan(data, bounds, column, len(keys), most, wanted, refs)
     ref, size = _unpacked(data, spans[:, 2], True)
-    kind = np.empty(0, np.int64)
+    member_type = np.empty(0, np.int64)
     if field == _RELATIONS:
-        kind, kinds = _unpacked(block.data, spans[:, 3], False)
-        if (kinds != size).any():
-            raise UnusualError("members and their kinds do not fit together")
+        member_type, type_counts = _unpacked(block.data, spans[:, 3], False)
+        if (type_counts != size).any():
+            raise UnusualError("members and their types do not fit together")
     # Rows by one number each, as sorting whole rows takes ten times as long.
     code = tags @ _MIX ** np.arange(len(keys))
     _, first, combination = np.unique(code, return_index=True, return_inverse=True)
     distinct = tags[first]
     if (distinct[combination] != tags).any():
         raise UnusualError("two combinations of tags have the same number")
-    return Elements(number, size, ref, kind, combination, distinct, data, texts)
+    return Elements(number, size, ref, member_type, combination, distinct, data, texts)
 
 
 @njit_nogil()

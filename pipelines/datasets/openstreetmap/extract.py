@@ -39,7 +39,7 @@ _BEGINNINGS = {
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
 UNITS_A_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
-_WAY = 1  #: kind of a member
+_WAY = 1  #: type of a member
 _UNDEFINED = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
 Values = tuple[str, ...]
@@ -169,12 +169,12 @@ def _converted(path: Path, folder: Path, name: str) -> Path:
         )
     copy = folder / "copy.osm.pbf"
     target = osmium.io.File(str(copy), "pbf,pbf_compression=none,add_metadata=false")
-    kinds = osmium.osm.NODE | osmium.osm.WAY | osmium.osm.RELATION
+    element_types = osmium.osm.NODE | osmium.osm.WAY | osmium.osm.RELATION
     # By default libosmium leaves two cores idle, or uses one of two.
     pool = osmium.io.ThreadPool(num_threads())
     with (
         osmium.SimpleWriter(target, overwrite=True, thread_pool=pool) as writer,
-        osmium.io.Reader(source, kinds, pool) as reader,
+        osmium.io.Reader(source, element_types, pool) as reader,
     ):
         osmium.apply(reader, writer)
     return copy
@@ -200,8 +200,8 @@ class _Map:
         self.relations: dict[int, tuple[str, list[int]]] = {}
         self.member_lines: dict[int, F64] = {}  #: lines of the ways that relations are made of
         self.repeated = False  #: true if an element comes twice
-        self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
-        self.street = array("b")  #: 1 for each kind that belongs to the network, else 0
+        self.tag_sets: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
+        self.street = array("b")  #: 1 for each combination that belongs to the network, else 0
         self.file = Pbf(path)
         self.node_id, self.x, self.y = self._nodes()
         self.ways = self._ways()
@@ -257,25 +257,25 @@ class _Map:
         used = np.zeros(len(self.node_id), np.bool_)
         rows: list[tuple[Array, ...]] = [tuple(np.empty(0, code) for code in "qqii")]
         for block, position in self.file.ways(self.keys, 2, wanted, self.node_id):
-            kind = self._kinds(block)
-            owner = np.repeat(np.arange(len(kind)), block.size)
+            tag_set = self._tag_sets(block)
+            owner = np.repeat(np.arange(len(tag_set)), block.size)
             self._add_members(block, wanted, position, owner)
             tagged = block.tags[:, :2].max(axis=1, initial=-1) >= 0
             several = (block.size > 1) & tagged[block.combination]
             least_way = block.number[several].min(initial=1)
             least_node = block.ref[several[owner]].min(initial=1)
             self._refuse(least_way, least_node)
-            self._add_areas(block, kind, position, owner)
+            self._add_areas(block, tag_set, position, owner)
 
-            street = several & np.frombuffer(self.street, np.bool_)[kind]
+            street = several & np.frombuffer(self.street, np.bool_)[tag_set]
             # Keep references of streets, without consecutive repetitions.
             new = street[owner]
             new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
             node = position[new]
             used[node[node >= 0]] = True
             size = np.bincount(owner[new], minlength=len(street))
-            rows.append((block.number[street], size[street], kind[street], node))
-        number, size, kind, node = map(np.concatenate, zip(*rows, strict=True))
+            rows.append((block.number[street], size[street], tag_set[street], node))
+        number, size, tag_set, node = map(np.concatenate, zip(*rows, strict=True))
         del rows
 
         # 2. Order by way number, whatever the order of the file.
@@ -284,7 +284,7 @@ class _Map:
             order = np.argsort(number, kind="stable")
             self.repeated |= bool((np.diff(number[order]) == 0).any())
             size = size[order]
-            kind = kind[order]
+            tag_set = tag_set[order]
             first = start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
@@ -298,8 +298,8 @@ class _Map:
         self._check_places(node_id, x, y)
 
         # 4. Encode the tags, examining each distinct combination once.
-        distinct, combination = np.unique(kind, return_inverse=True)
-        combinations = [*self.kinds]
+        distinct, combination = np.unique(tag_set, return_inverse=True)
+        combinations = [*self.tag_sets]
         tags = [dict(combinations[number]) for number in distinct.tolist()]
         directions = np.array([direction(tag, self.network_type) for tag in tags], np.int8)
         codes: dict[str, I32] = {}
@@ -319,7 +319,7 @@ class _Map:
             values=values,
         )
 
-    def _kinds(self, block: Elements) -> I32:
+    def _tag_sets(self, block: Elements) -> I32:
         """Return the combination of tags of each way."""
         known = []
         for texts in block.tags.tolist():
@@ -327,8 +327,8 @@ class _Map:
             for key, text in zip(self.keys, texts, strict=True):
                 if text >= 0:
                     tags[key] = block.text(text)
-            known.append(self.kinds.setdefault(tuple(tags.items()), len(self.kinds)))
-            if len(self.kinds) > len(self.street):
+            known.append(self.tag_sets.setdefault(tuple(tags.items()), len(self.tag_sets)))
+            if len(self.tag_sets) > len(self.street):
                 self.street.append(is_street(tags, self.network_type))
         return np.array(known, np.int32)[block.combination]
 
@@ -354,12 +354,12 @@ class _Map:
                 next="use an undamaged extract",
             )
 
-    def _add_areas(self, block: Elements, kind: I32, position: I32, owner: I64) -> None:
+    def _add_areas(self, block: Elements, tag_set: I32, position: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
         area = (block.size > 1) & (block.tags[block.combination, 1] >= 0)
         if not area.any():
             return
-        combinations = [*self.kinds]
+        combinations = [*self.tag_sets]
         # Locations of all areas of a block at once, then one slice an area.
         ref = block.ref[area[owner]]
         lines = self._lines(position[area[owner]])
@@ -369,7 +369,7 @@ class _Map:
         for number, size, way in zip(
             numbers,
             block.size[area].tolist(),
-            kind[area].tolist(),
+            tag_set[area].tolist(),
             strict=True,
         ):
             last = first + size - 1
@@ -384,11 +384,11 @@ class _Map:
         start = 0
         tags = block.tags[block.combination].tolist()
         rows = zip(block.number.tolist(), block.size.tolist(), tags, strict=True)
-        for number, size, (use, kind) in rows:
+        for number, size, (use, relation_type) in rows:
             member = slice(start, start + size)
             start += size
-            if kind >= 0 and block.text(kind) in {"multipolygon", "boundary"}:
-                refs = block.ref[member][block.kind[member] == _WAY].tolist()
+            if relation_type >= 0 and block.text(relation_type) in {"multipolygon", "boundary"}:
+                refs = block.ref[member][block.member_type[member] == _WAY].tolist()
                 self._refuse(number, *refs)
                 self.repeated |= number in self.relations
                 self.relations[number] = block.text(use), refs

@@ -80,8 +80,8 @@ class OpenStreetMapParams(CityParams):
 
 def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
     """Refuse no or several sources, and options or given ``parameters`` that mean nothing with the source."""
-    kinds = ("osm_file", "graphml", "place", "archive")
-    chosen_sources = [name for name in kinds if getattr(source, name) is not None]
+    all_sources = ("osm_file", "graphml", "place", "archive")
+    chosen_sources = [name for name in all_sources if getattr(source, name) is not None]
     if len(chosen_sources) != 1:
         raise UsageError(
             "A city is built from one source.",

@@ -19,7 +19,7 @@ USES = (
     "residential", "commercial", "grass", "retail", "industrial", "forest", "farmland", "railway", "basin",
     "quarry",
 )  # fmt: skip
-KINDS = (
+HIGHWAYS = (
     "residential", "footway", "service", "secondary", "cycleway", "primary", "tertiary", "steps", "path",
     "track",
 )  # fmt: skip
@@ -57,14 +57,14 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
 
         # Crossings, then the bends of the streets to the east and to the north of each.
         offsets = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5))
-        for number, (kind, i, j) in enumerate(np.ndindex(3, side, side), 1):
+        for number, (layer, i, j) in enumerate(np.ndindex(3, side, side), 1):
             row = i
             column = j
-            if kind == 2:
+            if layer == 2:
                 row = j
                 column = i
-            east, north = offsets[kind]
-            dx, dy = shift[kind, i, j]
+            east, north = offsets[layer]
+            dx, dy = shift[layer, i, j]
             lon = WEST + STEP * (column + east + dx)
             lat = SOUTH + STEP * (row + north + dy)
             writer.add_node(
@@ -103,9 +103,9 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
 
 
 def _street(generator: Generator) -> dict[str, str]:
-    weights = 0.6 ** np.arange(len(KINDS))
-    kind = generator.choice(len(KINDS), p=weights / weights.sum())
-    tags = {"highway": KINDS[kind]}
+    weights = 0.6 ** np.arange(len(HIGHWAYS))
+    highway = generator.choice(len(HIGHWAYS), p=weights / weights.sum())
+    tags = {"highway": HIGHWAYS[highway]}
     if generator.random() < 0.2:
         tags["oneway"] = "yes"
     if generator.random() < 0.4:

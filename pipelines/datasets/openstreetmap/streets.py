@@ -26,8 +26,8 @@ _RULES = read_shipped("tables", "streets")
 #: Network type -> key -> values, any of which leaves a way out.
 LEFT_OUT: Mapping[str, Mapping[str, str]] = _RULES["left_out"]
 _PATTERNS = {
-    kind: [(key, re.compile(values)) for key, values in rules.items()]
-    for kind, rules in LEFT_OUT.items()
+    network_type: [(key, re.compile(values)) for key, values in rules.items()]
+    for network_type, rules in LEFT_OUT.items()
 }
 
 _ONE_WAY = frozenset({"yes", "true", "1", "-1", "reverse", "T", "F"})
@@ -99,20 +99,20 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
         known.append(sum(speeds) / len(speeds) if speeds else np.nan)
     speed = np.array([*known, np.nan])[tags["maxspeed"]]
 
-    # 2. The kind of each street: its first value of ``highway``.
+    # 2. The class of each street: its first value of ``highway``.
     firsts = [names[0] for names in values["highway"]]
-    kinds = [*sorted(set(firsts)), ""]
-    position = {kind: number for number, kind in enumerate(kinds)}
-    kind = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
+    highways = [*sorted(set(firsts)), ""]
+    position = {highway: number for number, highway in enumerate(highways)}
+    highway = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
 
-    # 3. The mean of each kind fills its gaps; the mean of these means those of kinds without a
+    # 3. The mean of each class fills its gaps; the mean of these means fills classes without a
     #    speed.
     has_speed = np.isfinite(speed)
-    count = np.bincount(kind[has_speed], minlength=len(kinds))
-    total = np.bincount(kind[has_speed], weights=speed[has_speed], minlength=len(kinds))
-    mean = np.full(len(kinds), np.nan)
+    count = np.bincount(highway[has_speed], minlength=len(highways))
+    total = np.bincount(highway[has_speed], weights=speed[has_speed], minlength=len(highways))
+    mean = np.full(len(highways), np.nan)
     np.divide(total, count, out=mean, where=count > 0)
     if has_speed.any():
         mean[count == 0] = mean[count > 0].mean()
-    filled: F64 = np.where(has_speed, speed, mean[kind])
+    filled: F64 = np.where(has_speed, speed, mean[highway])
     return filled

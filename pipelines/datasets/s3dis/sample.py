@@ -75,7 +75,7 @@ def write_sample(
 
 def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
     """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
-    kinds = _ROOMS["kinds"]
+    room_types = _ROOMS["kinds"]
     for area, size in enumerate(area_sizes(total), 1):
         # At least four rooms an area (if it has as many blocks), so that whole rooms can be held
         # out.
@@ -92,9 +92,9 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
             spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
             chosen = [corners[i] for i in spread]
             blocks = list(_cut(cloud, label, chosen, rng))
-            kind = kinds[int(rng.integers(len(kinds)))]
+            room_type = room_types[int(rng.integers(len(room_types)))]
             for x, y in blocks:
-                yield f"Area_{area}_{kind}_{number}", x, y
+                yield f"Area_{area}_{room_type}_{number}", x, y
             wanted -= len(blocks)
 
 

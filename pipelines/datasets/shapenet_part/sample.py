@@ -23,19 +23,19 @@ from kmip_data.strict_model import read_shipped
 
 DEFAULT_SHAPES = 48
 
-Piece = tuple[str, int, F64, F64]  #: kind, part, centre, size
+Piece = tuple[str, int, F64, F64]  #: solid, part, centre, size
 
 
 def shapes() -> dict[str, list[Piece]]:
     """Return the pieces of each category from ``manifests/tables/shapes.toml``, mirrored."""
     pieces_of: dict[str, list[Piece]] = {}
     for category, pieces in read_shipped("tables", "shapes").items():
-        for kind, part, centre, size, *mirrored in pieces:
+        for solid, part, centre, size, *mirrored in pieces:
             axes = "".join(mirrored)
             choices = [(-1, 1) if axis in axes else (1,) for axis in "xyz"]
             # A mirrored piece, such as a wing, stands on both sides of an axis.
             for signs in itertools.product(*choices):
-                piece = kind, part, np.array(signs) * np.array(centre), np.array(size)
+                piece = solid, part, np.array(signs) * np.array(centre), np.array(size)
                 pieces_of.setdefault(category, []).append(piece)
     return pieces_of
 
@@ -79,12 +79,12 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     scale = rng.uniform(0.8, 1.2, 3)
     jittered = []
     areas = []
-    for kind, part, centre, size in pieces:
+    for solid, part, centre, size in pieces:
         # The whole shape is scaled, and each piece a little on its own.
         jitter = rng.uniform(0.85, 1.15, 3)
         sides = size * scale * jitter
         dx, dy, dz = sides
-        jittered.append((kind, part, centre * scale, sides))
+        jittered.append((solid, part, centre * scale, sides))
         areas.append(2 * (dx * dy + dy * dz + dx * dz))
 
     # Small parts get some points more than their share, so that every label has examples.
@@ -93,8 +93,8 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     by_area = (share * total).astype(int)
     counts = np.maximum(by_area, 40).tolist()
     blocks = []
-    for (kind, part, centre, size), count in zip(jittered, counts, strict=True):
-        position, normal = _surface(kind, size, count, rng)
+    for (solid, part, centre, size), count in zip(jittered, counts, strict=True):
+        position, normal = _surface(solid, size, count, rng)
         label = np.full((count, 1), float(first_label + part))
         blocks.append(np.concatenate([centre + position, normal, label], axis=1))
     points = np.concatenate(blocks)
@@ -102,7 +102,7 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
 
 
 def _surface(
-    kind: str,
+    solid: str,
     size: F64,
     count: int,
     rng: Generator,
@@ -110,14 +110,14 @@ def _surface(
     """Return points (count, 3) on the surface of a piece around the origin, and unit normals."""
     half = size / 2
     # Drawn on a ball, cube or cylinder of radius 1; stretching divides the normal by the sides.
-    if kind == "ball":
+    if solid == "ball":
         unit = rng.normal(size=(count, 3))
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
         normal = unit / half
-    elif kind == "box":
+    elif solid == "box":
         unit, normal = _box_surface(half, count, rng)
     else:
-        unit, normal = _tube_surface(half, "xyz".index(kind[-1]), count, rng)
+        unit, normal = _tube_surface(half, "xyz".index(solid[-1]), count, rng)
     return unit * half, normal / np.linalg.norm(normal, axis=1, keepdims=True)
 
 

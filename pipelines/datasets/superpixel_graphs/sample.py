@@ -95,11 +95,11 @@ def make_picture(
     # Things are discs; the number of the picture is the class of the first, so that all occur.
     y = np.zeros(len(cells), np.int64)
     for thing in range(1 + int(rng.random() < 0.3)):
-        kind = number if thing == 0 else int(rng.integers(classes))
+        thing_class = number if thing == 0 else int(rng.integers(classes))
         middle = rng.uniform(0.3, 0.7, 2) * SIZES[::-1]
         distance = np.linalg.norm((centre - middle) / SIZES[::-1], axis=1)
         radius = rng.uniform(0.15, 0.3)
-        y[distance < radius] = kind % (classes - 1) + 1
+        y[distance < radius] = thing_class % (classes - 1) + 1
 
     hue = 2 * np.pi * y[:, None] / classes + np.array([0.0, 2.1, 4.2])
     colour = 0.35 * np.cos(hue) * (y > 0)[:, None]  # the background is grey
