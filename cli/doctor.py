@@ -184,11 +184,11 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.config import ModelConfig
     from kmip_data.models.training.self_check import OK, results_on, sizes_of
 
-    for part, reason in results_on(sizes_of(ModelConfig())).items():
+    for component, reason in results_on(sizes_of(ModelConfig())).items():
         if reason == OK:
-            yield part, "ok", ""
+            yield component, "ok", ""
         else:
-            yield part, "problem", reason
+            yield component, "problem", reason
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:

@@ -110,14 +110,14 @@ def _secrets(address: str) -> set[str]:
     user = rest
     if shown:
         user = rest[: rest.find(shown)].rstrip("@")
-    parts = {user, *re.split("[:/?#@]", user)}
+    secrets = {user, *re.split("[:/?#@]", user)}
     # 2. Pairs of query and fragment, and their values.
     for pair in re.split("[?#&;]", rest.partition(shown)[2])[1:]:
-        parts |= {pair, pair.partition("=")[2]}
+        secrets |= {pair, pair.partition("=")[2]}
     # 3. All of them decoded and encoded, too; shorter ones occur everywhere.
-    parts |= {urllib.parse.unquote_plus(part) for part in parts}
-    parts |= {urllib.parse.quote(part, safe="") for part in parts}
-    return {part for part in parts if len(part) > 3}
+    secrets |= {urllib.parse.unquote_plus(secret) for secret in secrets}
+    secrets |= {urllib.parse.quote(secret, safe="") for secret in secrets}
+    return {secret for secret in secrets if len(secret) > 3}
 
 
 def timestamp(when: float | None = None) -> str:

@@ -295,7 +295,7 @@ class Pipeline(ABC, Generic[P, S]):
     def name_parts(self, params: P) -> list[str]:
         """Return parts of the build folder's name, e.g. ``["k32"]``: values other than the defaults."""
         unusual = params.model_dump(exclude_defaults=True)
-        return [part.format(unusual[name]) for name, part in self.named if name in unusual]
+        return [template.format(unusual[name]) for name, template in self.named if name in unusual]
 
     def class_names(self, params: P) -> Sequence[str]:
         """Return the class names by label: the manifest's, unless a parameter changes their order."""

@@ -85,7 +85,7 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
 
 def _is_behind_link(path: Path, name: str) -> bool:
     inside = [path / parent for parent in PurePosixPath(name).parents[:-1]]
-    return any(part.is_symlink() for part in (*inside, path / name))
+    return any(ancestor.is_symlink() for ancestor in (*inside, path / name))
 
 
 def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:

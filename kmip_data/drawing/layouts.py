@@ -41,11 +41,11 @@ def layout(edge_index: I64, nodes: int) -> F64:
     entries = (np.ones(len(source), bool), (source, target))
     joined = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
     joined = (joined + joined.T).tocsr()
-    _, part = sparse.csgraph.connected_components(joined, directed=False)
+    _, component_of = sparse.csgraph.connected_components(joined, directed=False)
 
     left = bottom = width = tallest = 0.0
-    for number in np.argsort(-np.bincount(part), kind="stable"):
-        members = np.flatnonzero(part == number)
+    for number in np.argsort(-np.bincount(component_of), kind="stable"):
+        members = np.flatnonzero(component_of == number)
         part_pos = _springs(joined[members][:, members])
         size = np.ptp(part_pos, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full

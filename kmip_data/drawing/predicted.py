@@ -53,9 +53,9 @@ def short_names(first: str, second: str) -> tuple[str, str]:
     >>> short_names("paris/gcn/a", "paris/gps-kmip/a"), short_names("paris/gcn/a", "paris/gcn/b")
     (('gcn', 'gps-kmip'), ('gcn/a', 'gcn/b'))
     """
-    parts = [run.split("/")[-2:] for run in (first, second)]
-    models = [part[0] for part in parts]
-    names = models if models[0] != models[1] else ["/".join(part) for part in parts]
+    models_and_names = [run.split("/")[-2:] for run in (first, second)]
+    models = [name[0] for name in models_and_names]
+    names = models if models[0] != models[1] else ["/".join(name) for name in models_and_names]
     return names[0], names[1]
 
 

@@ -287,12 +287,12 @@ def clear_way(root: Path, names: Iterable[str]) -> None:
     What a link leads to stays; a folder ``NAME`` becomes ``NAME.moved``.
     """
     for name in map(PurePosixPath, names):
-        for part in (*reversed(name.parents[:-1]), name):
-            path = root / part
+        for relative in (*reversed(name.parents[:-1]), name):
+            path = root / relative
             if path.is_symlink():
                 say(f"removed the link {path} to {path.readlink()}")
                 path.unlink()
-            elif path.exists() and path.is_dir() == (part == name):
+            elif path.exists() and path.is_dir() == (relative == name):
                 aside = path.with_name(f"{path.name}.moved")
                 while os.path.lexists(aside):
                     aside = aside.with_name(f"{aside.name}.moved")
@@ -435,10 +435,10 @@ def _opened(folder: Path, root: Path | None) -> Iterator[int]:
     parts = folder.relative_to(opened).parts
     handle = os.open(opened, _FOLDER)
     try:
-        for part in parts:
-            opened /= part
+        for name in parts:
+            opened /= name
             try:
-                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             except OSError as error:
                 if opened.is_symlink():
                     raise _is_a_link(opened) from error

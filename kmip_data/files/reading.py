@@ -168,7 +168,7 @@ def first_problem(error: Exception) -> str:
     # A misspelt key explains one that is missing.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     message = plainly(problems[0]["msg"])
-    location = ".".join(str(part)[:80] for part in problems[0]["loc"])
+    location = ".".join(str(field)[:80] for field in problems[0]["loc"])
     if location:
         message = f"{location}: {message}"
     return message[:300]

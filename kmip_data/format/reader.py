@@ -243,8 +243,8 @@ class Shard:
         entry = self._entry(key)
         view = self.mapped(key)
         assert view is not None, "a shard on disk is mapped"
-        part = view[:, start:stop] if entry.axis else view[start:stop]
-        return part.copy()
+        rows = view[:, start:stop] if entry.axis else view[start:stop]
+        return rows.copy()
 
     def release(self) -> None:
         """Give the pages of a large map back to the system, which brings them again on use."""

@@ -297,9 +297,11 @@ def _check(schema: Schema) -> None:
     # A view is a slice of the first axis of a stored column.
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}
     for view in schema.views:
-        part = f"{view.source}[{view.start}:{view.stop}]"
+        section = f"{view.source}[{view.start}:{view.stop}]"
         inside = view.start <= view.stop <= widths.get(view.source, 0)
-        _require(inside, f"view {view.attribute!r} is {part}, which is not within a stored column")
+        _require(
+            inside, f"view {view.attribute!r} is {section}, which is not within a stored column"
+        )
 
 
 def _require(condition: bool, problem: str) -> None:

@@ -174,10 +174,10 @@ def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
     for piece in stream:
         rest = memoryview(piece)
         while rest:
-            part = rest[: MEMBER_BYTES - done % MEMBER_BYTES]
-            yield done // MEMBER_BYTES, part
-            done = done + len(part)
-            rest = rest[len(part) :]
+            piece_in_member = rest[: MEMBER_BYTES - done % MEMBER_BYTES]
+            yield done // MEMBER_BYTES, piece_in_member
+            done = done + len(piece_in_member)
+            rest = rest[len(piece_in_member) :]
 
 
 def _write_pieces(

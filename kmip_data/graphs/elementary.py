@@ -91,8 +91,8 @@ def sine_cosine(angle: F64) -> tuple[F64, F64]:
     # Take away the nearest multiple of π / 2, in three steps of which two are exact near its zero.
     quarters = np.rint(reduced * (2 / np.pi))
     rest = reduced
-    for part in _HALF_PI:
-        rest = rest - quarters * part
+    for term in _HALF_PI:
+        rest = rest - quarters * term
     square = rest * rest
     odd = rest + rest * (square * _polynomial(_SINE, square))
     even = 1.0 - (0.5 * square - square * (square * _polynomial(_COSINE, square)))

@@ -273,24 +273,24 @@ def _in_order(points: F64, k: int) -> Neighbors:
         undecided = []
         rows = max(1, BLOCK_NUMBERS // max(count * width, len(candidates)))
         for first in range(0, len(todo), rows):
-            part = todo[first : first + rows]
-            index, bound = query(points[part], count)
+            block = todo[first : first + rows]
+            index, bound = query(points[block], count)
             index = candidates[index]
 
             # Squared distances by differences: the search's may round differently.
             delta = points[index]
-            delta -= points[part, None]
+            delta -= points[block, None]
             square = np.square(delta, out=delta).sum(-1)
-            square[index == part[:, None]] = np.inf  # a point is not its own neighbour
+            square[index == block[:, None]] = np.inf  # a point is not its own neighbour
 
             # The order (squared distance, index) decides ties.
             best = np.lexsort((index, square))[:, :k]
-            neighbors.table[part] = np.take_along_axis(index, best, 1)
-            neighbors.square[part] = np.take_along_axis(square, best, 1)
+            neighbors.table[block] = np.take_along_axis(index, best, 1)
+            neighbors.square[block] = np.take_along_axis(square, best, 1)
 
             # A point that was not given may be as near as the k-th: search these rows again.
             if count < len(candidates):
-                undecided.append(part[neighbors.square[part, -1] >= bound])
+                undecided.append(block[neighbors.square[block, -1] >= bound])
         todo = np.concatenate([todo[:0], *undecided])
         count = count * 2
     return neighbors

@@ -370,11 +370,11 @@ class Assembler:
                 if is_cold(source, stride, rows)
             ]
             # A batch may exceed the page cache, so request pages a part ahead.
-            parts = np.split(order, range(AHEAD, len(rows), AHEAD))
-            for part, following in pairwise([order[:0], *parts, order[:0]]):
+            blocks = np.split(order, range(AHEAD, len(rows), AHEAD))
+            for block, following in pairwise([order[:0], *blocks, order[:0]]):
                 for source, stride in cold:
                     request(source, stride, stride, rows[following])
-                gather.copy_chosen(sources, rows, part, layout, target[fields])
+                gather.copy_chosen(sources, rows, block, layout, target[fields])
         self._finish(values, converted, None, _NO_EDGES)
         self._check_values(values, graph)
 

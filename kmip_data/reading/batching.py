@@ -35,7 +35,7 @@ _INT64 = np.dtype(np.int64)
 def collates_by_rows(fields: Sequence[Field]) -> bool:
     """True if PyG collates all these attributes by joining rows, which :func:`make_batch` does."""
     names = " ".join(field.attribute for field in fields)
-    return not any(part in names for part in _SPECIAL)
+    return not any(reserved in names for reserved in _SPECIAL)
 
 
 def make_data(assembler: Assembler, graph: int) -> Data:

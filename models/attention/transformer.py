@@ -138,8 +138,8 @@ class TransformerAttention(nn.Module):
             at_once = graphs
             if dropout:
                 at_once = max(1, WEIGHTS // (self.heads * nodes**2))
-            for part in torch.split(rows, at_once):
-                queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
+            for block in torch.split(rows, at_once):
+                queries, keys, values = block.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
                 attended = _attended(queries, keys, values, dropout)
                 by_node = attended.transpose(1, 2).flatten(0, 1)
                 done.append(by_node.flatten(1))

@@ -161,8 +161,8 @@ def prove_or_rescore(
     for b in unproven.any(1).nonzero().flatten().tolist():
         queries_left = unproven[b].nonzero().flatten()
         all_keys = keys[b : b + 1]
-        for part in torch.split(queries_left, step):
-            few = queries[b : b + 1, part]
+        for block in torch.split(queries_left, step):
+            few = queries[b : b + 1, block]
             if fallback is None:
                 best, best_rows = largest(score_block(few, all_keys), k)
             else:
@@ -171,8 +171,8 @@ def prove_or_rescore(
                 best, best_rows = prove_or_rescore(
                     few, all_keys, narrower, k, bound, pairs_scored=pairs_scored
                 )
-            scores[b, part] = best[0]
-            rows[b, part] = best_rows[0]
+            scores[b, block] = best[0]
+            rows[b, block] = best_rows[0]
     return scores, rows
 
 

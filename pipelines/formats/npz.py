@@ -115,9 +115,9 @@ class ArrayStream:
         values = np.empty(count, self.dtype)
         room = values.data.cast("B")
         while room:
-            part = self._next(len(room))
-            room[: len(part)] = part
-            room = room[len(part) :]
+            piece = self._next(len(room))
+            room[: len(piece)] = piece
+            room = room[len(piece) :]
         return values
 
     def skip(self, count: int) -> None:
@@ -132,6 +132,6 @@ class ArrayStream:
             self._rest = memoryview(next(self._pieces, b""))
             if not self._rest:
                 raise DamagedInput(f"{self.name} ends early.")
-        part = self._rest[:most]
-        self._rest = self._rest[len(part) :]
-        return part
+        piece = self._rest[:most]
+        self._rest = self._rest[len(piece) :]
+        return piece

@@ -97,7 +97,7 @@ def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
     for entry in entries:
         parts = entry.name.split("/")
         if _matches("/".join(parts[-depth:]), anchor):
-            root = "".join(f"{part}/" for part in parts[:-depth])
+            root = "".join(f"{name}/" for name in parts[:-depth])
             roots[root] = None
     return list(roots)
 
@@ -154,9 +154,9 @@ def _matches(name: str, pattern: str) -> bool:
     # system.
     if name.count("/") != pattern.count("/"):
         return False
-    for part, wanted in zip(name.split("/"), pattern.split("/"), strict=True):
-        hidden = part.startswith(".") and not wanted.startswith(".")
-        if hidden or not fnmatch.fnmatchcase(part, wanted):
+    for component, wanted in zip(name.split("/"), pattern.split("/"), strict=True):
+        hidden = component.startswith(".") and not wanted.startswith(".")
+        if hidden or not fnmatch.fnmatchcase(component, wanted):
             return False
     return True
 

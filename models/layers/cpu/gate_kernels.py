@@ -437,6 +437,6 @@ def differentiate(
                 # 3. To the source.
                 row = (source - first) * width + channel
                 store(grad_source, row, LANES, plus(load(grad_source, row, LANES), g))
-                part = plus(load(grad_message, row, LANES), times(opened, of_message))
-                store(grad_message, row, LANES, part)
+                grad_edge = plus(load(grad_message, row, LANES), times(opened, of_message))
+                store(grad_message, row, LANES, grad_edge)
             store(grad_target, target_row, count, total)

@@ -170,10 +170,10 @@ def _search_graphs(graphs: _Operands) -> None:
         _search_exactly(graphs.subset(small))
 
     for graph, head in itertools.product(large.nonzero()[0], range(len(queries))):
-        part = (head, slice(*graphs.query_rows[graph]))
+        block = (head, slice(*graphs.query_rows[graph]))
         low, high = graphs.key_rows[graph]
-        _search_large(queries[part], keys[head, low:high], scores[part], indices[part])
-        indices[part] += low
+        _search_large(queries[block], keys[head, low:high], scores[block], indices[block])
+        indices[block] += low
 
 
 def _least_keys(dim: int, k: int) -> float:

@@ -81,14 +81,14 @@ def _sort(rows: Pointer, start: int, size: int) -> None:
     for first in range(start, start + size, MIN_GROUP):
         lanes.sort_16(rows, first * 8)
     # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
-    part = 2 * MIN_GROUP
-    while part <= size:
-        for first in range(start, start + size, part):
-            for i in range(part // 2):
-                _exchange(rows, first + i, first + part - 1 - i)
-            _merge(rows, first, part // 2)
-            _merge(rows, first + part // 2, part // 2)
-        part *= 2
+    run_length = 2 * MIN_GROUP
+    while run_length <= size:
+        for first in range(start, start + size, run_length):
+            for i in range(run_length // 2):
+                _exchange(rows, first + i, first + run_length - 1 - i)
+            _merge(rows, first, run_length // 2)
+            _merge(rows, first + run_length // 2, run_length // 2)
+        run_length *= 2
 
 
 @_inlined

@@ -55,7 +55,9 @@ class TrainingModule(nn.Module):
         self.shared = self.config.processes > 1
         self._norms = []
         if self.shared:
-            self._norms = [part for part in self.model.modules() if isinstance(part, BatchNorm)]
+            self._norms = [
+                module for module in self.model.modules() if isinstance(module, BatchNorm)
+            ]
         #: The model, or DistributedDataParallel around it.
         self.network: Any = self.model
         #: Current epoch, from 0.

@@ -110,13 +110,13 @@ def _connected_part(sides: I64, side: int, n: int) -> I64:
     begins = np.searchsorted(source[order], np.arange(count + 1))
     arrays = (np.ones(len(order)), target[order], begins)
     graph = sparse.csr_array(arrays, (count, count))
-    part = np.empty(0, np.int64)
+    component = np.empty(0, np.int64)
     # Until a start lies in a part that is large enough.
     for start in range(count // 2, count):
-        part = sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[:n]
-        if len(part) == n:
+        component = sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[:n]
+        if len(component) == n:
             break
-    return part
+    return component
 
 
 def _one_hot(rng: Generator, rows: int, categories: int) -> F64:

@@ -65,12 +65,12 @@ def assemble(
 
     missing = np.full((1, 2), np.nan)
     for _, (use, members) in sorted(relations.items()):
-        parts = [lines.get(member, missing) for member in members]
-        complete = all(len(part) > 1 and not np.isnan(part).any() for part in parts)
+        lines_of_relation = [lines.get(member, missing) for member in members]
+        complete = all(len(line) > 1 and not np.isnan(line).any() for line in lines_of_relation)
         if not complete:
             continue
         # Holes are found by nesting, whatever roles the members have.
-        area = shapely.build_area(shapely.MultiLineString(parts))
+        area = shapely.build_area(shapely.MultiLineString(lines_of_relation))
         if area is not None and not area.is_empty:
             value.append(use)
             polygons.append(area)
@@ -111,11 +111,11 @@ def read_land_use(path: Path) -> LandUse:
         return LandUse(value, area)
 
 
-def geometry(part: object) -> Geometry:
+def geometry(shape: object) -> Geometry:
     """Return the shape of a GeoJSON geometry."""
     import shapely
 
-    return shapely.from_geojson(json.dumps(part))
+    return shapely.from_geojson(json.dumps(shape))
 
 
 @contextmanager

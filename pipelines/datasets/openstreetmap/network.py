@@ -5,7 +5,7 @@ Built step by step like ``osmnx.graph_from_xml`` and ``graph_from_polygon``, wit
 file: here several values of a tag on one street are sorted, and everything is ordered by
 OpenStreetMap's numbers.
 
-A country has 10^8 directed parts of ways. They are never in memory at once: :func:`parts` generates
+A country has 10^8 directed segments of ways. They are never in memory at once: :func:`segment_blocks` generates
 them for each pass, a million references at a time, and a pass keeps arrays of a few bytes per node.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from shapely import Geometry
 
 EARTH_RADIUS = 6_371_009.0  #: metres, as OSMnx has it
-BOTH = 2  #: value of ``oneway`` and ``reversed`` where only some parts of the street are
+BOTH = 2  #: value of ``oneway`` and ``reversed`` where only some segments of the street are
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
 _AT_ONCE = 1 << 20  #: references of ways that are worked on together
 _STREETS_AT_ONCE = 1 << 17
-_MEASURED = 1 << 14  #: parts whose lengths are computed together: their arrays fit the L2 cache
+_MEASURED = 1 << 14  #: segments whose lengths are computed together: their arrays fit the L2 cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +87,14 @@ class StreetGraph:
 
 
 #: Source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``.
-StreetPart = tuple[I32, I32, I32]
+StreetSegments = tuple[I32, I32, I32]
 Network = TypeVar("Network", Ways, StreetGraph)
 
 
-def parts(graph: Ways | StreetGraph) -> Iterator[StreetPart]:
-    """Yield all directed edges in order, one for each part of a way between two nodes.
+def segment_blocks(graph: Ways | StreetGraph) -> Iterator[StreetSegments]:
+    """Yield all directed edges in order, one for each segment of a way between two nodes.
 
-    Two-way parts also have a reverse. The order is OSMnx's: way by way, first all parts in one
+    Two-way segments also have a reverse. The order is OSMnx's: way by way, first all segments in one
     direction, then all in the other. Parts with a missing node are left out, which cuts the way.
     """
     if isinstance(graph, StreetGraph):
@@ -122,7 +122,7 @@ def _expand(
 ) -> int:
     size = 0
     for way in range(first, stop):
-        # A one-way street has no parts back; -1 is one against the order of its nodes.
+        # A one-way street has no segments back; -1 is one against the order of its nodes.
         for back in range(1 if direction[way] else 2):
             swapped = 1 if back or direction[way] < 0 else 0
             for i in range(start[way], start[way + 1] - 1):
@@ -169,7 +169,7 @@ def largest_component(graph: Network) -> Network:
 def components(graph: Ways | StreetGraph) -> I32:
     """Return the weakly connected component of each node, (N,), as the position of its least node."""
     least = np.arange(graph.num_nodes, dtype=np.int32)
-    for source, target, _ in parts(graph):
+    for source, target, _ in segment_blocks(graph):
         _unite(least, source, target)
     while (least[least] != least).any():
         least = least[least]
@@ -240,15 +240,15 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     """
     near, onward, endpoint, linked = neighbours(graph)
 
-    # 1. Streets begin with the first part from an endpoint to each neighbour that is none. Only
-    #    these parts are in memory: the 10^8 of a country are made anew for each pass.
+    # 1. Streets begin with the first segment from an endpoint to each neighbour that is none. Only
+    #    these segments are in memory: the 10^8 of a country are made anew for each pass.
     begins = [np.empty((3, 0), np.int32)]
-    for part in parts(graph):
-        starts = endpoint[part[0]] & ~endpoint[part[1]]
-        begins.append(np.stack(part)[:, starts])
+    for segments in segment_blocks(graph):
+        starts = endpoint[segments[0]] & ~endpoint[segments[1]]
+        begins.append(np.stack(segments)[:, starts])
     source, target, edge = np.concatenate(begins, axis=1)
     del begins
-    # Parallel parts to one neighbour begin one street, the first one's.
+    # Parallel segments to one neighbour begin one street, the first one's.
     pair = source.astype(np.int64) * graph.num_nodes + target
     first = np.unique(pair, return_index=True)[1]
 
@@ -269,7 +269,7 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
 
     # 3. Parts between nodes that no street passed are streets already; they come first.
     pieces = [_columns(graph, *np.empty((3, 0), np.int32))]
-    for source, target, edge in parts(graph):
+    for source, target, edge in segment_blocks(graph):
         straight = np.flatnonzero(~(passed[source] | passed[target]))
         pieces.append(_columns(graph, source[straight], target[straight], edge[straight]))
     pieces += streets
@@ -312,7 +312,7 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
     ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly
     two neighbours, other than itself, and either two or four edges, of which at least one comes in
     and one goes out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first
-    part to each, -1 without one. ``linked`` marks nodes with an edge.
+    segment to each, -1 without one. ``linked`` marks nodes with an edge.
     """
     # Per node only two neighbours and two small counts are stored: 18 bytes, for any number of
     # edges.
@@ -320,8 +320,8 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
     onward = np.full((graph.num_nodes, 2), -1, np.int32)
     out = np.zeros(graph.num_nodes, np.uint8)
     into = np.zeros(graph.num_nodes, np.uint8)
-    for part in parts(graph):
-        _note_neighbours(*part, near, onward, out, into)
+    for segments in segment_blocks(graph):
+        _note_neighbours(*segments, near, onward, out, into)
 
     edges = out + into
     two_neighbours = near[:, 1] >= 0
@@ -474,7 +474,7 @@ def follow_streets(
 ) -> tuple[I64, I32]:
     """Follow each street from its first edge (S,) over other nodes to the next endpoint.
 
-    Return ``ptr, steps``: street s has the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with source,
+    Return ``ptr, steps``: street s has the segments ``steps[:, ptr[s]:ptr[s + 1]]``, each with source,
     target and edge. The nodes between its ends are marked in ``passed``.
     """
     ptr = np.zeros(len(source) + 1, np.int64)
@@ -483,21 +483,21 @@ def follow_streets(
     for street in range(len(source)):
         previous = source[street]
         node = target[street]
-        part = edge[street]
+        segment = edge[street]
         while True:
             if size == steps.shape[1]:
                 steps = np.concatenate((steps, np.empty_like(steps)), axis=1)
             steps[0, size] = previous
             steps[1, size] = node
-            steps[2, size] = part
+            steps[2, size] = segment
             size += 1
             if endpoint[node]:
                 break
             # It has two neighbours, so the other one is next, even if the street returns to its
             # start.
             slot = 1 if near[node, 0] == previous else 0
-            part = onward[node, slot]
-            if part < 0:
+            segment = onward[node, slot]
+            if segment < 0:
                 break  # one-way streets that meet head-on
             passed[node] = True
             previous = node

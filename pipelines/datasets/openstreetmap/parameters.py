@@ -26,7 +26,7 @@ def parse_bbox(text: str) -> tuple[float, float, float, float]:
     >>> parse_bbox("24.93,60.16,24.95,60.18")
     (24.93, 60.16, 24.95, 60.18)
     """
-    degrees = [float(part) for part in text.split(",")]
+    degrees = [float(number) for number in text.split(",")]
     west, south, east, north = degrees if len(degrees) == 4 else [math.nan] * 4
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         raise ValueError(

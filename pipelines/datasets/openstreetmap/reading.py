@@ -198,8 +198,8 @@ def _from_extract(
 
 def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) -> StreetGraph:
     """Return the largest component of the part inside the area."""
-    part = largest_component(inside(graph, area))
-    if not part.num_edges:
+    component = largest_component(inside(graph, area))
+    if not component.num_edges:
         lon = everything.lon
         lat = everything.lat
         asked_box = _box_text(area.bounds)
@@ -208,7 +208,7 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) ->
             f"The area {asked_box} has no streets; the map is {map_box} (W,S,E,N).",
             next="use another bbox or polygon; longitude comes before latitude",
         )
-    return part
+    return component
 
 
 def _box_text(bounds: Iterable[float]) -> str:

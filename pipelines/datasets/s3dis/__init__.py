@@ -260,10 +260,10 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array
         low, high = np.searchsorted(wanted, [first.start, first.stop])
         if low == high:
             continue
-        offset = (first.start, *(part.start for part in others))
+        offset = (first.start, *(extent.start for extent in others))
         block = _chunk(dataset, offset, name)
         # Chunks at the edges of the dataset reach beyond it.
-        inside = [slice(part.stop - part.start) for part in others]
+        inside = [slice(extent.stop - extent.start) for extent in others]
         result[low:high, *others] = block[wanted[low:high] - first.start][:, *inside]
     return result
 
