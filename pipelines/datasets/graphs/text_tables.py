@@ -333,7 +333,12 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def separator_of(lines: Sequence[str]) -> str:
-    """Return the first of tab, ``;``, ``,`` and blanks that cuts all lines into as many fields."""
+    """Return the first of tab, ``;``, ``,`` and blanks that cuts all lines into as many fields.
+
+    A column of ids is one column, and its ids may have blanks.
+    """
+    if roles.normal(lines[0]) in roles.NODE_IDS:
+        return ","
     for separator in "\t;, ":
         if separator == " ":
             lines = [_BLANKS.sub(" ", line.strip()) for line in lines]
