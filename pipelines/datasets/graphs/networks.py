@@ -251,10 +251,13 @@ def _json(path: Path) -> list[Any]:
         if known == "nodes":  # networkx before 3.4 wrote links
             options["edges"] = "links" if "links" in value else "edges"
         graph = getattr(nx, _JSON[known])(value, **options)
-        if known == "elements":  # Cytoscape's copies of a node's id
+        if known == "elements":  # Cytoscape's copies of ids
             for _, data in graph.nodes(data=True):
                 data.pop("value", None)
                 data.pop("name", None)
+            for *_, data in graph.edges(data=True):
+                data.pop("source", None)
+                data.pop("target", None)
         graphs.append(graph)
     return graphs
 

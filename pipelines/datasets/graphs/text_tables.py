@@ -339,17 +339,20 @@ def separator_of(lines: Sequence[str]) -> str:
     """
     if roles.normal(lines[0]) in roles.NODE_IDS:
         return ","
+    row_names = []  # separators by which each line but the first has one field more
     for separator in "\t;, ":
         if separator == " ":
             lines = [_BLANKS.sub(" ", line.strip()) for line in lines]
         first, *others = [len(row) for row in _cells(lines, separator, strict=False)]
         if len(lines) == _LOOKED_AT:
             others = others[:-1]  # a quoted cell may go on
-        # A first line of R has no name for the column of row names.
         if first > 1 and set(others) <= {first}:
             return separator
+        # A first line of R has no name for the column of row names.
         if first > 0 and set(others) == {first + 1}:
-            return separator
+            row_names.append(separator)
+    if row_names:
+        return row_names[0]
     return next((separator for separator in "\t;," if separator in lines[0]), " ")
 
 
