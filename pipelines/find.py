@@ -64,6 +64,7 @@ def obtain(
     split_parameters: Mapping[str, object] | None = None,
     *,
     home: str | os.PathLike[str] | Home | None = None,
+    root: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
     build: bool = True,
     dataset: str | None = None,
@@ -72,13 +73,14 @@ def obtain(
     """Return the build of ``target`` with the given split, building what is missing.
 
     The name of a shipped dataset takes precedence over a folder; anything else is found by
-    :func:`find`, which has the same arguments. A missing split is added even if ``build`` is false.
+    :func:`find`, which has the same arguments, such as ``root`` for ``home``. A missing split is
+    added even if ``build`` is false.
     ``options`` say how to build: :class:`~kmip_data.builds.options.BuildOptions`. Raises
     ``UsageError`` where a name or value is wrong, several builds match, or none does and ``build``
     is false.
     """
     name = os.fspath(target)
-    home = Home.locate(home)
+    home = Home.locate(home, root)
     BuildOptions.of(name, options)  # checked also where nothing is built
     # A folder, a saved dataset or your own: find it, never build.
     if name not in dataset_names():

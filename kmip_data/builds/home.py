@@ -41,7 +41,8 @@ class Home:
     ) -> Home:
         """Return the home at ``path``, else ``$KMIP_DATA_HOME``, else the user's data folder.
 
-        ``root`` is PyTorch Geometric's name for ``path``. Raises ``UsageError`` if both are given.
+        ``root`` is PyTorch Geometric's name for ``path``: whatever returns a dataset or its build
+        accepts either name, functions of runs ``home`` alone. Raises ``UsageError`` for both.
         """
         path = one_folder(path, root)
         if isinstance(path, Home):

@@ -179,7 +179,7 @@ class BuiltDataset(ShardedDataset):
                     command=f"help(kmip_data.{title})",
                 )
 
-        root = folder_of(root, arguments)
+        root = home_or_root(root, arguments)
         options = {**_DEFAULTS, **arguments}
         if isinstance(root, str) and part_name(root) in _PARTS and not Path(root).exists():
             raise UsageError(
@@ -247,7 +247,7 @@ class BuiltDataset(ShardedDataset):
         self._indices = indices
 
 
-def folder_of(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
+def home_or_root(root: Folder | None, arguments: Mapping[str, Any]) -> Folder | None:
     """Return ``root``, or the argument ``home``, which means the same; ``UsageError`` for both."""
     folder = one_folder(arguments.get("home"), root)
     return folder.root if isinstance(folder, Home) else folder

@@ -8,7 +8,14 @@ from typing import Literal, TypedDict, Unpack, get_args
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build, Home, list_builds
-from kmip_data.datasets.base import Arguments, BuiltDataset, Folder, folder_of, known_name, names_of
+from kmip_data.datasets.base import (
+    Arguments,
+    BuiltDataset,
+    Folder,
+    home_or_root,
+    known_name,
+    names_of,
+)
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError, unknown_name
@@ -116,7 +123,7 @@ class CityNetwork(BuiltDataset):
             if load_manifest(name).dataset_class != CityNetwork.__name__:
                 raise _not_a_city(name, f"the dataset {name}")
         else:
-            _check_built(name, folder_of(root, arguments))
+            _check_built(name, home_or_root(root, arguments))
         self._coordinates: Coordinates | None = None if raw_features else coordinates
         self._open(
             root,

@@ -12,7 +12,7 @@ from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find import find, obtain
 
 OPTIONS = [field.name for field in fields(BuildOptions)]
 CLASSES = sorted(
@@ -69,6 +69,7 @@ def test_root_and_home_are_two_names_of_one_folder(tmp_path):
     calls = {
         kmip_data.open: "s3dis",
         find: "s3dis",
+        obtain: "s3dis",
         build_dataset: "s3dis",
         kmip_data.CityNetwork: "rome",
         kmip_data.GeomGCN: "texas",
