@@ -251,7 +251,7 @@ CHOICES = {
 #: Tests that write keys and tables with ``make docs-tables``.
 WRITE = (
     "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
-    "tests/kmip_data/datasets/test_shipped.py::test_the_tables_of_datasets_are_those_of_the_manifests",
+    "tests/kmip_data/datasets/test_shipped_datasets.py::test_the_tables_of_datasets_are_those_of_the_manifests",
 )
 #: Tests that enumerate parts.
 ENUMERATE = (
@@ -261,7 +261,7 @@ ENUMERATE = (
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_metrics.py::test_every_metric_states_its_unit",
     "tests/models/training/test_tasks.py::test_targets_decide_task_loss_metric_and_head",
-    "tests/kmip_data/datasets/test_shipped.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",
+    "tests/kmip_data/datasets/test_shipped_datasets.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_a_dataset_has_the_task_that_its_manifest_states",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_metrics_of_tasks",
     "tests/pipelines/test_splits_of_every_dataset.py::test_every_dataset_takes_the_rule",

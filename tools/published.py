@@ -1,4 +1,4 @@
-"""Write our published data: ``digests.toml`` of datasets, ``manifests/results/ours``, tables of the docs.
+"""Write our published data: ``digests.toml`` of datasets, ``manifests/results/measured``, tables of the docs.
 
 ``python tools/published.py digests HOME`` writes the digests of every build of a home; ``…
 results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean
@@ -100,7 +100,7 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
         for row in rows
     ]
     text = results_text(shared | {"note": NOTE}, measured_rows)
-    (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text, "utf-8")
+    (MANIFESTS / "results/measured" / f"{name}.toml").write_text(text, "utf-8")
 
 
 def run_table(runs: list[Run], *, several: bool) -> dict[str, list[Any]]:

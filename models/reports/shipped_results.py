@@ -1,4 +1,4 @@
-"""Results of this package as data: the rows of ``manifests/results/ours``.
+"""Results of this package as data: the rows of ``manifests/results/measured``.
 
 A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report``
 shows it next to the paper's result, ``kmip-data train --reproduce DATASET/ROW`` repeats it.
@@ -104,8 +104,8 @@ class ShippedResult(Strict):
 def read_shipped_results() -> dict[str, ShippedResult]:
     """Return every row by ``FILE/NAME``."""
     rows = {}
-    for file in shipped_names("results/ours"):
-        values = read_shipped("results/ours", file)
+    for file in shipped_names("results/measured"):
+        values = read_shipped("results/measured", file)
         for row in values["row"]:
             # Values shared by all rows of a file are in its table ``common``.
             rows[f"{file}/{row['name']}"] = _read_row(values["common"] | row)
