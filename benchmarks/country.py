@@ -41,7 +41,7 @@ PAPER: Final = 10**9  #: intersections of the last column, by the exponents
 STAGES: Final = ("read and simplify", "features", "eccentricity", "write")  #: in a worker process
 LOG: Final = "BENCH_STAGES"  #: environment variable: the file where workers log stages
 FITTED: Final = 50_000  #: intersections from which sizes count for the exponents
-SEEDS: Final = 1_000  #: of a training batch
+SEEDS: Final = 1_000  #: seed nodes of a training batch
 SAMPLED: Final = (
     *("--set", "training.neighbors=[10, 10]", "--set", f"training.batch_size={SEEDS}"),
     *("--set", "training.eval_neighbors=[10, 10]"),  # batches are read from the map
@@ -136,7 +136,7 @@ def run_module(
 ) -> tuple[Cost, str]:
     """Run a command, and stop it when it takes more than ``most`` bytes.
 
-    Its memory is that of all its processes at one moment, the highest of 20 a second. False for
+    Its memory is the sum of all its processes at one moment, the highest of 20 a second. False for
     ``mapped`` leaves out mapped files, whose pages the system takes back.
     """
     environment = {
@@ -264,7 +264,7 @@ def table(sizes: Sequence[Country], stages: Sequence[str], goal: int = PAPER) ->
         cells = [str(found.costs.get(stage, "–")) for found in sizes]
         pace, seconds = grown(ended, stage, "seconds", goal)
         power, memory = grown(ended, stage, "memory", goal)
-        if stage == "build" and "write" in stages:  # whose peak is that of another stage
+        if stage == "build" and "write" in stages:  # whose peak is another stage's
             power = memory = float("nan")
         hours = f"{seconds / 3600:,.1f} h"
         time_needed = quantity(seconds, "s") if seconds < 1_000 else hours

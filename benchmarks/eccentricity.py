@@ -13,7 +13,7 @@ from torch_geometric.utils import k_hop_subgraph
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
 
-SIDE = 755  #: of the grid: 570,025 nodes, as London has
+SIDE = 755  #: side of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's
 HOPS = 16
 SAMPLED = 12  #: nodes that networkx searches for

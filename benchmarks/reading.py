@@ -20,7 +20,7 @@ from benchmarks.table import Row, thread_count
 from kmip_data.reading.loader import GraphLoader
 
 SMALL_BATCH = 128  #: peptides
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  #: of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  #: constants of malloc.h
 LOADER = "PyG InMemoryDataset + DataLoader"
 
 

@@ -30,9 +30,9 @@ from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 #: Processor seconds of training by size: where both have learnt the task, or (2,048) neither shows that it will.
 BUDGETS = {32: 10.0, 128: 20.0, 512: 40.0, 2048: 240.0}
 SEEDS = range(5)
-STEPS = 24  #: of the curves that are drawn
+STEPS = 24  #: steps of the curves that are drawn
 DRAWN = (32, 128, 512)
-NODES = 192_000  #: of all graphs if each were as large as the largest
+NODES = 192_000  #: nodes of all graphs if each were as large as the largest
 BATCH_NODES = 2_048  #: likewise of a batch
 TURN = 15  #: batches between two evaluations, a fifth of an epoch
 NOTE = (

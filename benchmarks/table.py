@@ -115,7 +115,7 @@ def in_turns(
         for name, side in sides.items():
             time.sleep(REST)
             duration = seconds(side)
-            # A first call wakes threads; those of a training step are awake.
+            # A first call wakes threads; the threads of a training step are awake.
             if duration < REST:
                 duration = seconds(side)
             if turn >= warmup:

@@ -62,7 +62,7 @@ class PyGLayer(nn.Module):
     def forward(
         self, x: Tensor, e: Tensor | None, graphs: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, dim) to the same; ``e`` are those of every edge, or one row for all."""
+        """Nodes (N, dim) to the same; ``e`` are the rows of every edge, or one row for all."""
         index = graphs.edges.index
         features = (
             {} if e is None else {"edge_attr": e.reshape(-1, x.shape[1]).expand(index.shape[1], -1)}
@@ -248,7 +248,7 @@ def rows(*, quick: bool = False, only: str = "") -> Iterator[Row]:
 def _steps(
     workplace: Workplace, model: str, target: float, folder: Path, *, quick: bool
 ) -> Iterator[Row]:
-    """Measure steps of one model, in turn with those of its rivals."""
+    """Measure steps of one model, in turn with the steps of its rivals."""
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.config.presets import config_for

@@ -302,7 +302,7 @@ def _command(name: str, summary: Summary) -> str:
 def _check_targets(config: RunConfig, home: Home) -> None:
     """Refuse wrong parameters of a shipped dataset, and a finished build without targets or split.
 
-    Those of one that is missing are only known when it is built.
+    Targets and splits of a missing build are only known when it is built.
     """
     from kmip_data.format.targets import learned_column
     from kmip_data.manifest import dataset_names, load_manifest

@@ -18,8 +18,8 @@ _CONTROLS = re.compile(
 )
 #: Of a bounded scheme: without the bound 100,000 letters take 25 s.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
-#: User and password: before a host of an address, also where a path has lost one of its slashes, or
-#: of ssh.
+#: User and password: before a host of an address, also where a path has lost one of its slashes;
+#: or ssh's.
 _LOGIN = re.compile(
     r"(?<=:/)(/?)[^\s/'\"<>@]{1,999}@|()(?<![^\s/'\"<>])[^\s/'\"<>:@]{1,99}:[^\s'\"<>@]{1,999}@(?=[\w.-]+:)"
 )

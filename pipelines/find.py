@@ -225,7 +225,7 @@ def _check_build(
 def _as_recorded(manifest: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return the given parameters, validated, as on a card.
 
-    Those of a saved dataset are returned unchanged.
+    Parameters of a saved dataset are returned unchanged.
     """
     values = {}
     # JSON has no tuples: a card has lists.

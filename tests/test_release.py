@@ -17,7 +17,7 @@ import kmip_data
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 NEVER_RUN = [*WORKFLOWS, ROOT / "Dockerfile", ROOT / "conda" / "recipe.yaml"]
-#: Of conda, where they differ from those of setup.py.
+#: Conda's names, where they differ from setup.py's.
 CONDA = {"torch": "pytorch", "torch-geometric": "pytorch_geometric", "osmium": "pyosmium"}
 CONDA |= {"matplotlib": "matplotlib-base", "isal": "python-isal"}
 #: Keys of the Citation File Format 1.2.0, of the file and of a reference in it.

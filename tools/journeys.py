@@ -33,7 +33,7 @@ real_path = functools.cache(os.path.realpath)
 def child(arguments: list[str], *, step: bool) -> None:
     """Run one command in this process and print the files it executed.
 
-    ``step``: those of one step.
+    ``step``: the figures of one step.
     """
     files, of_step = set[str](), set[str]()
 

@@ -176,7 +176,7 @@ def main() -> None:
 @main.command("ask")
 @click.argument("names", nargs=-1)
 def ask_command(names: tuple[str, ...]) -> None:
-    """Print the table of all mirrors, or those of NAMES; exit code 1 if one is not as pinned."""
+    """Print the table of all mirrors, or of the mirrors of NAMES; exit code 1 if one is not as pinned."""
     rows = list(answers(names or tuple(shipped_datasets())))
     failed = [row for row in rows if row.problem]
     header = "| dataset | file | mirror | bytes | first bytes | SHA-256 | result |"

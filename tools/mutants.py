@@ -213,7 +213,7 @@ class Map:
                 self.tests[number].add(rest)
 
     def of(self, number: int, path: Path) -> list[str]:
-        """Return the tests of a place, then those of its module that do not execute it by this map,
+        """Return the tests of a place, then the tests of its module that do not execute it by this map,
         fastest first: at most a budget of seconds, but at least three.
 
         What a fixture or a cache executed for one test serves others, which are not in the map.

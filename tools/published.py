@@ -157,7 +157,7 @@ def settings_of(run: Run) -> list[str]:
     settings = []
     for change in run.changes:
         setting, _, _ = change.partition(" (")
-        # A change also names keys of the preset's kinds, which those of the run may lack.
+        # A change also names keys of the preset's components, which the run's may lack.
         if key_value(run.config, setting.partition("=")[0]) is not None:
             settings.append(setting)
     for key, value in run.config.data.split.items():

@@ -211,7 +211,7 @@ def beyond(size_by_name: dict[str, float]) -> Iterator[str]:
 
 
 def command_sizes() -> dict[str, int]:
-    """Count the commands that do something and their own parameters, those of datasets once."""
+    """Count the commands that do something and their own parameters, and parameters of datasets once."""
     import click
 
     from kmip_data.cli.main import root as group

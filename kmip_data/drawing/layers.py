@@ -105,7 +105,7 @@ def class_layer(
 ) -> Categories:
     """Return the classes (N,) of nodes as a layer; negative ones are grey and called :data:`NO_CLASS`.
 
-    ``paint`` returns the colours of the ``names``; by default those of
+    ``paint`` returns the colours of the ``names``; by default the colours of
     :func:`~kmip_data.drawing.style.class_colors`.
     """
     labels = tuple(names)

@@ -293,7 +293,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     low, high = _frame(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
     legend = 2.6
-    rows = -(-len(layers) // 3)  # of three maps at most
+    rows = -(-len(layers) // 3)  # rows of three maps at most
     columns = -(-len(layers) // rows)
     wide = columns * (width + legend)
     high_in_all = rows * (height + 0.7) + 1.0

@@ -135,7 +135,7 @@ def write_file(
     """Write ``data``, whole or in pieces; a crash at any moment, or another writer, leaves one complete file.
 
     What lies below ``root``, by default the folder of ``path``, must not be a link. ``mode`` is
-    that of the new file, by default the usual one. Raises ``OutOfResources`` where the disk, a
+    the new file's mode, by default the usual one. Raises ``OutOfResources`` where the disk, a
     quota or a limit on file sizes did not take the bytes, of which nothing is left; ``UsageError``
     where the folder does not exist or may not be written to, or ``path`` is a link or device.
     """

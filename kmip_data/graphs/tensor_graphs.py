@@ -71,7 +71,7 @@ def knn_graph(
         Compare rows scaled to length 1 (in float64), the order of the cosine distance; rows of
         zeros stay.
     num_workers, batch_size
-        Taken as PyG takes them, without effect: threads are those of
+        Taken as PyG takes them, without effect: threads are set by
         :func:`~kmip_data.runtime.threads.set_num_threads`, and graphs without points need no count.
 
     Returns

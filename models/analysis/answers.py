@@ -51,8 +51,8 @@ def predict_record(
 ) -> tuple[OpenedRun, Answer]:
     """Predict one record of a part with the best weights of ``run``, in eval mode.
 
-    A run on a single graph ignores the part. If there are more than ``pairs`` chosen keys, those of
-    a fixed sample of nodes are returned. Raises as
+    A run on a single graph ignores the part. If there are more than ``pairs`` chosen keys, the keys
+    of a fixed sample of nodes are returned. Raises as
     :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where there
     is no such part or record.
     """

@@ -24,8 +24,8 @@ from kmip_data.text import human_bytes
 
 #: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
 COPIES = 5
-#: Channels of a node and of an edge that message passing keeps for its backward pass, as multiples
-#: of the hidden dimension: fitted to measured steps, as are all factors below. A plugin counts as
+#: Channels of a node and of an edge that message passing keeps for its backward pass, in multiples of
+#: the hidden dimension: fitted to measured steps, as are all factors below. A plugin counts as
 #: GatedGCN.
 LOCAL = {
     "none": (0, 0),

@@ -117,7 +117,7 @@ def _as_target_type(y: Tensor, task: Task) -> Tensor:
         one_hot = y.dim() > 1 and y.shape[1] > 1
         return y.argmax(dim=1) if one_hot else y.reshape(-1).long()
     if task.target_type == "multilabel" and task.stored == "single-label":
-        first = 1 if task.outputs == 1 else 0  # of two classes, the label is class 1
+        first = 1 if task.outputs == 1 else 0  # with two classes, the label is class 1
         classes = torch.arange(first, first + task.outputs, device=y.device)
         labels = (y[:, None] == classes).float()
         return labels.masked_fill((y == NO_CLASS)[:, None], torch.nan)

@@ -19,7 +19,7 @@ def small(monkeypatch):
 
 
 def test_a_minute_in_seconds(tmp_path, small):
-    """Untrained networks guess; commands, picture, page and times are those of the whole demo."""
+    """Untrained networks guess; commands, picture, page and times are as in the whole demo."""
     outcome = done("demo", "--home", tmp_path / "d", "--json")
     result = outcome.json
     assert Path(result["page"]).is_file()

@@ -68,7 +68,7 @@ def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.C
 
 
 def _rows(command: click.Command, options: Iterable[click.Parameter] | None = None) -> list[str]:
-    """Rows of a table for options of a command: of all by default, without those of every command."""
+    """Rows of a table for options of a command: of all by default, without the options of every command."""
     context = click.Context(command)
     rows = []
     for option in options or command.params:
@@ -157,7 +157,7 @@ def test_lists_of_numbers_are_read_in_the_order_given():
 
 
 def test_help_loads_nothing_heavy():
-    """`kmip-data --help` answers at once, and that of a command without PyTorch."""
+    """`kmip-data --help` answers at once, and the help of a command without PyTorch."""
     light = ["torch", "numpy", "h5py", "pydantic", "numba", "requests"]
     of_commands = ["torch", "lightning", "matplotlib", "torch_geometric"]
     lines = {"--help": light, "list --help": of_commands, "build s3dis --help": of_commands}

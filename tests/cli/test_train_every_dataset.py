@@ -30,7 +30,7 @@ USUAL = 24
 
 
 def records_of(dataset: str) -> int | None:
-    """Records of the sample; none: that of one graph has its own size."""
+    """Records of the sample; none: the sample of one graph has its own size."""
     usual = None if load_manifest(dataset).expected.graphs == 1 else USUAL
     return RECORDS.get(dataset, usual)
 

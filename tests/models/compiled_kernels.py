@@ -39,7 +39,7 @@ def compile_for(
     """Compile a kernel to a cubin for a compute capability (80, 90) and read its resources.
 
     ``options`` are its compile-time arguments and the compiler's own, as they are passed to a
-    launch; ``types`` those of its other arguments by name, i32 where they have none. Returns the
+    launch; ``types`` the types of its other arguments by name, i32 where they have none. Returns the
     ``registers`` and ``spilled`` bytes (its whole stack frame) of a thread, and the ``shared``
     bytes of a program.
     """

@@ -124,7 +124,7 @@ def model_of(name: str, variant: str = "code") -> ModelConfig:
 
 
 def cut(config: ModelConfig) -> ModelConfig:
-    """Three layers of eight channels beside those of a positional encoding, heads as narrow as that."""
+    """Three layers of eight channels next to the channels of a positional encoding, heads as narrow."""
     changes = {"layers": LAYERS, "parameter_budget": None}
     changes["hidden_dim"] = WIDTH + sum(position.width for position in config.positions)
     attention = {}
@@ -312,7 +312,7 @@ def test_equals_the_oracle_in_single_precision(model: str) -> None:
         if parameter.requires_grad:
             gradient = slow.weights[name].grad
             size = gradient.abs().max().item()
-            # That of a bias before a batch norm is 0: a sum of others that cancel, but for
+            # The gradient of a bias before a batch norm is 0: a sum of others that cancel, but for
             # rounding.
             size = max(gradients) if size < 1e-9 else size
             within = 1e-4 * size + 1e-4

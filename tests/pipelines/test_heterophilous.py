@@ -51,7 +51,7 @@ def test_bad_arrays_are_named(arrays: dict[str, Any], message: str, tmp_path: Pa
 
 
 def test_the_published_files_are_called_so(tmp_path: Path) -> None:
-    """Files from anywhere count as the published ones if their digests are those of the manifest."""
+    """Files from anywhere count as the published ones if the manifest has their digests."""
     (source,) = load_manifest("chameleon-filtered").sources
     raw = shared_data("node_benchmarks") / source.name
     words = ("--home", tmp_path / "home")

@@ -117,7 +117,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("difficulty", SIGMA)
 def test_restricted_oracles_have_the_errors_that_the_authors_published(difficulty: str) -> None:
-    """Errors fall smoothly with the radius, and are those of the published files (400 grids: ± 0.04)."""
+    """Errors fall smoothly with the radius, and agree with the published files (400 grids: ± 0.04)."""
     table = couplings(16, SIGMA[difficulty])
     bonds = Bonds.at(table, TEMPERATURE[16, difficulty])
     grids = [make_grid(table, bonds, np.random.default_rng([5, row])) for row in range(400)]

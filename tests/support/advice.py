@@ -31,7 +31,7 @@ def remedies(message: str) -> list[list[str]]:
 
 
 def changed(line: Sequence[object], options: Sequence[str]) -> list[object]:
-    """Return a command with options, in place of those of the same key."""
+    """Return a command with options, in place of options of the same key."""
     pairs = list(zip(options[::2], options[1::2], strict=True))
     keys = {f"{option}{value.partition('=')[0] if '=' in value else ''}" for option, value in pairs}
     kept = []

@@ -22,7 +22,7 @@ OUT = click.option(
     required=True,
     help="Folder of the results.",
 )
-#: Arguments of ``kmip-data`` behind those of the command.
+#: Arguments of ``kmip-data`` behind the command's own.
 REST = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 
 
@@ -55,7 +55,7 @@ def main() -> None:
 def pack(into: Path, arguments: tuple[str, ...]) -> None:
     """Gather what travels: packages that the machine lacks, and the build of the row's dataset.
 
-    ARGUMENTS, behind ``--``, are those of `kmip-data build peptides-func`.
+    ARGUMENTS, behind ``--``, go to `kmip-data build peptides-func`.
     """
     packing.pack(into, arguments)
 
@@ -96,7 +96,7 @@ def check(out: Path, minutes: float, only: tuple[int, ...], dry: bool) -> None:
 def row(out: Path, minutes: float, home: Path, arguments: tuple[str, ...]) -> None:
     """Train peptides-func/gps-kmip, seed 0, or continue the run of the home or the archive.
 
-    ARGUMENTS, behind ``--``, are those of `kmip-data train`.
+    ARGUMENTS, behind ``--``, go to `kmip-data train`.
     """
     from tools.gpu import training
 

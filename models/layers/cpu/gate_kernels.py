@@ -366,8 +366,8 @@ def differentiate(
     ``edges`` are (pre, grad), ``means`` the gradient of the quotients of :func:`gate`, these, and
     their divisors. Where grad, the gradient of the new edges, is not empty, g is as in :func:`sum_gradients`,
     ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes factor · g − offset
-    − slope · (z − mean). ``results`` are the gradient of z from edge ``first_edge`` on, and that of
-    at_target. Gradients of at_source and message are added to ``at_sources``, node i's to row ``i -
+    − slope · (z − mean). ``results`` are the gradient of z from edge ``first_edge`` on, and the
+    gradient of at_target. Gradients of at_source and message are added to ``at_sources``, node i's to row ``i -
     first``, in the order of the edges.
     """
     seed, dropped, kept_scale = dropout

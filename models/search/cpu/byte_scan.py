@@ -203,7 +203,7 @@ def _begin(
         coded.length[i] = length * codes.sorted_keys.scale
         coded.scored[i] = 0
         coded.slack[i] = block.slack[i]
-        block.slack[i] = 0  # of scores, which are exact
+        block.slack[i] = 0  # scores are exact
         block.limit[i] = -OUT
 
 

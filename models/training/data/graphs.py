@@ -353,7 +353,7 @@ def open_data(
     """Open the build that ``config.data`` names, building it first if it is missing.
 
     Missing encodings are added, unless ``build=False``. ``required`` parts must not be empty;
-    ``split`` is a split of the build instead of ``config.data.split``; with ``task``, that of a
+    ``split`` is a split of the build instead of ``config.data.split``; with the ``task`` of a
     finished run, the build needs no targets; other arguments as for
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.

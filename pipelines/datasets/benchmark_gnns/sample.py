@@ -111,7 +111,7 @@ def _colours(pos: F64, label: int, rng: Generator) -> F64:
     inside = distance < size
 
     hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / CLASSES
-    phases = np.array([0.0, 2.1, 4.2])  # of red, green, blue
+    phases = np.array([0.0, 2.1, 4.2])  # phases of red, green, blue
     front = 0.5 + 0.35 * np.cos(hue + phases)
     noise = rng.normal(0, 0.06, (len(pos), 3))
     return np.where(inside[:, None], front, 1 - front) + noise

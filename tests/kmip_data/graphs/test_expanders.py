@@ -1,4 +1,4 @@
-"""Expanders: permutations whose second eigenvalue is that of dense linear algebra, repeatable by record."""
+"""Expanders: permutations whose second eigenvalue agrees with dense linear algebra, repeatable by record."""
 
 from __future__ import annotations
 

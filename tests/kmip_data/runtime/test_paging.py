@@ -1,4 +1,4 @@
-"""Pages of a mapped file that are requested ahead: those of the rows, and no others."""
+"""Pages of a mapped file that are requested ahead: the pages of the rows, and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_pages_of_the_rows_come_and_no_others(tmp_path):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     mapped = np.memmap(path, np.uint8, "r")
 
-    # Rows of two pages in eight; those of the six others are never requested.
+    # Rows of two pages in eight; pages of the six others are never requested.
     pages = np.arange(4096).reshape(-1, 8)
     rows, others = (group.flatten() * (PAGE // 512) for group in (pages[:, :2], pages[:, 2:]))
     rows = rng.permutation(rows)

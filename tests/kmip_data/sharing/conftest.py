@@ -41,7 +41,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
-    bucket = f"bucket-{secrets.token_hex(4)}"  # the server's buckets are those of this process
+    bucket = f"bucket-{secrets.token_hex(4)}"  # the server's buckets belong to this process
     s3fs.S3FileSystem().mkdir(bucket)
     yield f"s3://{bucket}/rings"
     s3fs.S3FileSystem.clear_instance_cache()

@@ -22,7 +22,7 @@ needs_gpu = pytest.mark.skipif(
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize(("dim", "width", "k"), [(10, 14, 15), (5, 76, 1), (19, 19, 100)])
 def test_kernels_on_a_gpu(dim: int, width: int, k: int, dropout: float) -> None:
-    """The same bits twice, those of the CPU to tolerance, one key chosen by all, and nothing waits."""
+    """The same bits twice, the CPU's result to tolerance, one key chosen by all, and nothing waits."""
     generator = torch.Generator().manual_seed(3)
     queries, keys, values = (
         torch.randn(2, 20_000, size, generator=generator) for size in (dim, dim, width)

@@ -335,7 +335,7 @@ ERRORS = {
 @pytest.mark.torture
 @pytest.mark.parametrize("precision", ERRORS)
 def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
-    """Against float64; products are those of the GPU, or emulated where there is none."""
+    """Against float64; products are computed on the GPU, or emulated where there is none."""
     d, edges = 56, table(k=6, nodes=16)
     monkeypatch.setattr(
         layers, "_kernel", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges

@@ -34,7 +34,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def finish(cells: list[Cell], **values: float) -> None:
-    """Results whose mean over seeds is that of the change."""
+    """Results whose mean over seeds is the change's."""
     for cell in cells:
         cell.folder.mkdir(parents=True)
         value = values[cell.change] + (0.01 if cell.seed else -0.01)

@@ -297,7 +297,7 @@ def test_nothing_is_run(tmp_path):
 
 
 def _hidden(marker) -> bytes:
-    """The bytes of a storage whose third pickle, that of the machine, is a call."""
+    """The bytes of a storage whose third pickle, the machine's, is a call."""
     data = storage_bytes(np.ones(1, "f4"), "7")
     head, tail = data.split(b"}q\x00(X\x10", 1)[0], data.split(b"uu.", 1)[1]
     return head[:-2] + pickle.dumps(Call(os.mkdir, str(marker)), 2) + tail

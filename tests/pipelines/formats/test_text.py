@@ -1,4 +1,4 @@
-"""Text: points round as Python does, columns are those of :mod:`csv`, and every damage is named."""
+"""Text: points round as Python does, columns agree with :mod:`csv`, and every damage is named."""
 
 from __future__ import annotations
 

@@ -466,7 +466,7 @@ class HomeMachine(RuleBasedStateMachine):
             self.pulled(name, pushes)
 
     def pulled(self, name: str, pushes: Sequence[Known]) -> None:
-        """Know a build as that of the pushes which it can be."""
+        """Know a build as the pushed one that it can be."""
         card = read_card(self.folder(name))
         columns = set(added_names(self.folder(name)))
         fitting = []

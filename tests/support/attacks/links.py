@@ -1,7 +1,7 @@
 """Symbolic links in folders of this package: what they lead to stays as it was, whatever a command does.
 
 A case puts a link in the place of one file or folder, runs a command line, and compares all that
-lies outside: contents, modes and times, those of folders too, so that nothing comes and goes there
+lies outside: contents, modes and times, also of folders, so that nothing comes and goes there
 unseen.
 """
 

@@ -1,7 +1,7 @@
 """What a disk holds after each change of a folder, if the power is cut there.
 
 Every ``fsync`` is honoured, and every later write is lost. Of names there are two kinds of disks: one
-keeps each rename and removal in order, the other only those of folders that were synced.
+keeps each rename and removal in order, the other only renames in folders that were synced.
 """
 
 from __future__ import annotations

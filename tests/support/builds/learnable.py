@@ -150,7 +150,7 @@ def rings(
 ) -> Build:
     """Rings of 4 to 14 nodes, some of them complete as expanders, with targets of a kind.
 
-    Those of a graph follow from the mean of its features, links from the colour of their ends, a
+    Targets of a graph follow from the mean of its features, links from the colour of their ends, a
     feature.
     """
     rng = np.random.default_rng(2)
@@ -210,7 +210,7 @@ ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "se
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
     """A run of two small layers, three graphs a batch and two batches a step on the CPU.
 
-    A key that is None is left out. Keys of the attention may stand among those of the model.
+    A key that is None is left out. Keys of the attention may stand among the keys of the model.
     """
     values = {
         "data": {"dataset": str(build.path)},

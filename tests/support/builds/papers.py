@@ -41,7 +41,7 @@ _BLOCK = 2**17  #: nodes, and eight times as many edges, that are drawn at a tim
 
 @dataclass(frozen=True)
 class Papers:
-    """Sizes of a generated graph, and its arrays, block by block: those of the sample, of any size."""
+    """Sizes of a generated graph, and its arrays, block by block: as in the sample, of any size."""
 
     nodes: int
     classes: int

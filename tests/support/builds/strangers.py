@@ -68,7 +68,7 @@ def make_originals(folder: Path) -> None:
 
 
 def reseal(folder: Path) -> None:
-    """Make the digests of readable cards those of the files, as a stranger would."""
+    """Write the digests of the files into readable cards, as a stranger would."""
     for card in (folder / CARD_NAME, folder / "columns" / ENCODING / CARD_NAME):
         with contextlib.suppress(
             OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError

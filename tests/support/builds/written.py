@@ -115,7 +115,7 @@ def write_build(
 ) -> Build:
     """Write shards, the split ``default`` and the card.
 
-    ``options`` are those of :func:`put_build`.
+    ``options`` go to :func:`put_build`.
     """
     (folder / "splits").mkdir(parents=True)
     parts_or_codes: Any = parts and {

@@ -23,7 +23,7 @@ from kmip_data.models.training.capture.graphs import Learned, StepFunction
 WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
 
 
-#: Those of them that only a mask makes wait, which is looked up where they run.
+#: Operations that only a mask makes wait, which is looked up where they run.
 _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 

@@ -127,7 +127,7 @@ class SlowNetwork:
         return self.linear(f"{name}linear", rows)
 
     def raw_edges(self, kind: str, graph: Data) -> Tensor:
-        """Edge features (E, d): those of an encoder, and after a + a linear map of walks."""
+        """Edge features (E, d): from an encoder, and after a + a linear map of walks."""
         walks = getattr(graph, "edge_rwse", None)
         first, _, added = kind.partition("+")
         at = "edge_encoder.features." if added else "edge_encoder."

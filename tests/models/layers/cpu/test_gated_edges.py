@@ -62,7 +62,7 @@ def check(
     use="both",
     **options,
 ):
-    """Assert that the kernel's error against float64 is at most four times that of torch operations."""
+    """Assert that the kernel's error against float64 is at most four times torch operations'."""
 
     def outcome(dtype: torch.dtype) -> list[torch.Tensor]:
         layer = layer_of(d, **options).train(training).to(dtype)

@@ -14,7 +14,7 @@ from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import load_preset
 
-#: Presets that follow another code than their file tells: that of the thesis, which has no key of
+#: Presets that follow another code than their file tells: the code of the thesis, which has no key of
 #: its own.
 THESIS = {
     "ShapeNet/GPS+kmip-4layer (thesis only)": {"model.local.residual"},

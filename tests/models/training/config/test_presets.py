@@ -106,8 +106,8 @@ def test_networks_have_the_published_sizes():
 
 def test_gnn_plus_is_not_the_papers():
     names = [name for name in preset_names() if name.endswith("-plus")]
-    # PATTERN's have another number of outputs, which a note says. The counts are those of the
-    # published code; tables 8 to 13 of Luo et al. (arXiv 2502.09263) have those of the paper.
+    # PATTERN's have another number of outputs, which a note says. The counts follow the
+    # published code; tables 8 to 13 of Luo et al. (arXiv 2502.09263) have the counts of the paper.
     assert {*names} - {*SIZED} == {name for name in names if name.startswith("pattern/")}
     for name in names:
         assert "not the paper's" in origin(load_preset(*name.split("/")))
@@ -188,7 +188,7 @@ def test_layers_and_encoders_are_those_of_the_published_code() -> None:
         1,
         "inside",
     )
-    # The thesis's GatedGCNLayer adds its input, that of the paper's repository does not; which of
+    # The thesis's GatedGCNLayer adds its input, the layer of the paper's repository does not; which of
     # the two ran BigBird, Performer and eight layers of k-MIP is open.
     either = ("gps-kmip", "gps-bigbird", "gps-performer")
     certain = [("gps-none", "code"), ("gps-transformer", "code"), ("gps-kmip", "thesis-4-layers")]

@@ -175,7 +175,7 @@ def check(place: Path, cases: list[Case]) -> None:
         assert code == 0, (case, said)
         if case.how == "kill":
             assert status == -signal.SIGKILL, case
-        else:  # the last room that is asked for is that of the folder, which is synced
+        else:  # the last room that is asked for is for the folder, which is synced
             assert status == 6, case
             assert 1 <= len(commands) <= 2, (case, commands)
             assert not list(home.rglob("*.lock")), case

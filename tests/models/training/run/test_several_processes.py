@@ -51,7 +51,7 @@ SGD = {"name": "sgd", "momentum": 0.9, "lr": 0.05}
 
 
 def _divided(name: str, weight: torch.Tensor, rows: torch.Tensor, target: torch.Tensor) -> Any:
-    """Loss and mean gradient of ``rows @ weight``, of which this process has those of its rank."""
+    """Loss and mean gradient of ``rows @ weight``, of which this process has the rows of its rank."""
     weight = weight.clone().requires_grad_()
     learned, whole = LOSSES[name].divided(rows @ weight, target)
     learned.backward()
@@ -62,7 +62,7 @@ def _divided(name: str, weight: torch.Tensor, rows: torch.Tensor, target: torch.
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Configurations of one process; those of two have the same names and two devices."""
+    """Configurations of one process; for two they have the same names and two devices."""
     build = learnable_build(tmp_path_factory.mktemp("build"), graphs=16, nodes=17, parts=PARTS)
     cases = {
         "normed": {"model": NORMED, "optimizer": SGD},
