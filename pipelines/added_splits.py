@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import build_content, build_lock, refuse_links, refuse_taken
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
+from kmip_data.format.split_files import read_split
 from kmip_data.pipelines.base import (
     AnyPipeline,
     SplitParams,
@@ -69,6 +74,7 @@ def add_split(
         card = build.reread_card()
         refuse_taken(build.path, build_content(card.key), build.remedy)
         records = read_records(build.path, card.shards, card.schema_)
+        records = replace(records, given=given_splits(build))
         split = apply_split(pipeline, records, params, raw)
         name = split.name
         if name not in card.splits:  # another process may have added it
@@ -80,6 +86,24 @@ def add_split(
     build.card.statistics.update(card.statistics)
     build.card.digest = read_card(build.path).digest
     return name
+
+
+def given_splits(build: Build) -> dict[str, U8]:
+    """Return the parts of nodes that the files of a build gave, (N,) or (N, folds), by their name."""
+    nodes = build.card.counts["nodes"]
+    codes: dict[str, dict[int, U8]] = {}
+    for name, entry in build.card.splits.items():
+        if entry.rule != "given":
+            continue
+        stored = read_split(build.path / entry.file, records=nodes, sha256=entry.sha256)
+        if stored.node_code is not None:
+            fold = int(str(entry.parameters.get("fold", 0)))
+            codes.setdefault(name.partition("-fold")[0], {})[fold] = stored.node_code
+    given = {}
+    for name, folds in codes.items():
+        columns = [folds[fold] for fold in sorted(folds)]
+        given[name] = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    return given
 
 
 def _find_split(card: Card, wanted: Mapping[str, object]) -> str | None:

@@ -152,6 +152,8 @@ class About:
 
     statistics: Facts = field(default_factory=dict)
     notes: Sequence[str] = ()
+    #: Name -> part of each node of a single graph, (N,) or (N, folds), as its files give it
+    given: Mapping[str, U8] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ class Records:
     column: Callable[..., Array] = {}.__getitem__
     label: Column | None = None  #: the column that ``classes`` counts
     columns: tuple[Column, ...] = ()  #: all columns that ``column`` may read
+    given: Mapping[str, U8] = field(default_factory=dict)  #: as in :class:`About`
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,7 @@ class Pipeline(ABC, Generic[P, S]):
     version: ClassVar[int]  #: increase it whenever the bytes of the shards change
     #: True if every build is one unit, so that further processes would be useless.
     one_unit: ClassVar[bool] = False
+    in_process: ClassVar[bool] = False  #: True if records are made of objects in this process
     #: Methods ``(prepared, params, workdir) -> Prepared`` that follow ``prepare``, each reading the
     #: files of the previous one, which are then removed. A killed build repeats at most one of
     #: them.
@@ -305,7 +309,7 @@ class Pipeline(ABC, Generic[P, S]):
         """Return the class names of a finished build: :meth:`class_names`, unless its values name them."""
         return self.class_names(params)
 
-    def default_splits(self) -> list[S]:
+    def default_splits(self, params: P) -> list[S]:
         """Splits that every build has; the first is the build's default."""
         chosen = self.manifest.layout.default_splits or ({},)
         return [cast("S", self.SplitParams(**values)) for values in chosen]
@@ -324,6 +328,8 @@ def is_small(pipeline: AnyPipeline, raw: RawFolder) -> bool:
     That is a small single unit, or small files of a plugin, which every worker imports again, often
     with PyTorch (5 s of CPU).
     """
+    if pipeline.in_process:
+        return True
     # Judge by sizes on disk, without reading.
     size = sum((raw.path / member).stat().st_size for member in raw.members)
     if pipeline.manifest.name in ADDED["datasets"]:

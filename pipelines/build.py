@@ -131,9 +131,9 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
         try:
             # The first is the default: the requested split for your own datasets, the published one
             # for shipped datasets.
-            splits = [*plan.pipeline.default_splits(), split_params]
+            splits = [*plan.pipeline.default_splits(plan.params), split_params]
             if plan.pipeline.manifest.recipe:
-                splits.reverse()
+                splits = [split_params, *splits[:-1]]
             card = run_build(plan, splits)
         except (DamagedInput, UsageError):
             has_shards = any((folder / "shards").glob("*.h5"))

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
+from kmip_data.columns.parts import part_codes
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
@@ -36,8 +37,8 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.graph_arrays.layout_reader import (
     Graph,
     Raw,
-    fitted,
-    fitted_batches,
+    fit_batches,
+    fit_graphs,
     record_of,
     schema_of,
 )
@@ -45,7 +46,6 @@ from kmip_data.pipelines.graph_arrays.mapped_graphs import Pieces, write_pieces
 from kmip_data.pipelines.units_and_splits import (
     OneGraphParams,
     OneGraphPipeline,
-    codes_of_masks,
     units_of_parts,
 )
 
@@ -90,7 +90,7 @@ class ManifestPipeline(OneGraphPipeline[OneGraphParams, FP]):
         layout = self.manifest.layout
         with files.guarded():
             graph = self.read(files)
-            arrays, rows = fitted([graph], self.schema(params), layout, files.place)
+            arrays, rows = fit_graphs([graph], self.schema(params), layout, files.place)
         for fold in range(layout.folds):
             self._codes(raw.path, fold, len(arrays["x"]))
         write_pieces(workdir / "graph", [(arrays, rows)])
@@ -115,7 +115,7 @@ class ManifestPipeline(OneGraphPipeline[OneGraphParams, FP]):
             node_code=codes,
         )
 
-    def default_splits(self) -> list[FP]:
+    def default_splits(self, params: OneGraphParams) -> list[FP]:
         """All published splits."""
         folds = range(self.manifest.layout.folds)
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
@@ -124,7 +124,7 @@ class ManifestPipeline(OneGraphPipeline[OneGraphParams, FP]):
         raw = Raw(folder, self.manifest.name)
         with raw.guarded():
             masks = self.masks(raw, fold)
-            return codes_of_masks(masks, nodes, f"{raw.place}, fold {fold}")
+            return part_codes(masks, nodes, f"{raw.place}, fold {fold}")
 
 
 class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
@@ -179,7 +179,7 @@ class GraphsPipeline(PiecesPipeline):
         numbers = {}
         with files.guarded():
             for part, graphs in self.read(files):
-                batches = fitted_batches(graphs, schema, self.manifest.layout, files)
+                batches = fit_batches(graphs, schema, self.manifest.layout, files)
                 sizes[part] = write_pieces(workdir / part, batches)
                 numbers[part] = self.numbers(files, part)
         return Prepared(workdir, {"sizes": sizes, "numbers": numbers})

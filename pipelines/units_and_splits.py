@@ -9,8 +9,7 @@ from typing import TypeVar
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import I64, U8, Array
-from kmip_data.errors import DamagedInput
+from kmip_data.arrays import I64, U8
 from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.graphs.split_rules import meta_labels, stratified_parts
 from kmip_data.pipelines.base import (
@@ -132,34 +131,6 @@ def split_by_lists(
     for part, listed in lists.items():
         parts[part] = [position[name] for name in listed if name in position]
     return Split(rule, rule, {}, parts, f"the {noun} of the raw data, in their order")
-
-
-def codes_of_masks(
-    masks: Sequence[Array],
-    nodes: int,
-    where: str,
-    kinds: str = "biu",
-) -> U8:
-    """Return the part of each node, (N,), by the masks of train, val and test, 255 for none.
-
-    Raises ``DamagedInput``, which begins with ``where``, for anything but 0 and 1 of every node, in
-    a dtype of one of the ``kinds``, and where a node is in two parts.
-    """
-    codes = np.full(nodes, NO_PART, np.uint8)
-    for code, (part, mask) in enumerate(zip(PARTS, masks, strict=True)):
-        is_flag = mask.dtype.kind in kinds and np.isin(mask, (0, 1)).all()
-        if mask.shape != (nodes,) or not is_flag:
-            raise DamagedInput(
-                f"{where}: the mask of {part} is {mask.dtype} {mask.shape}, "
-                f"not 0 and 1 of {nodes:,} nodes."
-            )
-        chosen = mask.astype(bool)
-        # Refuse a node in two parts, which would be in train and test.
-        twice = np.flatnonzero(chosen & (codes != NO_PART))
-        if len(twice):
-            raise DamagedInput(f"{where}: node {twice[0]} is in two parts.")
-        codes[chosen] = code
-    return codes
 
 
 def apply_split(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
@@ -38,6 +38,18 @@ class OwnParams(Params):
         default="stop",
         description="a file that cannot be used: stop, or skip it and list it on the card",
     )
+    _findings: Any = PrivateAttr(default=None)
+
+    @property
+    def findings(self) -> Any:
+        """Findings in the raw files, which are in the build key by their digests; ``None`` before."""
+        return self._findings
+
+    def with_findings(self, findings: object, **chosen: object) -> Self:
+        """Return a copy with findings, and with parameters that they decide."""
+        copy = self.model_copy(update=chosen)
+        copy._findings = findings  # noqa: SLF001 -- a copy of the same class
+        return copy
 
 
 class OwnTextParams(OwnParams):

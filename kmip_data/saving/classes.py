@@ -18,11 +18,13 @@ from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
+from kmip_data.columns.parts import MASKS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split
-from kmip_data.saving.save import MASKS, Positions, check_target, save
-from kmip_data.saving.survey import Survey, dense_graph
+from kmip_data.saving.attributes import arrays_of
+from kmip_data.saving.pipeline import Positions, SavedGraphs
+from kmip_data.saving.save import check_target, save
 
 #: Defaults of an argument ``split`` that chooses a part; it may have none.
 _SPLITS = (*PARTS, "trainval", inspect.Parameter.empty)
@@ -76,6 +78,7 @@ def save_class(
     items: Iterable[Data] = _items(address, datasets.values())
     title = f"{address} {dict(arguments) or ''}".strip()
     split: dict[str, Positions] = {}
+    has_masks = False
     first = 0
     for part, size in sizes.items():
         if part:
@@ -85,18 +88,19 @@ def save_class(
     if not split:
         whole = datasets[""]
         count = sizes[""]
-        # A single graph is split by its nodes.
+        # A single graph is split by its nodes, and by its masks if it has some.
         if count == 1:
-            items = [_without_masks(data, split) for data in items]
+            items = list(items)
+            has_masks = any(mask in items[0] for mask in MASKS)
             count = int(getattr(items[0], "num_nodes", None) or 0)
         if hasattr(whole, "get_idx_split"):
             with _running(address):
                 published = {part_name(part): rows for part, rows in whole.get_idx_split().items()}
             split = {part: published[part] for part in PARTS if part in published}
-    if not split:
+    if not split and not has_masks:
         split = _drawn(count)
         title += ", split drawn 80/10/10 with seed 0"
-    return save(items, folder, name=name, split=split, title=title)
+    return save(items, folder, name=name, split=split or None, title=title)
 
 
 def _load(address: str) -> Any:
@@ -159,9 +163,9 @@ def _check_differ(address: str, items: Sequence[object]) -> None:
     """Refuse parts that begin with the same item: a class may take ``split`` and ignore it."""
     digests = set()
     for data in items:
-        survey = Survey()
-        survey.add(dense_graph(data, "0"))
-        digests.add(survey.content_digest())
+        graph = SavedGraphs(None)
+        graph.add(*arrays_of(data, "0"))
+        digests.add(graph.digest)
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(
             f"{address} gives the same items for train, val and test.",
@@ -175,18 +179,6 @@ def _items(address: str, datasets: Iterable[Sequence[Data]]) -> Iterator[Data]:
             with _running(address):
                 data = dataset[number]
             yield data
-
-
-def _without_masks(data: Data, split: dict[str, Positions]) -> Data:
-    """Return a graph without its masks, which become ``split``."""
-    if not isinstance(data, Data):
-        return data  # refused with its type when it is saved
-    data = data.clone()
-    for mask, part in MASKS.items():
-        if mask in data:
-            split[part] = data[mask]
-            del data[mask]
-    return data
 
 
 def _drawn(count: int) -> dict[str, Positions]:

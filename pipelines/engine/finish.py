@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from itertools import pairwise
@@ -241,7 +241,7 @@ def finish_build(
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
     # From here on shards are read back, so that the card describes what is on disk.
     shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
-    records = read_records(folder, shards, schema)
+    records = replace(read_records(folder, shards, schema), given=about.given)
     statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
     if skipped:
         statistics["skipped"] = skipped

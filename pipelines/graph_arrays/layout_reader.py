@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kmip_data.arrays import I64, Array
+from kmip_data.columns.fit import fit_rows
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
@@ -124,7 +125,7 @@ def column_of(key: str, form: ColumnForm) -> Column:
     return Column(key=key, attribute=attribute, **values)
 
 
-def fitted(
+def fit_graphs(
     graphs: Sequence[Graph],
     schema: Schema,
     layout: Layout,
@@ -160,7 +161,7 @@ def fitted(
     counts = []
     for column in schema.columns:
         values = [np.asarray(graph[column.attribute]) for graph in graphs]
-        arrays[column.attribute] = fitted_column(values, column, rows[column.level], where)
+        arrays[column.attribute] = fit_column(values, column, rows[column.level], where)
         counts.append(rows[column.level])
 
     # 3. The other direction of each edge. Nodes are numbered over all graphs, so that one sort serves the batch.
@@ -178,32 +179,18 @@ def fitted(
     return arrays, np.array([*counts, rows["edge"]], np.int64).T
 
 
-def fitted_column(
-    values: Sequence[Array], column: Column, rows: Sequence[int], where: str
-) -> Array:
-    """Return the values (rows, …) of a column of graphs in the stored dtype; errors as :func:`fitted`."""
-    name = f"{where}: {column.attribute}"
+def fit_column(values: Sequence[Array], column: Column, rows: Sequence[int], where: str) -> Array:
+    """Return the values (rows, …) of a column of graphs in the stored dtype; errors as :func:`fit_graphs`."""
     of_graph = column.level == "graph"
     for array, count in zip(values, rows, strict=True):
         shape = column.shape if of_graph else (count, *column.shape)
         if array.shape != shape or array.dtype.kind not in "biuf":
             raise DamagedInput(
-                f"{name} is {array.dtype} {array.shape}, not numbers {shape}.",
+                f"{where}: {column.attribute} is {array.dtype} {array.shape}, not numbers {shape}.",
                 expected=f"layout.columns.{column.key}.shape = {list(column.shape)} of the manifest",
             )
     every = np.stack(values) if of_graph else np.concatenate(values)
-    if problem := column.problem(every):
-        raise DamagedInput(f"{name} {problem}.")
-    if every.dtype == column.stored:
-        return every
-
-    with np.errstate(all="ignore"):
-        stored = every.astype(column.stored)
-    if not np.array_equal(stored, every, equal_nan=every.dtype.kind == "f"):
-        raise DamagedInput(
-            f"{name} has values that {column.stored} does not hold, up to {every.max()}."
-        )
-    return stored
+    return fit_rows(every, column, where)
 
 
 def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:
@@ -218,23 +205,23 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
         raise DamagedInput(f"{where}: an edge without its reverse.")
 
 
-def fitted_batches(
+def fit_batches(
     graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
 ) -> Iterator[tuple[dict[str, Array], I64]]:
     """Check graphs in batches, and one by one to name a problem."""
     placed = ((raw.place, graph) for graph in graphs)
     while batch := list(islice(placed, BATCH)):
         try:
-            arrays = fitted([graph for _, graph in batch], schema, layout, raw.place)
+            arrays = fit_graphs([graph for _, graph in batch], schema, layout, raw.place)
         except Exception:
             for raw.place, graph in batch:
-                fitted([graph], schema, layout, raw.place)
+                fit_graphs([graph], schema, layout, raw.place)
             raise
         yield arrays
 
 
 def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
-    """Return the record of arrays, edges (2, E), that :func:`fitted` returned."""
+    """Return the record of arrays, edges (2, E), that :func:`fit_graphs` returned."""
     columns = {}
     for column in schema.columns:
         rows = graph[column.attribute]

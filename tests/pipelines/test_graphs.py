@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from support.cases import check_each
 from support.cli import kmip, refused
+from support.own_graphs import with_edges
 
 import kmip_data
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -25,7 +26,7 @@ from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
 from kmip_data.pipelines.datasets.graphs import links, tensors, text_tables
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
@@ -47,7 +48,13 @@ def made(path: Path, **parameters) -> tuple[object, list[GraphRecord | Skipped]]
     prepared = PIPELINE.prepare(raw, params, path)
     units = PIPELINE.units(prepared, params)
     records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
-    return PIPELINE.schema(params), records
+    return PIPELINE.schema(params), [with_edges(record) for record in records]
+
+
+def masks_of(path: Path) -> np.ndarray:
+    """Parts of the nodes of a single graph."""
+    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    return PIPELINE.resolve(PIPELINE.Params(), raw).inferred.masks
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -128,7 +135,7 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
 
 def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     """Numbers that are cut at the end of a block are no others; a zero behind it is seen."""
-    facts = ColumnFacts(PIPELINE.Params())
+    facts = Findings(PIPELINE.Params())
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
@@ -335,10 +342,10 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     folder = write(tmp_path / "t")
     torch.save(graph, folder / "graph.pt")
     schema, (record,) = made(folder, undirected=True)
-    assert record.columns["node/masks"].T.tolist() == [[0, 255, 255, 2], [255, 0, 2, 255]]
+    assert masks_of(folder).T.tolist() == [[0, 255, 255, 2], [255, 0, 2, 255]]
     assert record.columns["node/y"].tolist() == [0, 1, -1, 1]
     assert record.columns["edge/edge_time"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert record.columns["node/age"].dtype == np.float64
+    assert schema.column("node/age").presented == "float64"
     assert int(record.columns["graph/year"]) == 1999
     assert record.columns["graph/flags"].tolist() == [1, 0, 1]
     assert schema.column("graph/flags").presented == "bool"
@@ -360,12 +367,12 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
 def test_masks_of_tables_and_positions_of_arrays_are_the_split(tmp_path):
     nodes = "node,x,train_mask,valid_mask,test_mask\n7,0.5,1,0,0\n5,0.5,0,0,1\n9,0.5,0,0,0\n"
     table = write(tmp_path / "t", edges_csv="source,target\n5,7\n", nodes_csv=nodes)
-    schema, (record,) = made(table)
+    schema, _ = made(table)
     assert schema.column("node/x").fields == ("x",)
-    assert record.columns["node/masks"].tolist() == [0, 2, 255]
+    assert masks_of(table).tolist() == [0, 2, 255]
     arrays = {"edge_index": [[0], [1]], "x": np.eye(4), "train_idx": [3, 0], "valid_idx": [1]}
-    _, (record,) = made(write(tmp_path / "n", a_npz=npz(**arrays)))
-    assert record.columns["node/masks"].tolist() == [0, 1, 255, 0]
+    folder = write(tmp_path / "n", a_npz=npz(**arrays))
+    assert masks_of(folder).tolist() == [0, 1, 255, 0]
 
 
 def test_nodes_are_numbered_by_row_where_they_have_no_ids(tmp_path):
@@ -643,7 +650,7 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
     raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
     for bytes_of_shard, sizes in (
         (10**6, [10]),
-        (3 * (4 * 3 * 4 + 8), [3, 3, 3, 1]),
+        (3 * 42, [3, 3, 3, 1]),
         (1, [1] * 10),
     ):
         monkeypatch.setattr(graphs, "MAX_SHARD_BYTES", bytes_of_shard)
@@ -656,13 +663,13 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
 
 #: Values of the labels, the set task: kind and stored type of their column, or a problem.
 LABELS = [
-    (["0", "2", "1"], None, (3, "uint16")),
+    (["0", "2", "1"], None, (3, "uint8")),
     (["0.5", "2", ""], None, (None, "float32")),
     (["0", "1", "2"], "regression", (None, "float32")),
-    (["no", "yes", "no"], None, (2, "uint16")),
+    (["no", "yes", "no"], None, (2, "uint8")),
     (["0", "1", ""], "multilabel", (1, "float16")),
-    (["0", "1", ""], None, (2, "int32")),
-    (["no", "yes", ""], None, (2, "int32")),
+    (["0", "1", ""], None, (2, "int8")),
+    (["no", "yes", ""], None, (2, "int8")),
     (["1", "2", "x"], None, "line 4: .*'x' among numbers"),
     (["-1", "1", "1"], None, "-1 to 1.*classification"),
     (["1", "2", "3"], "multilabel", "1 to 3.*multilabel"),
@@ -978,7 +985,7 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
     def full(*_):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(tensors, "_record", full)
+    monkeypatch.setattr(tensors, "with_levels", full)
     with pytest.raises(OutOfResources, match="no room"):
         made(folder)
     monkeypatch.setattr(np, "frombuffer", full)
@@ -1169,7 +1176,7 @@ def test_columns_of_masks_are_folds(tmp_path, monkeypatch):
     assert list(counts.values()) == np.bincount(part[:, 2], minlength=3).tolist()
     data = kmip_data.open("own", "train", split_name="masks-fold2")[0]
     assert data.train_mask.tolist() == (part[:, 2] == 0).tolist()
-    assert not [name for name in data.keys() if name.startswith("masks") and name != "masks"]  # noqa: SIM118
+    assert not [name for name in data.keys() if name.startswith("masks")]  # noqa: SIM118
     line = ["build", "graphs", "--name=own", f"--archive={home}.files", "--quiet"]
     assert "has 4 folds: there is no fold 4" in refused(*line, "--set=fold=4")
     run = kmip(

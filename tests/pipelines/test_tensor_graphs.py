@@ -14,7 +14,7 @@ import torch_geometric.transforms as T
 from scipy import io, sparse
 from support.cases import check_each
 from support.cli import kmip
-from support.own_graphs import answers
+from support.own_graphs import answers, with_edges
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.utils import to_edge_index
 
@@ -39,7 +39,8 @@ def made(file: Path, **parameters) -> tuple[Schema, list[GraphRecord], dict]:
     records = []
     for unit in PIPELINE.units(prepared, params):
         records += PIPELINE.records(prepared, unit, params)
-    return PIPELINE.schema(params), records, params._read[4]
+    records = [with_edges(record) for record in records]
+    return PIPELINE.schema(params), records, params.inferred.summary
 
 
 def saved(folder: Path, value: object) -> Path:
@@ -223,7 +224,8 @@ def test_texts_are_classes_or_ignored_with_their_reason(tmp_path):
     assert [int(item.y) for item in dataset] == [0, 1, 0]
     assert list(dataset.class_names) == ["a", "b"]
     ignored = dataset.build.card.statistics["files"]["ignored"]
-    assert ignored == ["name: text", "words: text"]
+    assert ignored == ["words: text"]
+    assert [item.name for item in dataset] == ["g0", "g1", "g2"]
     file = tmp_path / "n" / "a.npz"
     file.parent.mkdir()
     np.savez(file, edge_index=EDGES.numpy(), labels=np.array(["x", "y", "x"]))
@@ -265,8 +267,8 @@ def test_what_all_graphs_of_a_pair_share_is_ignored_with_its_reason(tmp_path):
 def test_dtypes_of_several_widths_become_the_wider(tmp_path):
     graphs = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.float64][n % 2]))
     schema, records, _ = made(saved(tmp_path / "a", graphs))
-    assert schema.column("node/a").stored == "float64"
-    assert {record.columns["node/a"].dtype for record in records} == {np.dtype("float64")}
+    assert schema.column("node/a").presented == "float64"
+    assert {record.columns["node/a"].dtype for record in records} == {np.dtype("uint8")}
     mixed = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.int64][n % 2]))
     with pytest.raises(DamagedInput, match="Graph 00000001: 'a'"):
         made(saved(tmp_path / "b", mixed))

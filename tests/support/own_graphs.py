@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from kmip_data.errors import KmipDataError
 from kmip_data.format.schema import Schema
@@ -42,6 +45,15 @@ def write(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
+def with_edges(record: Any) -> Any:
+    """Return a record whose edges are an index, also where they are stored as neighbours."""
+    if getattr(record, "neighbor", None) is None:
+        return record
+    nodes, k = record.neighbor.shape
+    ends = [record.neighbor.reshape(-1), np.arange(nodes).repeat(k)]
+    return replace(record, edge_index=np.stack(ends), neighbor=None)
+
+
 def made(path: Path, **parameters: Any) -> Made:
     """Read the files of a folder as ``kmip-data build graphs`` does."""
     raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
@@ -49,7 +61,8 @@ def made(path: Path, **parameters: Any) -> Made:
     prepared = PIPELINE.prepare(raw, params, path)
     units = PIPELINE.units(prepared, params)
     records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
-    return Made(PIPELINE.schema(params), records, params._read[4])
+    records = [with_edges(record) for record in records]
+    return Made(PIPELINE.schema(params), records, params.inferred.summary)
 
 
 def answers(error: KmipDataError) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.columns.parts import part_codes
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem
 from kmip_data.format.schema import Column, Schema
@@ -36,7 +37,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
-from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline, codes_of_masks
+from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -337,4 +338,4 @@ def read_masks(folder: Path, rule: str, nodes: int) -> U8:
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
     masks = [_column(table, part, name) for part in PARTS]
-    return codes_of_masks(masks, nodes, name, kinds="f")
+    return part_codes(masks, nodes, name, kinds="f")

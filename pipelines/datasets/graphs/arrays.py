@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array
+from kmip_data.columns.parts import MASKS
+from kmip_data.columns.targets import changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
-    ColumnFacts,
-    GraphParams,
-    changed_by_float32,
-    first_member,
-    head_of,
-)
-from kmip_data.pipelines.datasets.graphs.roles import MASKS
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.formats.heads import first_member, head_of
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
 
@@ -59,7 +56,7 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the graph of each file."""
     facts.several = len(files) > 1
     for file in files:
@@ -132,7 +129,7 @@ def _other(path: Path, head: bytes) -> DamagedInput:
     )
 
 
-def _market_graph(path: Path, name: str, facts: ColumnFacts) -> GraphRecord:
+def _market_graph(path: Path, name: str, facts: Findings) -> GraphRecord:
     """Return the graph of a matrix; a symmetric one has each edge in both directions."""
     from scipy import io, sparse
 
@@ -147,7 +144,7 @@ def _market_graph(path: Path, name: str, facts: ColumnFacts) -> GraphRecord:
 
 
 @np.errstate(over="raise")
-def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> GraphRecord:
+def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRecord:
     facts.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
     columns: dict[str, Array] = {}
     nodes = 0
@@ -199,7 +196,7 @@ def _graph(file: NpzFile, name: str, facts: ColumnFacts, *, alone: bool) -> Grap
         level = "node" if len(y) == nodes else "graph"
         columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
     masks = {key: file.load(key) for key in MASKS if key in file.names}
-    columns |= facts.masks(masks, nodes, name)
+    columns |= facts.divide(masks, nodes, name)
     unread = (key for key in file.names if key not in file.read)
     facts.ignored |= dict.fromkeys(unread, "no array of this format")
     key = str(Path(name).with_suffix(""))

@@ -10,7 +10,8 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
@@ -32,7 +33,7 @@ def _dataset(file: str) -> str:
     return name if first == "ind" and end in _ENDS else ""
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the graph, with the public split as masks: PyTorch Geometric's ``Planetoid``."""
     names = sorted({name for name in map(_dataset, files) if name})
     if len(names) > 1:
@@ -63,7 +64,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     columns = {"node/x": arrays["x"], **facts.labels(label, arrays["y"], "node")}
     nodes = len(arrays["x"])
     check_edges(arrays["edge_index"], nodes, name)
-    columns |= facts.masks(split, nodes, name)
+    columns |= facts.divide(split, nodes, name)
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
     )

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array
+from kmip_data.columns.parts import MASKS, is_positions
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.text_tables import UNNAMED, Table, counts_from_zero
 
 #: Texts that pandas reads as missing.
@@ -60,7 +61,7 @@ class Values(NamedTuple):
 
 
 def columns_of(
-    table: Table, level: Level, used: Collection[str], facts: ColumnFacts
+    table: Table, level: Level, used: Collection[str], facts: Findings
 ) -> dict[str, Array]:
     """Return targets, parts and features by key, (R, …) each; remaining columns are features.
 
@@ -83,9 +84,9 @@ def columns_of(
 
     masks = {}
     if level == "node":
-        flags = [name for name in names if roles.MASKS.get(name, ("", "idx"))[1] != "idx"]
+        flags = [name for name in names if name in MASKS and not is_positions(name)]
         masks = {name: table.frame[name].to_numpy() for name in flags}
-        values |= facts.masks(masks, len(table.frame), table.name)
+        values |= facts.divide(masks, len(table.frame), table.name)
 
     features: list[tuple[str, F32]] = []
     for name in names:
@@ -111,7 +112,7 @@ def columns_of(
     return values
 
 
-def _labels_of(table: Table, names: list[str], level: Level, facts: ColumnFacts) -> list[str]:
+def _labels_of(table: Table, names: list[str], level: Level, facts: Findings) -> list[str]:
     """Return the target columns of a table; texts that differ in nearly every row are names."""
     params = facts.params
     if "y" in facts.names:
@@ -166,7 +167,7 @@ def _are_names(values: pd.Series, of_integers: bool = False) -> bool:
     return len(values) > 1 and filled.nunique() > _NAMES * len(filled)
 
 
-def values_of(table: Table, name: str, facts: ColumnFacts, *, missing: bool) -> Values:
+def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Values:
     """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
     column = table.frame[name]
     nothing = np.empty(0, object)
@@ -217,7 +218,7 @@ def values_of(table: Table, name: str, facts: ColumnFacts, *, missing: bool) -> 
     return Values(None, texts)
 
 
-def target_of(table: Table, name: str, facts: ColumnFacts) -> Array:
+def target_of(table: Table, name: str, facts: Findings) -> Array:
     """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
     numbers, texts = values_of(table, name, facts, missing=True)
     values: Array = texts if numbers is None else numbers
@@ -229,7 +230,7 @@ def target_of(table: Table, name: str, facts: ColumnFacts) -> Array:
     return values
 
 
-def features_of(table: Table, name: str, facts: ColumnFacts) -> list[tuple[str, F32]]:
+def features_of(table: Table, name: str, facts: Findings) -> list[tuple[str, F32]]:
     """Return the features that a column becomes, with their names.
 
     Numbers are one feature, and with missing ones, which become 0, a second one that marks them.
@@ -276,7 +277,7 @@ def _is_prose(words: Array) -> bool:
     )
 
 
-def _of_numbers(table: Table, name: str, numbers: F64, facts: ColumnFacts) -> list[tuple[str, F32]]:
+def _of_numbers(table: Table, name: str, numbers: F64, facts: Findings) -> list[tuple[str, F32]]:
     """Return a column of numbers as a feature, and a second one if some are missing."""
     is_missing = np.isnan(numbers)
     named = name in facts.params.feature

@@ -16,13 +16,10 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
 from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
-    ColumnFacts,
-    GraphParams,
-    texts_of,
-)
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import (
     NO_IDS,
     UNNAMED,
@@ -30,6 +27,7 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     check_columns,
     counts_from_zero,
     read_table,
+    texts_of,
 )
 from kmip_data.text import counted
 
@@ -65,7 +63,7 @@ def _level_of(name: str) -> Level | None:
     return None
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory."""
     by_level: dict[Level, list[str]] = {level: [] for level in WORDS}
     lists: list[IndexLists] = []
@@ -93,7 +91,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
 
 
 def assemble(
-    tables: Mapping[Level, Table], facts: ColumnFacts, lists: Sequence[IndexLists] = ()
+    tables: Mapping[Level, Table], facts: Findings, lists: Sequence[IndexLists] = ()
 ) -> Iterator[GraphRecord]:
     """Yield the graphs of tables by level; rows of a graph may be in any order."""
     # 1. Columns of ids.
@@ -109,7 +107,10 @@ def assemble(
         _check_first_line(edges, ends)
     graph_names = {level: _graph_column(table, level, params) for level, table in tables.items()}
     several = "graph" in tables or any(graph_names.values())
-    facts.several = several
+    # One graph has masks, also where a column names it.
+    first = next(iter(tables))
+    named = graph_names[first]
+    facts.several = several and (not named or tables[first].frame[named].nunique() > 1)
     node_name = ""
     if "node" in tables:
         node_name = _node_column(tables["node"], ends, facts, several=several)
@@ -152,7 +153,7 @@ def assemble(
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
 
 
-def _ends_of(edges: Table, facts: ColumnFacts) -> tuple[str, str]:
+def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
     """Return the columns of the two ends of an edge; ask if none or several pairs have usual names."""
     params = facts.params
     given = (params.source, params.target)
@@ -242,7 +243,7 @@ def _graph_column(table: Table, level: Level, params: GraphParams) -> str:
     return usual[0] if usual else ""
 
 
-def _node_column(nodes: Table, ends: Array, facts: ColumnFacts, *, several: bool) -> str:
+def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -> str:
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
     It is the one that is called id, node or name, or whose values are not 0 … n − 1, and that has
@@ -303,7 +304,7 @@ def _shown(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _ask_for_ids(nodes: Table, names: Sequence[str], facts: ColumnFacts) -> None:
+def _ask_for_ids(nodes: Table, names: Sequence[str], facts: Findings) -> None:
     """Ask which column has the ids of the nodes."""
     option = f"--set node={shlex.quote(names[0])}"
     facts.questions[

@@ -12,7 +12,8 @@ import pandas as pd
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, texts_of
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.text_tables import texts_of
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class IndexLists:
     name: str
     lists: Mapping[str, list[int]]
 
-    def join(self, values: dict[str, Array], ids: Array, facts: ColumnFacts) -> dict[str, Array]:
+    def join(self, values: dict[str, Array], ids: Array, facts: Findings) -> dict[str, Array]:
         """Return the columns (N, …) of a graph, and these features behind the columns in ``values``.
 
         Raises ``DamagedInput`` if nodes and lists are not of the same ids.
@@ -51,7 +52,7 @@ class IndexLists:
         return {**values, "node/x": features}
 
 
-def read_index_lists(path: Path, facts: ColumnFacts) -> IndexLists:
+def read_index_lists(path: Path, facts: Findings) -> IndexLists:
     """Return the lists of a file: ``{"node": [index, …], …}``."""
     facts.claim(20 * path.stat().st_size, path.name)
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, U64, Array, Bools
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 
 #: Most edges of a graph checked for reverse edges; larger graphs are sampled by pairs of nodes.
 _MAX_PAIRS = 2**22

@@ -22,14 +22,11 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
-from kmip_data.pipelines.datasets.graphs.pajek import parse_pajek
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
-    ColumnFacts,
-    GraphParams,
-    head_of,
-    is_gzip,
-)
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import Table
+from kmip_data.pipelines.formats.heads import head_of, is_gzip
+from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decoded
 
 WANTS = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
@@ -72,7 +69,7 @@ def _format_of(head: bytes) -> str:
     return "GML" if _GML.match(text) else ""
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs of all files, in memory; undirected edges appear in both directions."""
     import networkx as nx
 
@@ -262,7 +259,7 @@ def _json(path: Path) -> list[Any]:
     return graphs
 
 
-def _of_scalars(frame: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
+def _of_scalars(frame: pd.DataFrame, facts: Findings) -> pd.DataFrame:
     """Expand lists of numbers to columns, and drop other lists and objects."""
     for name in list(frame):
         values = frame[name]

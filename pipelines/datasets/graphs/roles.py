@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kmip_data.format.split_files import PARTS, part_name
+from kmip_data.columns.parts import MASKS
 
 #: Names of the two ends of an edge, as :func:`normal` writes them.
 ENDS = (
@@ -34,12 +34,6 @@ GRAPH = "\0graph"
 UNDIRECTED = "\0undirected"  #: True for an edge that joins its nodes both ways
 DIRECTION = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
 PART = "split"  #: column of parts
-#: Names of arrays that choose the nodes of a part: flags, or positions (``idx``).
-MASKS = {
-    f"{name}_{kind}": (part_name(name), kind)
-    for name in (*PARTS, "valid")
-    for kind in ("mask", "masks", "idx")
-}
 
 
 def normal(name: str) -> str:

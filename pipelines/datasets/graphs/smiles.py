@@ -12,7 +12,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import columns_of
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smiles, read_smiles
 
@@ -36,7 +37,7 @@ def _is_smi(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(".smi")
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
     name = files[0]
     facts.alone = True

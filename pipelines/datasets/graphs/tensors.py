@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array, fits
+from kmip_data.columns.levels import Levels
 from kmip_data.errors import DamagedInput
-from kmip_data.format.levels import fitting_levels, form_of, likeliest_level
 from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
-    ColumnFacts,
-    GraphParams,
-    first_member,
-)
-from kmip_data.pipelines.datasets.graphs.roles import MASKS
+from kmip_data.pipelines.datasets.graphs.findings import Findings, with_levels
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.formats.heads import first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
@@ -88,82 +85,47 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     )
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs of all files; arrays are views of a file until the next graph is requested.
 
     Files called train, val and test are parts.
     """
     # Levels of attributes are known once all graphs have been seen.
-    schema, _, graphs, *_ = facts.params._read  # noqa: SLF001
+    schema = facts.params.inferred.schema
     levels = {column.attribute: column.level for column in schema.columns}
-    if not schema.columns:
-        levels, graphs = _survey(folder, files, facts)
+    graphs = facts.params.inferred.graphs
+    if not graphs:
+        levels, graphs = _levels_of(folder, files, facts)
     facts.several = graphs > 1
 
     parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
         facts.parts.append("graph/file")
     for file, where, graph in _graphs(folder, files, facts):
-        record = _record(graph, levels, where, facts)
+        record = with_levels(graph, levels, where, facts)
         if None not in parts:
             code = np.array([parts[files.index(file)]], np.uint8)
             record = replace(record, columns={**record.columns, "graph/file": code})
         yield record
 
 
-def _survey(folder: Path, files: Sequence[str], facts: ColumnFacts) -> tuple[dict[str, str], int]:
+def _levels_of(folder: Path, files: Sequence[str], facts: Findings) -> tuple[dict[str, str], int]:
     """Return the level of each attribute by its rows in all graphs, and the number of graphs."""
-    first: dict[str, tuple[int, ...]] = {}  # shapes in the first graph
-    fitting: dict[str, set[str]] = {}
-    ragged: dict[str, str] = {}
-    graphs = 0
+    levels = Levels()
     for _, where, graph in _graphs(folder, files, facts):
-        graphs += 1
-        for name, array in graph.columns.items():
-            shape = first.setdefault(name, array.shape)
-            possible = fitting.setdefault(name, {"node", "edge", "graph"})
-            possible &= _fitting(name, array, shape, graph)
-            if not possible:
-                found = f"{name} is {list(array.shape)}, in the first graph {list(shape)}"
-                ragged.setdefault(name, f"{where}: {found}.")
-
-    levels = {}
-    for name, possible in fitting.items():
-        # The labels of the pairs in edge_label_index are of the graph, as the pairs are.
-        if f"{name}_index" in fitting and name not in ragged:
-            possible &= {"graph"}
-            if not possible:
-                ragged[name] = f"{files[0]}: {name} has another shape in each graph."
-        if name not in ragged:
-            levels[name] = likeliest_level(name, len(first[name]), possible)
-    if ragged:
-        message, *others = ragged.values()
-        raise DamagedInput(
-            message,
-            expected="one row for each node or each edge, or the same shape in every graph",
-            found=" ".join(others) or None,
-            next=" ".join(f"--set ignore={name}" for name in ragged) + "; or pad before torch.save",
-        )
+        levels.add(graph.columns, graph.num_nodes, graph.num_edges, where, facts.forms)
     for name in facts.params.ignore:
         if name not in facts.ignored:
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
-                found=", ".join(first)[:500],
+                found=", ".join(levels.shapes)[:500],
                 next="--set ignore= and one of these",
             )
-    return levels, graphs
-
-
-def _fitting(name: str, array: Array, first: tuple[int, ...], graph: GraphRecord) -> set[str]:
-    if (
-        name == "y" or name in MASKS
-    ):  # of nodes by their rows, else of the graph whatever their shape
-        return {"node", "graph"} if array.shape[:1] == (graph.num_nodes,) else {"graph"}
-    return fitting_levels(array.shape, first, graph.num_nodes, graph.num_edges)
+    return levels.of_attributes(), levels.graphs
 
 
 def _graphs(
-    folder: Path, files: Sequence[str], facts: ColumnFacts
+    folder: Path, files: Sequence[str], facts: Findings
 ) -> Iterator[tuple[str, str, GraphRecord]]:
     """Yield file, place and arrays by attribute of each graph."""
     for file in files:
@@ -184,7 +146,7 @@ def _graphs(
             raise
 
 
-def _items(value: Value, file: str, facts: ColumnFacts) -> Iterator[dict[str, object]]:
+def _items(value: Value, file: str, facts: Findings) -> Iterator[dict[str, object]]:
     """Yield the attributes of each graph of an item, a tuple of items or a collated pair."""
     slices = None  # also the slices of a pair with a single graph
     if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict | None):
@@ -230,7 +192,7 @@ def _name(value: Value) -> str:
     return name
 
 
-def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -> GraphRecord:
+def _graph(item: dict[str, object], name: str, where: str, facts: Findings) -> GraphRecord:
     """Return the arrays of an item."""
     item = dict(item)
     # Until version 2, PyTorch Geometric wrote so.
@@ -292,7 +254,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: ColumnFacts) -
 
 
 def _array(
-    name: str, value: Value, where: str, facts: ColumnFacts, item: Mapping[str, object]
+    name: str, value: Value, where: str, facts: Findings, item: Mapping[str, object]
 ) -> Array | None:
     """Return an attribute as numbers; ``None`` for what is ignored with a reason, or missing."""
     if value is None:
@@ -301,6 +263,9 @@ def _array(
         return None
     if name == "y" and (isinstance(value, str) or _are_texts(value)):
         return np.array([value] if isinstance(value, str) else value, object)
+    if isinstance(value, str) and not value.endswith("\0"):  # shorter texts are padded with zeros
+        facts.forms[f"graph/{name}"] = "text"
+        return np.frombuffer(value.encode(), np.uint8)
     if isinstance(value, str) or _are_texts(value):
         facts.ignored[name] = "text"
         return None
@@ -343,31 +308,3 @@ def _are_numbers(values: Sequence[object]) -> bool:
     if len(rows) < len(values) or len({len(row) for row in rows}) > 1:
         return False
     return all(isinstance(value, bool | int | float) for row in rows for value in row)
-
-
-def _record(
-    graph: GraphRecord, levels: Mapping[str, str], where: str, facts: ColumnFacts
-) -> GraphRecord:
-    """Return the graph with its columns by key."""
-    columns: dict[str, Array] = {}
-    masks = {}
-    for attribute, array in graph.columns.items():
-        if attribute in MASKS:
-            masks[attribute] = array
-            continue
-        level = levels[attribute]
-        key = f"{level}/{attribute}"
-        rows = array
-        if attribute == "y":
-            if level == "graph" and (array.ndim < 2 or len(array) != 1):
-                # A number, or a row of them.
-                rows = array.reshape(1) if array.size == 1 else array[None]
-            columns |= facts.labels((*facts.params.label, "y")[0], rows, level)
-            continue
-        if level == "graph" and facts.forms.get(key) != "number":
-            facts.forms[key], _ = form_of(level, array.shape)
-        if level == "graph" and facts.forms[key] != "axis":
-            rows = array[None]
-        columns[key] = rows
-    columns |= facts.masks(masks, graph.num_nodes, where)
-    return replace(graph, columns=columns)

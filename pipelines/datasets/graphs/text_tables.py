@@ -22,12 +22,9 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import (
-    OTHER_FORMATS,
-    ColumnFacts,
-    GraphParams,
-    is_gzip,
-)
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS, GraphParams
+from kmip_data.pipelines.formats.heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded
 from kmip_data.text import counted
 
@@ -128,6 +125,11 @@ class Table:
         return whole if is_canonical else texts
 
 
+def texts_of(ids: Array) -> Array:
+    """Return ids (n,) as texts, in an object array: fixed-width texts would all be as long as the longest."""
+    return ids if ids.dtype == object else ids.astype(str).astype(object)
+
+
 def check_columns(tables: Sequence[Table], params: GraphParams) -> None:
     """Refuse column names in parameters that no table has."""
     for key in ("label", "feature", "ignore", "rounded"):
@@ -142,7 +144,7 @@ def check_columns(tables: Sequence[Table], params: GraphParams) -> None:
             )
 
 
-def read_table(path: Path, facts: ColumnFacts, level: str) -> Table:
+def read_table(path: Path, facts: Findings, level: str) -> Table:
     """Return the table of a file; ``level`` says what a row is: ``node``, ``edge`` or ``graph``.
 
     Without a ``level`` the first line is a row.
@@ -165,7 +167,7 @@ def read_table(path: Path, facts: ColumnFacts, level: str) -> Table:
         ) from error
 
 
-def _read(path: Path, facts: ColumnFacts, level: str) -> Table:
+def _read(path: Path, facts: Findings, level: str) -> Table:
     """Find the layout of a text, and read it."""
     # 1. Rows without comments and blank lines, and their separator.
     odd = survey(path, facts)
@@ -268,7 +270,7 @@ def _are_names_of_rows(body: pd.DataFrame) -> bool:
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
 
 
-def survey(path: Path, facts: ColumnFacts) -> bool:
+def survey(path: Path, facts: Findings) -> bool:
     """Reserve the memory of a text; return True if it may contain integers such as 001, which are names."""
     opened = gzip.open if is_gzip(path) else open
     size = 0
@@ -394,7 +396,7 @@ def _is_of_names(
     body: Callable[[], pd.DataFrame],
     table: Table,
     level: str,
-    facts: ColumnFacts,
+    facts: Findings,
 ) -> bool:
     """True if the first line has the names of the columns below it."""
     params = facts.params

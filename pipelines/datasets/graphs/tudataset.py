@@ -17,7 +17,8 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
-from kmip_data.pipelines.datasets.graphs.parameters_and_targets import ColumnFacts, GraphParams
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import Table, read_table
 
 WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
@@ -30,7 +31,7 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     return all(any(name.endswith(end) for name in heads) for end in _ENDS)
 
 
-def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[GraphRecord]:
+def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphRecord]:
     """Yield the graphs in order; all files are in memory."""
     prefix = next(name for name in files if name.endswith(_ENDS[0])).removesuffix(_ENDS[0])
 
@@ -101,7 +102,7 @@ def read(folder: Path, files: Sequence[str], facts: ColumnFacts) -> Iterator[Gra
     yield from assemble(tables, facts)
 
 
-def _joined(edges: pd.DataFrame, facts: ColumnFacts) -> pd.DataFrame:
+def _joined(edges: pd.DataFrame, facts: Findings) -> pd.DataFrame:
     """Return the sorted edges without self-loops and duplicates."""
     ends = [roles.SOURCE, roles.TARGET]
     joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()

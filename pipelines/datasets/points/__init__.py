@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import F32, Array
+from kmip_data.columns.fit import fit_rows
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
@@ -142,8 +143,10 @@ class OwnPointParams(PointParams, OwnTextParams):
         description="seed of the points drawn for each block",
     )
 
-    #: Of the files, whose digests are in the build key.
-    _facts: Facts = PrivateAttr(default_factory=Facts)
+    @property
+    def facts(self) -> Facts:
+        """Findings in the files, whose digests are in the build key."""
+        return cast(Facts, self.findings or Facts())
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -190,7 +193,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 
     def schema(self, params: OwnPointParams) -> Schema:
         """Position, features, in blocks also the position in the room, and the class."""
-        facts = params._facts  # noqa: SLF001
+        facts = params.facts
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
         fields += tuple(f"{feature} missing" for feature in facts.missing)
         doc = "position from the lowest corner of the cloud"
@@ -212,7 +215,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 
     def class_names(self, params: OwnPointParams) -> tuple[str, ...]:
         """Return the given class names, else labels that are texts or chosen."""
-        classes = params._facts.classes or ()  # noqa: SLF001
+        classes = params.facts.classes or ()
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
@@ -261,9 +264,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         unread = {**self.unread, **strays_of}
         summary["ignored"] = survey.ignored() + [f"{name}: {why}" for name, why in unread.items()]
         summary["warnings"] = warnings
-        resolved = params.model_copy(update=chosen)
-        resolved._facts = replace(facts, summary=summary)  # noqa: SLF001
-        return resolved
+        return params.with_findings(replace(facts, summary=summary), **chosen)
 
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
         """Write nothing: each unit reads its cloud."""
@@ -272,7 +273,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 
     def about(self, prepared: Prepared, params: OwnPointParams) -> About:
         """Return what the files have that is not used, and warnings."""
-        summary = params._facts.summary  # noqa: SLF001
+        summary = params.facts.summary
         return About({"files": summary}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
@@ -298,7 +299,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def _graphs(
         self, key: str, cloud: Cloud, params: OwnPointParams
     ) -> Iterator[GraphRecord | Skipped]:
-        facts = params._facts  # noqa: SLF001
+        facts = params.facts
         size = params.block
         flags = [at for at, text in enumerate(params.feature) if text in facts.missing]
         features = np.column_stack([cloud.features, cloud.missing[:, flags]])
@@ -343,7 +344,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
         if params.label_column is not None:
-            columns["node/y"] = y.astype(schema.column("node/y").stored)
+            columns["node/y"] = fit_rows(y, schema.column("node/y"), key)
         pos = np.ascontiguousarray(x[:, :3])
         record = connect(key, pos, columns, params, schema.index_dtype)
         if record is None:

@@ -10,12 +10,13 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import I64, U8, Array
+from kmip_data.columns.fit import fit_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
@@ -38,7 +39,7 @@ from kmip_data.pipelines.user_files import (
 from kmip_data.strict_model import Strict
 
 IMAGES = "images"
-MASKS = "masks"
+MASK_FILES = "masks"
 LARGEST_UNIT = 256  #: pictures in a shard
 _THREADS = 8  #: pictures decoded at a time
 #: Fewest shards, if there are enough images, so that processes can share them.
@@ -65,7 +66,7 @@ class SuperpixelSource(Strict):
         Raises ``UsageError`` if there are none.
         """
         files: dict[str, Path] = {}
-        for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
+        for option, folder in ((IMAGES, self.images), (MASK_FILES, self.masks)):
             pictures, unread = files_below(folder, f"--{option}", graph.SUFFIXES)
             files |= {f"{option}/{name}": path for name, path in pictures.items()}
             self._unread |= {f"{option}/{name}": why for name, why in unread.items()}
@@ -117,7 +118,6 @@ class OwnSuperpixelParams(OwnParams):
         default=None,
         description="orientation in EXIF: apply it or ignore it (default: as the mask's size shows)",
     )
-    _summary: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -214,15 +214,12 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             name: "a mask without a picture" for name in sorted(raw.members) if name not in used
         }
         unread |= self.unread
-        resolved = params.model_copy()
-        resolved._summary = {  # noqa: SLF001
-            "ignored": [f"{name}: {reason}" for name, reason in unread.items()]
-        }
-        return resolved
+        ignored = [f"{name}: {reason}" for name, reason in unread.items()]
+        return params.with_findings({"ignored": ignored})
 
     def about(self, prepared: Prepared, params: OwnSuperpixelParams) -> About:
         """Return the files that are not used."""
-        return About({"files": params._summary})  # noqa: SLF001
+        return About({"files": params.findings or {}})
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Pair images with masks."""
@@ -269,7 +266,8 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         x = graph.features(pixels, segments)
         y = graph.labels(classes, segments)
-        return GraphRecord(
+        edges = edge_index.astype(self.schema(params).index_dtype)
+        record = GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
             columns={
@@ -277,8 +275,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 "edge/attr": attr.astype(np.float32),
                 "node/y": y,
             },
-            edge_index=edge_index.astype(self.schema(params).index_dtype),
+            edge_index=edges,
         )
+        return fit_record(record, self.schema(params), None)
 
     def _mask(self, folder: Path, picture: str, mask: str | None) -> I64:
         if mask is None:
@@ -331,7 +330,7 @@ def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
 
     Raises ``DamagedInput`` where two pictures, or two masks, have one name.
     """
-    sides: dict[str, dict[str, str]] = {IMAGES: {}, MASKS: {}}
+    sides: dict[str, dict[str, str]] = {IMAGES: {}, MASK_FILES: {}}
     # By the path without its suffix: a picture is a JPEG, its mask a PNG.
     for name in sorted(members):
         side, _, rest = name.partition("/")
@@ -344,7 +343,9 @@ def pair(members: Iterable[str]) -> list[tuple[str, str | None]]:
                 f"Two of the {side} differ only in their suffix: {other} and {name}.",
                 next="remove one of them",
             )
-    return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
+    return [
+        (picture, sides[MASK_FILES].get(stem)) for stem, picture in sorted(sides[IMAGES].items())
+    ]
 
 
 def key_of(picture: str) -> str:
@@ -356,5 +357,5 @@ def key_of(picture: str) -> str:
 def _no_mask(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
     return DamagedInput(
-        f"{picture} has no mask: no {MASKS}/{stem} with one of {', '.join(graph.SUFFIXES)}."
+        f"{picture} has no mask: no {MASK_FILES}/{stem} with one of {', '.join(graph.SUFFIXES)}."
     )

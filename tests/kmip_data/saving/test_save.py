@@ -77,7 +77,7 @@ def planetoid_like():
 
 
 def webkb_like():
-    """One graph with masks of ten splits, which no split of this format can say: they stay columns."""
+    """Several graphs with masks, which divide the nodes of none: they stay columns."""
     data = planetoid_like()
     for name in ("train_mask", "val_mask", "test_mask"):
         data[name] = torch.rand(200, 10, generator=torch.Generator().manual_seed(1)) < 0.5
@@ -112,7 +112,7 @@ DATASETS = {
     "TUDataset-like": TUDatasetLike,
     "QM9-like": qm9_graphs,
     "Planetoid-like": lambda: [planetoid_like()],
-    "WebKB-like": lambda: [webkb_like()],
+    "WebKB-like": lambda: [webkb_like(), webkb_like()],
     "odd dtypes": odd_dtypes,
     "no edges": lambda: [Data(x=torch.full((n, 2), n)) for n in (3, 0, 5)],
     "a large graph": lambda: [regular_graph(70_001, 2)],
@@ -203,7 +203,7 @@ def test_splits_of_nodes(tmp_path):
     data = planetoid_like()
     build = kmip_data.save(data, tmp_path / "masks")
     assert [c.attribute for c in build.card.schema_.columns] == ["x", "y"]
-    assert build.card.splits["given"].parts["train"].nodes == 30
+    assert build.card.splits["masks"].parts["train"].nodes == 30
     assert_same(kmip_data.open(build.path, "train")[0], data, ordered=False)
     masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
     bare = Data(x=data.x, edge_index=data.edge_index, y=data.y)
@@ -257,15 +257,14 @@ def several(**values):
 def test_labels_of_plus_and_minus_one_are_asked(tmp_path):
     """-1 is no label next to several classes; next to one it may be the other."""
     labels = torch.tensor([1, -1, 1])
-    with pytest.raises(UsageError, match="y is -1 and 1") as error:
+    with pytest.raises(UsageError, match="labels y are -1 to 1") as error:
         kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
-    for remedy in error.value.lines["next"].split("; "):
-        items = several(y=lambda i: labels[i : i + 1].clone())
-        for item in items:
-            exec(remedy.partition(" where ")[0], {"data": item})
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        kmip_data.save(items, folder)
-        assert [float(item.y) for item in kmip_data.open(folder)] == [float(i.y) for i in items]
+    assert error.value.lines["next"].startswith('save(…, task="regression"), where -1 is a number')
+    kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "c", task="regression")
+    assert [float(item.y) for item in kmip_data.open(tmp_path / "c")] == [1, -1, 1]
+    labels[1] = 0  # which the error says of a class
+    kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "d")
+    assert kmip_data.open(tmp_path / "d").num_classes == 2
     kmip_data.save(several(y=lambda i: torch.tensor([i - 1])), tmp_path / "b")
     assert kmip_data.open(tmp_path / "b").num_classes == 2
 
@@ -279,12 +278,12 @@ class Pair(Data):
 
 UNFIT = [
     (several(extra=lambda i: torch.zeros(1) if i == 2 else None), "00000002"),
-    (several(x=lambda i: torch.zeros(2 + i, 2 + i)), "'x' of graph 00000001"),
+    (several(x=lambda i: torch.zeros(2 + i, 2 + i)), "Graph 00000001: x"),
     (
-        several(x=lambda i: torch.zeros(2 + i, 2, dtype=[torch.half, torch.float][i > 0])),
-        "'x' of graph 0000",
+        several(x=lambda i: torch.zeros(2 + i, 2, dtype=[torch.int, torch.float][i > 0])),
+        "Graph 00000001: 'x'",
     ),
-    (several(u=lambda i: torch.zeros(7 + i)), "'u' of graph"),
+    (several(u=lambda i: torch.zeros(7 + i)), "Graph 00000001: u"),
     (several(words=["a", "b"]), "'words' of graph 00000000"),
     (several(z=torch.zeros(3, dtype=torch.complex64)), "'z' of graph 00000000"),
     (several(z=torch.zeros(3, dtype=torch.bfloat16)), "'z' of graph 00000000"),
@@ -295,8 +294,8 @@ UNFIT = [
     (several(z=torch.zeros(3, device="meta")), "'z' of graph 00000000"),
     (several(edge_index=torch.zeros(2, 1, dtype=torch.int32)), "edge_index"),
     (several(edge_index=torch.full((2, 3), 9)), "00000000"),
-    (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "'edge_attr' of graph 00000001"),
-    ([Data(x=torch.zeros(1), y=1), Data(x=torch.zeros(1), y=1.0)], "float, not int"),
+    (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "Graph 00000001: edge_attr"),
+    ([Data(x=torch.zeros(1), n=1), Data(x=torch.zeros(1), n=1.0)], "Graph 00000001: 'n'"),
     ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "several"),
     ([Pair(x=torch.zeros(2))], "Pair"),
     ([HeteroData()], "homogeneous"),
@@ -318,7 +317,11 @@ def test_what_cannot_be_saved(tmp_path):
 
 
 def test_a_number_beyond_any_class_is_no_class(tmp_path):
-    build = kmip_data.save(several(y=torch.tensor([10**12])), tmp_path / "b")
+    graphs = several(y=torch.tensor([10**12]))
+    with pytest.raises(UsageError, match="1e\\+12") as error:
+        kmip_data.save(graphs, tmp_path / "b")
+    assert error.value.lines["next"] == 'save(…, task="regression")'
+    build = kmip_data.save(graphs, tmp_path / "b", task="regression")
     assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 
 
@@ -338,7 +341,7 @@ def test_the_target_is_a_new_folder(tmp_path):
 
 
 def test_many_shards_and_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.saving.save.MAX_SHARD_BYTES", 5_000)
+    monkeypatch.setattr("kmip_data.pipelines.datasets.graphs.MAX_SHARD_BYTES", 5_000)
     one, two = (
         kmip_data.save(TUDatasetLike(), tmp_path / name, name="tu") for name in ("one", "two")
     )

@@ -1,0 +1,1 @@
+"""Columns of named arrays: inferred from all graphs, and rows fitted to them."""

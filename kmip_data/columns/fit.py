@@ -1,0 +1,54 @@
+"""Rows and records in the stored dtypes of their columns, checked before they are cast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.columns.targets import Target
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
+
+
+def fit_rows(rows: Array, column: Column, where: str) -> Array:
+    """Return rows (R, …) of a column in its stored dtype; ``where`` begins an error.
+
+    Raises ``DamagedInput`` for values beyond the column's bounds, not finite, or none of its dtype.
+    """
+    if problem := column.problem(rows):
+        raise DamagedInput(f"{where}: {column.attribute} {problem}.")
+    if rows.dtype == column.stored:
+        return rows
+    with np.errstate(all="ignore"):
+        stored = rows.astype(column.stored)
+    if not np.array_equal(stored, rows, equal_nan=rows.dtype.kind == "f"):
+        raise DamagedInput(
+            f"{where}: {column.attribute} has values that {column.stored} does not hold, up to {rows.max()}."
+        )
+    return stored
+
+
+def fit_record(graph: GraphRecord, schema: Schema, target: Target | None) -> GraphRecord:
+    """Return a graph whose columns, (rows, …) each, have the stored dtypes of a schema.
+
+    Columns of graphs have one row. Edges become a table of neighbours where the schema has one.
+    """
+    columns = {}
+    for column in schema.columns:
+        key = f"{column.level}/{column.attribute}"
+        rows = graph.columns[column.key if column.key in graph.columns else key]
+        if target is not None and column.key == target.column.key:
+            rows = target.rows(rows)
+        if column.form == "text":
+            rows = np.pad(rows, ((0, 0), (0, column.shape[0] - rows.shape[1])))
+        rows = fit_rows(rows, column, graph.key)
+        columns[column.key] = rows[0] if column.level == "graph" else rows
+
+    edges = graph.edge_index
+    if edges is None or schema.edges != "neighbor":
+        return replace(graph, columns=columns)
+    neighbor = edges[0].reshape(graph.num_nodes, -1)
+    return replace(graph, columns=columns, neighbor=neighbor, edge_index=None)

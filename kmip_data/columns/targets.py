@@ -1,0 +1,173 @@
+"""Task of the targets of all graphs, and the column that stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from kmip_data.arrays import Array, Bools
+from kmip_data.columns.values import narrowest_integer
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column
+
+TaskName = Literal["classification", "multilabel", "regression"]
+NO_CLASS = -1  #: class of a node or graph without a label
+_LARGEST = float(np.finfo(np.float32).max)
+_MOST_CLASSES = 65_535  #: largest class
+
+
+@dataclass(frozen=True)
+class Target:
+    """Column of the targets of all graphs, and how a graph's targets become its rows."""
+
+    column: Column
+    class_names: tuple[str, ...] = ()  #: texts of the classes, if targets are texts
+    missing: int = 0  #: targets without a value
+
+    def rows(self, y: Array) -> Array:
+        """Return the stored rows of the targets (n,) or (n, C) of a graph."""
+        column = self.column
+        y = numbers(y, self.class_names)
+        if column.num_classes and not column.shape and y.ndim > 1:
+            y = y.argmax(axis=1)
+        if column.low == NO_CLASS:
+            y = np.nan_to_num(y, nan=NO_CLASS)
+        if column.num_classes and not column.finite:
+            y = np.where(y == NO_CLASS, np.nan, y)
+        return y.astype(column.stored)
+
+
+def infer_target(
+    key: str, names: Sequence[str], targets: Sequence[Array], task: TaskName | None
+) -> Target:
+    """Return the column of the targets (n,) or (n, C) of all graphs.
+
+    ``names`` are those of its components. Raises ``DamagedInput`` if values do not fit the ``task``,
+    or without one may be of several.
+    """
+    if len({y.shape[1:] for y in targets}) > 1:
+        raise DamagedInput(f"Graphs differ in their number of labels {', '.join(names)}.")
+    y = np.concatenate(targets)
+    classes: tuple[str, ...] = ()
+    if y.dtype == object and y.ndim == 1:
+        classes = tuple(sorted({*y.astype(str)} - {""}))
+    y = _classes_of_one_hot(numbers(y, classes), names, task)
+    known = y[~np.isnan(y)]
+    if not known.size:
+        raise DamagedInput(
+            "All labels are missing.",
+            found=", ".join(names),
+            next="--set label= and another one",
+        )
+    task = _task_of(known, y.ndim, names, task)
+    if task != "regression":
+        known = known[known != NO_CLASS]
+    missing = y.size - known.size
+    column = Column(
+        key=key,
+        attribute="y",
+        stored="float32",
+        presented="float32",
+        doc=", ".join(names),
+        finite=not missing,
+    )
+    if y.ndim > 1 or task == "multilabel":
+        column = replace(column, shape=(len(names),), fields=tuple(names))
+    if task == "regression":
+        if changed_by_float32(known).any():
+            column = replace(column, stored="float64", presented="float64")
+        return Target(column, (), missing)
+    if task == "multilabel":
+        stored = "float16" if missing else "uint8"
+        column = replace(column, stored=stored, low=0, high=1, num_classes=len(names))
+        return Target(column, (), missing)
+    high = int(known.max())
+    low = NO_CLASS if missing else 0
+    column = replace(
+        column,
+        stored=narrowest_integer(low, high),
+        presented="int64",
+        low=low,
+        high=high,
+        num_classes=high + 1,
+        finite=True,
+    )
+    return Target(column, classes, missing)
+
+
+def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | None) -> TaskName:
+    """Return the task of labels that are not NaN; refuse one that does not fit, and ask for one.
+
+    −1 is a number in a regression, and no class or label elsewhere.
+    """
+    given = known[known != NO_CLASS]
+    low = known.min()
+    high = known.max()
+    whole = bool((known == np.rint(known)).all())
+    # With -1 for one of two classes, the other would be the only one.
+    two = given.size == known.size or bool((given != given[:1]).any())
+    fitting: list[TaskName] = []
+    if whole and axes == 1 and given.size and low >= NO_CLASS and high <= _MOST_CLASSES and two:
+        fitting.append("classification")
+    if bool(np.isin(given, (0, 1)).all()) and given.size and two:
+        fitting.append("multilabel")
+    if max(-low, high) <= _LARGEST:
+        fitting.append("regression")
+
+    if task is None and not (whole and low <= NO_CLASS and axes > 1 and high <= 1):
+        task = "classification"
+        if not whole:
+            task = "regression"
+        elif axes > 1:
+            task = "multilabel" if low >= 0 and high <= 1 else "regression"
+    if task in fitting:
+        return task
+    problem = ": numbers, or labels of which some are missing"
+    if task:
+        problem = f", which does not fit {task}"
+    choices = " or ".join(f"--set task={name}" for name in fitting)
+    if not two:
+        choices += ", where -1 is a number; write 0 for it, where it is a class"
+    raise DamagedInput(
+        f"The labels {', '.join(names)} are {low:g} to {high:g}{problem}.",
+        expected="one label, a text or an integer from 0 (-1: none); several of 0 and 1; or numbers",
+        next=choices or "correct the labels, or --set label= and other ones",
+    )
+
+
+def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -> Array:
+    """Return the position of the only 1 of each row if that is the class; raise if nothing says so."""
+    if task in {"multilabel", "regression"} or y.ndim < 2 or y.shape[1] < 2:
+        return y
+    if not (np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all():
+        return y
+    if task is None:
+        raise DamagedInput(
+            f"Each row of the labels {', '.join(names)} has a single 1.",
+            expected="one class, or several labels",
+            next="--set task=classification, where its position is the class; else --set task=multilabel",
+        )
+    classes: Array = y.argmax(axis=1).astype(np.float64)
+    return classes
+
+
+def changed_by_float32(values: Array) -> Bools:
+    """Return which numbers, of any shape, are integers that float32 changes, such as 1700000001."""
+    with np.errstate(over="ignore"):
+        rounded = values.astype(np.float32).astype(np.float64)
+    changed: Bools = (values == np.rint(values)) & (rounded != values) & np.isfinite(rounded)
+    return changed
+
+
+def numbers(targets: Array, classes: Sequence[str]) -> Array:
+    """Return targets (n,) or (n, C) as numbers: positions in ``classes`` for texts, NaN if missing."""
+    if targets.dtype == object and targets.ndim == 1:
+        codes = {name: number for number, name in enumerate(classes)}
+        return np.array([codes.get(str(text), np.nan) for text in targets], np.float64)
+    try:
+        return targets.astype(np.float64)
+    except ValueError as error:
+        raise DamagedInput(f"Several labels are numbers: {error}.") from error

@@ -1,0 +1,192 @@
+"""Pipeline of graphs in memory: those of files, without a raw file."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from torch import Tensor
+
+from kmip_data.arrays import I64, U8, Array
+from kmip_data.columns.infer import Inference
+from kmip_data.columns.levels import Levels
+from kmip_data.columns.targets import Target
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.schema import ItemForm
+from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import RawFolder, Records, Split
+from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
+from kmip_data.pipelines.datasets.graphs.findings import Findings, with_levels
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.user_files import OwnSplitParams
+
+Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask
+RULE = "given"  #: name of the split and its rule
+
+
+class SavedGraphs:
+    """Graphs as arrays by attribute, which are read several times: in memory, or from a temporary file."""
+
+    def __init__(self, spool: IO[bytes] | None) -> None:
+        self.levels = Levels()
+        self.forms: dict[str, ItemForm] = {}
+        self._spool = spool
+        self._graphs: list[Any] = []  #: graphs, or where they begin in the file
+        self._digest = hashlib.sha256()
+
+    def add(self, graph: GraphRecord, forms: Mapping[str, ItemForm]) -> None:
+        """Append a graph; refuse it where an attribute is a number or text here alone."""
+        if self.levels.graphs and forms != self.forms:
+            names = sorted(key.partition("/")[2] for key, _ in forms.items() ^ self.forms.items())
+            raise UsageError(
+                f"Graph {graph.key} has another type than before in {', '.join(names)}.",
+                next="give every graph a tensor, a number or a text",
+            )
+        self.forms = dict(forms)
+        where = f"Graph {graph.key}"
+        self.levels.add(graph.columns, graph.num_nodes, _edges(graph), where, forms)
+        self._digest.update(f"{graph.key} {graph.num_nodes}\n".encode())
+        arrays = {**graph.columns, "edge_index": np.asarray(graph.edge_index)}
+        for name, array in arrays.items():
+            self._digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            if array.dtype != object:  # without edges
+                self._digest.update(np.ascontiguousarray(array).data)
+        if self._spool is None:
+            self._graphs.append(graph)
+            return
+        self._graphs.append(self._spool.tell())
+        pickle.dump(graph, self._spool, pickle.HIGHEST_PROTOCOL)
+
+    def begin(self, first: int) -> Iterator[GraphRecord]:
+        """Yield the graphs from position ``first``."""
+        if self._spool is None:
+            yield from self._graphs[first:]
+            return
+        self._spool.seek(self._graphs[first])
+        for _ in self._graphs[first:]:
+            yield pickle.load(self._spool)  # noqa: S301 -- written above
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
+        return self._digest.hexdigest()
+
+
+def _edges(graph: GraphRecord) -> int | None:
+    return None if graph.edge_index is None else graph.num_edges
+
+
+class SavedPipeline(OwnGraphsPipeline):
+    """Pipeline of ``kmip_data.save``: graphs in memory, their dtypes and, if given, their split."""
+
+    in_process = True
+
+    def __init__(
+        self, manifest: Manifest, graphs: SavedGraphs, split: Mapping[str, Positions] | None
+    ) -> None:
+        super().__init__(manifest)
+        self._graphs = graphs
+        self._split = split
+
+    def read(
+        self, folder: Path, members: Iterable[str], params: GraphParams, first: int = 0
+    ) -> tuple[Findings, Iterator[GraphRecord]]:
+        """Return the findings and the graphs from position ``first``."""
+        graphs = self._graphs
+        findings = Findings(
+            params,
+            forms=dict(graphs.forms),
+            several=graphs.levels.graphs > 1,
+            masks_divide=self._split is None and graphs.levels.graphs == 1,
+            exact=True,
+        )
+        levels = graphs.levels.of_attributes()
+
+        def each() -> Iterator[GraphRecord]:
+            for graph in graphs.begin(first):
+                yield with_levels(graph, levels, f"Graph {graph.key}", findings)
+
+        return findings, each()
+
+    def size_of(self, raw: RawFolder) -> int:
+        """Return 0: there are no files."""
+        return 0
+
+    def target(self, inference: Inference, findings: Findings) -> Target:
+        """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""
+        target = super().target(inference, findings)
+        column = replace(target.column, form=findings.forms.get(inference.target, "axis"))
+        given = np.result_type(*{y.dtype for y in inference.targets})
+        of_floats = given.kind == "f"
+        if column.num_classes is None and of_floats:
+            column = replace(column, stored=given.name, presented=given.name)
+        elif column.num_classes is None and findings.params.task is None:
+            raise DamagedInput(
+                f"y has integers in rows of {max(column.shape, default=1)}: classes, or numbers.",
+                next="--set task=regression where they are numbers; data.y = data.y.squeeze(1) where a row"
+                " has one class",
+            )
+        keeps = not of_floats  # a class is an integer, and a label among several may be missing
+        if column.shape:
+            keeps = of_floats or not target.missing
+        if column.num_classes and keeps:
+            column = replace(column, presented=given.name)
+        return replace(target, column=column)
+
+    def chosen_splits(self, params: GraphParams) -> list[OwnSplitParams]:
+        """Return the given split, or one for each column of its masks; else those of the graph's masks."""
+        if self._split is None:
+            return self.default_splits(params) if params.inferred.masks is not None else []
+        columns = {np.shape(chosen)[1] for chosen in self._split.values() if np.ndim(chosen) == 2}
+        if len(columns) > 1:
+            raise UsageError(f"The masks have {sorted(columns)} columns, not equally many.")
+        return [GraphSplitParams(fold=fold) for fold in range(columns.pop() if columns else 1)]
+
+    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+        """Return the given split, of nodes for a single graph; else by the graph's masks."""
+        if self._split is None or not isinstance(params, GraphSplitParams):
+            return super().split(records, params, raw)
+        # A single graph is split by its nodes, several by themselves.
+        alone = len(records.keys) == 1
+        count = int(records.nodes[0]) if alone else len(records.keys)
+        name = RULE
+        options = {}
+        parts = {}
+        for part, given in self._split.items():
+            chosen = np.asarray(given)
+            if chosen.ndim == 2:
+                chosen = chosen[:, params.fold]
+                name = f"{RULE}-fold{params.fold}"
+                options = {"fold": params.fold}
+            parts[part] = _positions(chosen, count, part)
+        if problem := parts_problem(parts, count):
+            raise UsageError(f"The split does not fit: {problem}.")
+        if not alone:
+            return Split(name, RULE, options, {part: rows.tolist() for part, rows in parts.items()})
+        code: U8 = np.full(count, NO_PART, np.uint8)
+        for part, rows in parts.items():
+            code[rows] = NODE_PARTS[part]
+        return Split(name, RULE, options, node_code=code)
+
+
+def _positions(chosen: Array, count: int, part: str) -> I64:
+    """Return indices, given as such or as a boolean mask (n,)."""
+    array = chosen
+    if array.dtype == np.bool_ and array.shape == (count,):
+        array = np.flatnonzero(array)
+    if part not in NODE_PARTS or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise UsageError(
+            f"The part {part!r} of the split does not fit.",
+            expected=(
+                f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
+            ),
+            found=f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}",
+        )
+    return array.astype(np.int64)

@@ -1,0 +1,86 @@
+"""Parameters of your own graphs, and what their files were found to hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from pydantic import Field
+
+from kmip_data.arrays import U8
+from kmip_data.columns.targets import Target, TaskName
+from kmip_data.format.schema import Schema
+from kmip_data.pipelines.user_files import OwnTextParams
+
+OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
+
+
+@dataclass(frozen=True)
+class InferredGraphs:
+    """Findings in all graphs of the raw files."""
+
+    schema: Schema = field(default_factory=lambda: Schema(columns=()))
+    target: Target | None = None
+    graphs: int = 0
+    graphs_per_shard: int = 1
+    summary: dict[str, Any] = field(default_factory=dict)  #: what the card says of the files
+    masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
+
+
+class GraphParams(OwnTextParams):
+    """Parameters that change the records."""
+
+    label: tuple[str, ...] = Field(
+        default=(),
+        description="target column; repeat for several (default: label, y or class); none: no target",
+    )
+    task: TaskName | None = Field(
+        default=None, description="meaning of the labels (default: as their values suggest)"
+    )
+    feature: tuple[str, ...] = Field(
+        default=(),
+        description="feature column; repeat for several; none: no features (default: all others)",
+    )
+    ignore: tuple[str, ...] = Field(
+        default=(), description="column or attribute to leave out; repeat"
+    )
+    header: Literal["yes", "no"] | None = Field(
+        default=None,
+        description="first line of a table: names or data (default: as it looks)",
+    )
+    categories: int = Field(
+        default=64,
+        ge=1,
+        le=10_000,
+        description="most texts of a column that become features, one each",
+    )
+    missing: tuple[str, ...] = Field(
+        default=(),
+        description="text that means a missing value, such as NA, in features too; repeat; none: no text does",
+    )
+    rounded: tuple[str, ...] = Field(
+        default=(), description="feature column whose integers float32 may round; repeat"
+    )
+    source: str = Field(
+        default="", description="column of edge sources (default: source, from, src, u, …)"
+    )
+    target: str = Field(
+        default="", description="column of edge targets (default: target, to, dst, v, …)"
+    )
+    graph: str = Field(
+        default="", description="column of graph ids (default: graph, graph_id or mol_id)"
+    )
+    node: str = Field(
+        default="",
+        description="column of node ids (default: the one with the ids of all edges); none: nodes are numbered "
+        "by row",
+    )
+    smiles: str = Field(default="smiles", description="column of SMILES")
+    undirected: bool = Field(
+        default=False, description="add the reverse of each edge that lacks it"
+    )
+
+    @property
+    def inferred(self) -> InferredGraphs:
+        """Findings in the raw files, which are in the build key by their digests."""
+        return cast(InferredGraphs, self.findings or InferredGraphs())

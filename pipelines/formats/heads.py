@@ -1,0 +1,37 @@
+"""First bytes of raw files, which tell their format."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+from kmip_data.errors import DamagedInput
+
+_GZIP = b"\x1f\x8b"
+
+
+def head_of(path: Path, most: int = 4_096) -> bytes:
+    """Return the first bytes of a file, decompressed; ``DamagedInput`` for a damaged gzip."""
+    with path.open("rb") as file:
+        head = file.read(most)
+    if not head.startswith(_GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, most)
+    except zlib.error as error:
+        raise DamagedInput(f"{path.name} is a damaged gzip: {error}.") from error
+
+
+def first_member(head: bytes) -> bytes:
+    """Return the name of the first file of a zip; empty for other files."""
+    if not head.startswith(b"PK\3\4") or len(head) < 30:
+        return b""
+    (length,) = struct.unpack_from("<H", head, 26)
+    return head[30 : 30 + length]
+
+
+def is_gzip(path: Path) -> bool:
+    """True if a file begins as a gzip."""
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
