@@ -157,12 +157,12 @@ def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
     wanted = WebKB(str(raw), "cornell")[0]
     path = home / "built" / "pages"
     for fold in range(10):
-        item = kmip_data.open(path, split_name=f"given-fold{fold}")[0]
+        item = kmip_data.open(path, split_name=f"masks-fold{fold}")[0]
         for name in ("train_mask", "val_mask", "test_mask"):
             assert torch.equal(item[name], wanted[name][:, fold])
     for name in ("x", "y", "edge_index"):
         assert torch.equal(item[name], wanted[name])
-    assert kmip_data.open(path).split_name == "given-fold0"
+    assert kmip_data.open(path).split_name == "masks-fold0"
     small = (
         "--model",
         "gcn",
@@ -175,7 +175,7 @@ def test_a_class_of_ten_columns_of_masks_is_ten_splits_and_trains(home):
     )
     done("train", "--dataset", "pages", *small, "--set", "data.split.fold=3", "--quiet")
     message = refused("train", "--dataset", "pages", *small, "--set", "data.split.fold=10")
-    assert "given-fold0, given-fold1" in message
+    assert "masks-fold0, masks-fold1" in message
     assert "is sound" in done("verify", "pages").out
     # It is there; a second build would replace it.
     assert "already exists" in refused(*words, "--set", "name=cornell", "--name", "pages")
@@ -201,7 +201,7 @@ def test_masks_as_rows_of_a_file_of_another_class(home):
         name="mines",
     )
     wanted = HeterophilousGraphDataset(str(folder.parents[1]), "Minesweeper")[0]
-    item = kmip_data.open(result["path"], split_name="given-fold2")[0]
+    item = kmip_data.open(result["path"], split_name="masks-fold2")[0]
     assert torch.equal(item.val_mask, wanted.val_mask[:, 2])
     assert len(kmip_data.open(result["path"]).card.splits) == 4
 

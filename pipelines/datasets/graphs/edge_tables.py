@@ -110,7 +110,7 @@ def assemble(
     # One graph has masks, also where a column names it.
     first = next(iter(tables))
     named = graph_names[first]
-    facts.several = several and (not named or tables[first].frame[named].nunique() > 1)
+    facts.several = several and (not named or len(tables[first].frame[named].unique()) > 1)
     node_name = ""
     if "node" in tables:
         node_name = _node_column(tables["node"], ends, facts, several=several)
