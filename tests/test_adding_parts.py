@@ -180,7 +180,7 @@ LOSS = """
 LOSSES["five"] = Loss(lambda logits, target: 5 + 0 * (logits - target).mean(), "regression")
 """
 SCHEDULE = """
-SCHEDULES["half"] = Schedule(by_factor(lambda moment, span: 0.5))
+SCHEDULES["half"] = Schedule(schedule_by_factor(lambda moment, span: 0.5))
 """
 OPTIMIZER = """
 OPTIMIZERS["adagrad"] = OptimizerFactory(late("torch.optim:Adagrad"))

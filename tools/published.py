@@ -32,7 +32,7 @@ from kmip_data.models.reports.shipped_results import (
 from kmip_data.models.sweeps.run_folders import folders_of
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import RunResult, title_of, value_text
@@ -175,7 +175,7 @@ def planned_epochs(result: RunResult) -> dict[str, int]:
 def results_table(file: str) -> str:
     """Return the rows of one file as Markdown."""
     rows = [row for name, row in read_shipped_results().items() if name.startswith(f"{file}/")]
-    unit = "[%]" if is_share(rows[0].metric) else title_of(rows[0].metric)
+    unit = "[%]" if is_percent(rows[0].metric) else title_of(rows[0].metric)
     lines = [
         f"|model|val {unit}|test {unit}|seeds|epochs|one training|parameters|",
         "|---|---|---|---|---|---|---|",
@@ -271,7 +271,7 @@ def leaderboard() -> str:
         lines += [f"## {dataset}, {all_metrics()[metric].title}", ""]
         if sources := sorted({standing.source for standing in standings} - {""}):
             lines += [f"From: {'; '.join(sources)}.", ""]
-        lines.append(f"|test{' [%]' if is_share(metric) else ''}|model|seeds|epochs|from|")
+        lines.append(f"|test{' [%]' if is_percent(metric) else ''}|model|seeds|epochs|from|")
         lines.append("|---|---|---|---|---|")
         for standing in standings:
             lines.append(f"|{'|'.join(standing[1:-1])}|")
@@ -296,7 +296,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
             metric = board.metrics[0]
             for name, (mean, *std) in entries.items():
                 text = value_text(metric, mean, *(std or [None]))
-                if not is_share(metric):
+                if not is_percent(metric):
                     # Three decimals as printed; charges are printed in thousandths.
                     digits = 3 if max(abs(value) for value, *_ in entries.values()) > 0.1 else 6
                     text = " ± ".join(f"{value:.{digits}f}" for value in (mean, *std))
@@ -320,7 +320,7 @@ def our_standing(name: str, row: ShippedResult) -> Standing:
 
 def paper_standing(model: str, figure: PaperResult) -> Standing:
     """Return a figure of the paper; shares are printed in percent."""
-    scale = 100 if is_share(figure.metric) else 1
+    scale = 100 if is_percent(figure.metric) else 1
     std = None if figure.std is None else figure.std / scale
     text = value_text(figure.metric, figure.mean / scale, std)
     source, _, authors = figure.source.partition(", which takes it from ")

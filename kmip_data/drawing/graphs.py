@@ -210,7 +210,7 @@ def record_graph(
         masks = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
-    layers += [*feature_colors(columns), *elements(columns)]
+    layers += [*feature_colors(columns), *atom_layers(columns)]
     outgoing = drawing.degrees()[1].astype(np.float32)
     layers.append(Scale("edges of a node", outgoing, "", "number of edges that leave each node"))
 
@@ -344,8 +344,8 @@ def feature_colors(columns: Values) -> list[Layer]:
     ]
 
 
-def elements(columns: Values) -> list[Layer]:
-    """Return the elements of a molecule's atoms."""
+def atom_layers(columns: Values) -> list[Layer]:
+    """Return the elements of a molecule's atoms as a layer, if there are any."""
     atoms = atoms_of([*columns], np.stack([*columns.values()], axis=1)) if columns else None
     if atoms is None:
         return []

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import I64, Integers
-from kmip_data.runtime.paging import is_cold, request
+from kmip_data.runtime.paging import is_cold, request_pages
 from kmip_data.runtime.threads import njit_nogil
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  #: increment of splitmix64
@@ -132,7 +132,7 @@ class Neighborhoods:
         source = self._source
         address = source.ctypes.data
         if is_cold(address, source.strides[0], position):
-            request(address, source.strides[0], source.itemsize, position)
+            request_pages(address, source.strides[0], source.itemsize, position)
         return position, owner
 
 

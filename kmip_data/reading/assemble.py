@@ -17,7 +17,7 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Sche
 from kmip_data.reading import gather
 from kmip_data.reading.store import ShardStore
 from kmip_data.runtime import memory
-from kmip_data.runtime.paging import is_cold, request
+from kmip_data.runtime.paging import is_cold, request_pages
 
 Level = Literal["graph", "node", "edge"]
 
@@ -373,7 +373,7 @@ class Assembler:
             blocks = np.split(order, range(AHEAD, len(rows), AHEAD))
             for block, following in pairwise([order[:0], *blocks, order[:0]]):
                 for source, stride in cold:
-                    request(source, stride, stride, rows[following])
+                    request_pages(source, stride, stride, rows[following])
                 gather.copy_chosen(sources, rows, block, layout, target[fields])
         self._finish(values, converted, None, _NO_EDGES)
         self._check_values(values, graph)

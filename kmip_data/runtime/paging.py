@@ -39,7 +39,7 @@ def is_cold(start: int, stride: int, rows: I64) -> bool:
     return _resident_share(start, stride, rows, PAGE) < RESIDENT
 
 
-def request(start: int, stride: int, width: int, rows: I64) -> None:
+def request_pages(start: int, stride: int, width: int, rows: I64) -> None:
     """Request the pages of ``width`` bytes of each row (n,), best in their order; nothing waits for them."""
     _request(start, stride, width, rows, PAGE)
 

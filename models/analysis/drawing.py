@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.drawing.style import PALETTE, new_figure, percent, plain_ticks, save, styled
 from kmip_data.models.analysis.study import Study
 from kmip_data.models.reports.result_tables import Row
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics, is_percent
 
 #: Analysis -> title, label and maximum of the y axis, and label, colour and style of each curve.
 STUDIES = {
@@ -110,7 +110,7 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
                 legend[name] = axes.errorbar(across_values, up_values, spread, **style)
 
             axes.set(xlabel=xlabel, ylabel=ylabel)
-            if y == "test" and is_share(first["metric"]):
+            if y == "test" and is_percent(first["metric"]):
                 axes.yaxis.set_major_formatter(percent)
             # Zero has no logarithm: its point is left out.
             axes.set_xscale("log", nonpositive="mask")

@@ -136,7 +136,7 @@ class PerformerAttention(nn.Module):
             rows.to(dtype) for rows in (queries, keys, values, directions)
         )
         most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
-        layout = keep_alive(layout_of(starts, most, device))
+        layout = keep_alive(group_by_size(starts, most, device))
         sizes = torch.tensor(starts).diff()
         done = [values[:0]]
         with torch.autocast(device.type, enabled=False):
@@ -231,7 +231,7 @@ class Layout(NamedTuple):
 
 @functools.lru_cache(CACHED_LAYOUTS)
 @torch.inference_mode(False)  # remembered for training, too
-def layout_of(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
+def group_by_size(ptr: tuple[int, ...], most: int, device: torch.device) -> Layout:
     """Group graphs of similar size, at most ``most`` rows per group unless a single graph has more."""
     starts = torch.tensor(ptr)
     sizes = starts.diff()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
-from kmip_data.models.layers.linear import Linear, closeness
+from kmip_data.models.layers.linear import Linear, distance_gate
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GatedGCN(nn.Module):
         self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
         self.closeness: nn.Module | None = None
         if by_distance:
-            self.closeness = closeness(dim)
+            self.closeness = distance_gate(dim)
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout = dropout

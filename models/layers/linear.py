@@ -28,7 +28,7 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
-def closeness(dim: int) -> nn.Module:
+def distance_gate(dim: int) -> nn.Module:
     """Map a squared distance to a number between 0 and 1 by a perceptron 1 → ``dim`` → 1."""
     return nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
 

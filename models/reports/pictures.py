@@ -36,7 +36,7 @@ from kmip_data.models.training.config.presets import (
     presets_of,
     read_preset,
 )
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import title_of
 
@@ -324,7 +324,7 @@ def frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -
 
 def _scale(metric: str) -> float:
     """Return the factor to the unit in which a metric is usually read."""
-    return 100 if is_share(metric) else 1
+    return 100 if is_percent(metric) else 1
 
 
 def _legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ from kmip_data.models.training.config.presets import (
     load_preset,
     read_preset,
 )
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.pipelines.find import record_parameters
@@ -346,7 +346,7 @@ def _published(run: Run, mean: float) -> Row:
     ours = None
     if all(change.startswith("training.epochs=") for change in run.changes):
         ours = row_of_result(result)
-    scale = 0.01 if is_share(result.metric) else 1  # the paper states percent
+    scale = 0.01 if is_percent(result.metric) else 1  # the paper states percent
     published = None
     deviation = None
     if paper is not None:

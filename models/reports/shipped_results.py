@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kmip_data.errors import NotReproduced, UsageError, unknown_name
 from kmip_data.files.reading import json_digest, sha256_file
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import WEIGHTS, metrics_columns
 from kmip_data.models.training.run.result import RunResult, Summary, value_text, with_unit
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
@@ -282,7 +282,7 @@ def _is_close(row: ShippedResult, test: float | None, deciding: list[EpochValue]
         return False
 
     for value in deciding:
-        share = value.name != "train_loss" and is_share(row.metric)
+        share = value.name != "train_loss" and is_percent(row.metric)
         tolerance = METRIC if share else LOSS * abs(value.row)
         if abs(value.here - value.row) > tolerance:
             return False

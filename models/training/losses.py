@@ -147,7 +147,7 @@ def squared_error(logits: Tensor, target: Tensor) -> Tensor:
     return _mean_over_known(mse_loss, logits, target)
 
 
-def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
+def squared_error_for_log10(logits: Tensor, target: Tensor) -> Tensor:
     """:func:`squared_error` of (N, C), 1 without a known target: ``log10_mse``, its logarithm, is 0."""
     return squared_error(logits, target) + (known_targets(target) == 0)
 
@@ -279,7 +279,7 @@ LOSSES: dict[str, Loss] = {
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
     "l1": Loss(l1, "regression"),
     "mse": Loss(squared_error, "regression"),
-    "log10_mse": Loss(squared_error_or_one, "regression", of_mean=log10_of),
+    "log10_mse": Loss(squared_error_for_log10, "regression", of_mean=log10_of),
     "link_cross_entropy": Loss(link_cross_entropy, "links", weight=_sum_of_link_weights),
 }
 

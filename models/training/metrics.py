@@ -241,7 +241,7 @@ def all_metrics() -> Mapping[str, Metric]:
     return with_added("metrics", METRICS)
 
 
-def is_share(name: str) -> bool:
+def is_percent(name: str) -> bool:
     """True for a metric reported in percent; False for the loss."""
     metric = all_metrics().get(name)
     return metric is not None and metric.percent

@@ -43,7 +43,7 @@ class Schedule:
     only_epochs: str = ""  #: reason why it cannot change per step, if any
 
 
-def by_factor(factor: Callable[[int, Span], float]) -> Builder:
+def schedule_by_factor(factor: Callable[[int, Span], float]) -> Builder:
     """Make a schedule from a factor of ``optimizer.lr`` at each moment, from 0 to ``span.length``."""
 
     def build(optimizer: Optimizer, span: Span) -> LRScheduler:
@@ -84,7 +84,7 @@ def _polynomial(optimizer: Optimizer, span: Span) -> LRScheduler:
         left = (span.length - moment) / max(1, span.length - span.warmup)
         return last + (1 - last) * max(0.0, left)
 
-    return by_factor(factor)(optimizer, span)
+    return schedule_by_factor(factor)(optimizer, span)
 
 
 def _constant(_moment: int, _span: Span) -> float:
@@ -100,10 +100,12 @@ def _plateau(optimizer: Optimizer, span: Span) -> LRScheduler:
 
 
 SCHEDULES: dict[str, Schedule] = {
-    "cosine_with_warmup": Schedule(by_factor(cosine_with_warmup), options=("warmup_epochs",)),
-    "linear_with_warmup": Schedule(by_factor(_linear), options=("warmup_epochs",)),
+    "cosine_with_warmup": Schedule(
+        schedule_by_factor(cosine_with_warmup), options=("warmup_epochs",)
+    ),
+    "linear_with_warmup": Schedule(schedule_by_factor(_linear), options=("warmup_epochs",)),
     "polynomial_with_warmup": Schedule(_polynomial, options=("warmup_epochs",)),
-    "constant": Schedule(by_factor(_constant)),
+    "constant": Schedule(schedule_by_factor(_constant)),
     "reduce_on_plateau": Schedule(
         _plateau,
         options=("patience", "min_lr"),

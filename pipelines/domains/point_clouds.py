@@ -161,7 +161,7 @@ def block_rows(
         inside = (strip >= front) & (strip <= front + size)
         rows = np.sort(order[first:last][inside])
         if len(rows) >= MIN_POINTS:
-            blocks.append(draw(rows, points, rng))
+            blocks.append(sample_points(rows, points, rng))
     return blocks
 
 
@@ -182,7 +182,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 
 
-def draw(rows: I64, points: int, rng: Generator) -> I64:
+def sample_points(rows: I64, points: int, rng: Generator) -> I64:
     """Draw ``points`` of the rows (n,) with replacement, or fill up with duplicates where there are fewer."""
     if len(rows) > points:
         return rows[rng.integers(len(rows), size=points)]

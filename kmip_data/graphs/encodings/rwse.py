@@ -59,7 +59,7 @@ def random_walk_encoding(
     + 1) says where each graph begins if the nodes are of several, whose rows do not depend on each
     other then. Returns float32 (N, T), whose bytes depend on nothing but the arguments.
     """
-    from kmip_data.graphs.kernels.random_walk import walk
+    from kmip_data.graphs.kernels.random_walk import return_probabilities
 
     check_edges(edge_index, num_nodes)
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
@@ -78,7 +78,7 @@ def random_walk_encoding(
     reversible = np.repeat(reversible, np.diff(bounds))
     out = np.zeros((num_nodes, steps), np.float32)
     for_ranges(
-        lambda a, b: walk(first, targets, reversible, out, a, b),
+        lambda a, b: return_probabilities(first, targets, reversible, out, a, b),
         num_nodes,
         grain=_MIN_NODES_PER_THREAD,
         most=_NODES_A_RANGE,

@@ -51,7 +51,9 @@ def _step(
 
 
 @njit_nogil()
-def walk(first: I64, targets: I64, reversible: Bools, out: F32, start: int, stop: int) -> None:
+def return_probabilities(
+    first: I64, targets: I64, reversible: Bools, out: F32, start: int, stop: int
+) -> None:
     """Fill the rows ``start:stop`` of ``out`` (N, T) with return probabilities.
 
     Node i has the edges ``first[i]:first[i + 1]``; where ``reversible`` (N,), its graph has every
@@ -111,7 +113,7 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
     """Fill the rows of ``out`` (E, T) whose edges begin at the nodes ``start:stop``.
 
     Node i has the edges ``first[i]:first[i + 1]``. Row e gets the chances that a walk from its
-    source is at ``targets[e]`` after 1, 2, … T steps. As in :func:`walk` the distribution is kept
+    source is at ``targets[e]`` after 1, 2, … T steps. As in :func:`return_probabilities` the distribution is kept
     only on the nodes reached so far; half the steps do not suffice here, as source and target
     differ.
     """

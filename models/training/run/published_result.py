@@ -14,7 +14,7 @@ from kmip_data.models.training.config.presets import (
     published_at_k,
     read_preset,
 )
-from kmip_data.models.training.metrics import is_share
+from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.run.result import with_unit
 from kmip_data.text import counted
 
@@ -35,7 +35,7 @@ class PublishedResult(NamedTuple):
     def value(self) -> str:
         """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
         figure = self.figure
-        scale = 0.01 if is_share(figure.metric) else 1
+        scale = 0.01 if is_percent(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
         value = with_unit(figure.metric, scale * figure.mean, std)
         return f"{figure.metric} {value}, {counted(figure.runs, 'run')}"

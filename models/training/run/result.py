@@ -20,7 +20,7 @@ from kmip_data.files.reading import read_json, read_model, read_small, sealed_js
 from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
-from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
@@ -231,7 +231,7 @@ def title_of(name: str) -> str:
 
 def value_text(name: str, mean: float, std: float | None) -> str:
     """Format a metric, or the loss, with its deviation if any; fractions in percent."""
-    scale, digits = (100, 2) if is_share(name) else (1, 4)
+    scale, digits = (100, 2) if is_percent(name) else (1, 4)
     text = f"{scale * mean:.{digits}f}"
     if std is None:
         return text
@@ -241,7 +241,7 @@ def value_text(name: str, mean: float, std: float | None) -> str:
 def with_unit(name: str, mean: float, std: float | None = None) -> str:
     """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
     text = value_text(name, mean, std)
-    return f"{text} %" if is_share(name) else text
+    return f"{text} %" if is_percent(name) else text
 
 
 def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:

@@ -20,8 +20,8 @@ from kmip_data.pipelines.domains.point_clouds import (
     BLOCK_POINTS,
     MIN_POINTS,
     WINDOW,
-    draw,
     normalised,
+    sample_points,
     windows,
 )
 from kmip_data.pipelines.sample_files import write_lines
@@ -136,7 +136,7 @@ def _cut(
         inside = first + np.flatnonzero(in_window)
         if len(inside) < MIN_POINTS:
             continue
-        rows = draw(inside, BLOCK_POINTS, rng)
+        rows = sample_points(inside, BLOCK_POINTS, rng)
         centred, share = normalised(cloud[:, :3], rows, WINDOW, top)
         colour = cloud[rows, 3:].astype(np.float32)
         yield np.hstack([centred, colour, share]), label[rows]

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from kmip_data.runtime.paging import PAGE, SAMPLED, _resident_share, is_cold, request
+from kmip_data.runtime.paging import PAGE, SAMPLED, _resident_share, is_cold, request_pages
 
 
 def shares(mapped, *rows):
@@ -36,7 +36,7 @@ def test_pages_of_the_rows_come_and_no_others(tmp_path):
     start = mapped.ctypes.data
     assert is_cold(start, 512, rows)
     assert not is_cold(start, 512, rows[: SAMPLED - 1])  # too few to be worth it
-    request(start, 512, 512, np.sort(rows))
+    request_pages(start, 512, 512, np.sort(rows))
     deadline = time.monotonic() + 20
     while shares(mapped, rows) != [1] and time.monotonic() < deadline:
         time.sleep(0.01)
