@@ -11,7 +11,7 @@ from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import path_option, sample_option, work_options
 from kmip_data.cli.shared.output import show
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.saving import ExportFormat
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     from kmip_data.saving.export import export
 
     build = resolve(target, home, sample=sample)
-    folder = located(output or Path(f"{build.path.name}-{to}"), "folder")
+    folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
     parts = export(build, to, folder, quiet=quiet)
     result = {"path": folder, "format": to, "parts": parts}
     show(result, *map(str, parts.values()))

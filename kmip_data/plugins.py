@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, unknown_name
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Plugin
@@ -68,7 +68,7 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     """
     text = os.fspath(source)
     is_file = text.endswith(".py") or os.sep in text
-    key = str(located(text, "plugin")) if is_file else text
+    key = str(absolute_path(text, "plugin")) if is_file else text
     if key in _loaded:
         return _loaded[key]
 

@@ -13,7 +13,7 @@ from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
-from kmip_data.files.path_errors import located, occupied_error
+from kmip_data.files.path_errors import absolute_path, occupied_error
 from kmip_data.format.card import PART, Card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
@@ -161,7 +161,7 @@ def _find(
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)
     else:
-        folder = located(options.output, "output folder")
+        folder = absolute_path(options.output, "output folder")
         card = unfinished.finished_card(folder)
         if card is None:
             return None

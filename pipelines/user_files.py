@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.path_errors import located, require_room, writing
+from kmip_data.files.path_errors import absolute_path, require_room, writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
@@ -296,7 +296,7 @@ _THREADS = 8  #: files copied at a time; most are small and wait for the disk
 
 def given_file(path: Path, option: str) -> Path:
     """Return the absolute path of the file given by an option; raise if it is missing."""
-    path = located(path, "file")
+    path = absolute_path(path, "file")
     # Not of Path: False, not an error, where a folder on the way may not be searched.
     if not os.path.isfile(path):  # noqa: PTH113
         raise UsageError(f"There is no file {path}.", next=f"check the path given to {option}")
@@ -319,7 +319,7 @@ def files_below(
     hint = f"give {option} a folder of {endings} files"
     if folder is None:
         raise UsageError(f"{option} is missing.", next=hint)
-    folder = located(folder, "folder")
+    folder = absolute_path(folder, "folder")
     if os.path.isfile(folder):  # noqa: PTH113 -- as above
         if folder.suffix.lower() in suffixes:
             return {folder.name: folder}, {}

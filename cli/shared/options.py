@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.errors import UsageError
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -129,7 +129,7 @@ raw_options = several(archive_options, offline_option)
 def _local(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Refuse an address, which would become a folder ``s3:``."""
     if value is not None:
-        located(value)
+        absolute_path(value)
     return value
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.text import human_bytes, without_controls, without_logins
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
     """
     from kmip_data.drawing.style import KINDS
 
-    picture = located(prefix)
+    picture = absolute_path(prefix)
     check_output(picture, "--save", force=True)  # it has a name, to which an ending can be added
     if picture.suffix.lower() not in KINDS:
         picture = picture.with_name(f"{picture.name}.png")

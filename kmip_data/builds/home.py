@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
@@ -52,7 +52,7 @@ class Home:
             import platformdirs
 
             path = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        return cls(located(path, f"home folder (--home DIR, {ENVIRONMENT})"))
+        return cls(absolute_path(path, f"home folder (--home DIR, {ENVIRONMENT})"))
 
     @property
     def nearest(self) -> Path:
@@ -169,7 +169,7 @@ def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build 
     Raises ``DamagedInput`` where the folder has no readable card.
     """
     text = os.fspath(target)
-    folder = located(text, "build folder")
+    folder = absolute_path(text, "build folder")
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None

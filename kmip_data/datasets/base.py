@@ -16,7 +16,7 @@ from torch_geometric.transforms import Compose
 from kmip_data.builds.home import Build, Home, one_folder
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
@@ -207,8 +207,8 @@ class BuiltDataset(ShardedDataset):
         name = name or self.dataset_name
         # ``root`` may be the home folder, or a build itself, which its card shows.
         target: Folder = name
-        if root is not None and (located(root, "root") / CARD_NAME).is_file():
-            target = located(root, "root")
+        if root is not None and (absolute_path(root, "root") / CARD_NAME).is_file():
+            target = absolute_path(root, "root")
         build = obtain(
             target,
             parameters,

@@ -19,7 +19,7 @@ from kmip_data.datasets.base import (
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import pyg_order, stored_as
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import Coordinates, input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
@@ -246,7 +246,7 @@ class GraphLandDataset(BuiltDataset):
 
 def _check_built(name: str, root: Folder | None) -> None:
     """Refuse a city that is neither shipped nor built, with the command that builds it."""
-    if root is not None and (located(root, "root") / CARD_NAME).is_file():
+    if root is not None and (absolute_path(root, "root") / CARD_NAME).is_file():
         return
     home = Home.locate(root)
     if list_builds(home, name):

@@ -13,7 +13,14 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.builds.home import Build
-from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, limits_of, narrow
+from kmip_data.drawing.layers import (
+    Categories,
+    Layer,
+    Scale,
+    class_layer,
+    in_smallest_dtype,
+    limits_of,
+)
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
     LONGER,
@@ -85,7 +92,7 @@ class Packer:
         return {
             **facts,
             "values": self.add(distinct),
-            "codes": self.add(narrow(codes, len(distinct))),
+            "codes": self.add(in_smallest_dtype(codes, len(distinct))),
         }
 
     def text(self) -> str:

@@ -118,10 +118,10 @@ def class_layer(
         of_names = paint() if paint else class_colors(len(names), names)
         return [*of_names, look().missing][: len(labels)]
 
-    return Categories(name, narrow(codes, len(labels)), labels, colors, note)
+    return Categories(name, in_smallest_dtype(codes, len(labels)), labels, colors, note)
 
 
-def narrow(codes: Array, count: int) -> Array:
+def in_smallest_dtype(codes: Array, count: int) -> Array:
     """Return codes (n,) below ``count`` ≤ 65,536 in the smallest dtype."""
     return codes.astype(np.uint8 if count <= 256 else np.uint16)
 

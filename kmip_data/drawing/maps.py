@@ -102,7 +102,7 @@ def read_city_map(build: Build) -> CityMap:
     # Keep every street once, as edges are stored in both directions.
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
-    names = column_names(schema.column("node/x").fields, vocabulary(card))
+    names = category_names(schema.column("node/x").fields, vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
     shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
@@ -143,18 +143,18 @@ def project(lon_lat: Array) -> F64:
     return EARTH_RADIUS * np.stack([east, north], axis=1)
 
 
-def column_names(
+def category_names(
     fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
 ) -> list[str]:
     """Name one-hot columns by their categories, if the card has them.
 
     A value may be a list, for a street merged from several.
 
-    >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
+    >>> category_names(("length [m]", "highway_0"), {"highway": ["footway"]})
     ['length [m]', 'highway footway']
-    >>> column_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
+    >>> category_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
     ['lanes 2 and 3', 'reversed no and yes']
-    >>> column_names(("lanes_0", "lanes_1"), {"lanes": ["nan"]})
+    >>> category_names(("lanes_0", "lanes_1"), {"lanes": ["nan"]})
     ['lanes not stated', 'lanes unused (1)']
     """
     words = {"False": "no", "True": "yes", "nan": "not stated"}

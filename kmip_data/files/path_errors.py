@@ -31,7 +31,7 @@ _WRONG_PLACE = {
 }
 
 
-def located(path: str | os.PathLike[str], noun: str = "path") -> Path:
+def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
 
     Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an

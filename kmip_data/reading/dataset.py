@@ -15,7 +15,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
@@ -86,7 +86,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if isinstance(path, Build):
             build = path
         else:
-            folder = located(path, "build folder")
+            folder = absolute_path(path, "build folder")
             build = Build(folder, read_card(folder))
         # Figures of a part of the set must not pass for figures of the published set.
         if build.card.extent == PART:

@@ -19,7 +19,7 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes as files
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import NAME_WORDS, is_name
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawFolder, check_params
@@ -83,7 +83,7 @@ def save(
     >>> build = kmip_data.save(FakeDataset(num_graphs=100), "my-graphs")  # doctest: +SKIP
     >>> dataset = kmip_data.open("my-graphs")  # doctest: +SKIP
     """
-    folder = located(folder, "folder")
+    folder = absolute_path(folder, "folder")
     name = name or folder.name
     check_target(folder, name)
     manifest = load_manifest("graphs").model_copy(

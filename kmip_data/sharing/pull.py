@@ -28,7 +28,7 @@ from kmip_data.files.atomic_writes import (
     write_output,
 )
 from kmip_data.files.marker import PICTURE_NAME
-from kmip_data.files.path_errors import located, occupied_error, require_room, writing
+from kmip_data.files.path_errors import absolute_path, occupied_error, require_room, writing
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, has_picture, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -82,7 +82,7 @@ def pull(
         if not (folder / CARD_NAME).is_file():  # the user did not choose this folder
             refuse_link(folder)
     else:
-        folder = located(output, "folder")
+        folder = absolute_path(output, "folder")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):

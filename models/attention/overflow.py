@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.problem import check_finite, overflowing
+from kmip_data.models.search.problem import check_finite, overflow_error
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
@@ -16,7 +16,7 @@ def check_weights(weights: Tensor) -> None:
     if is_capturing(weights):
         return
     if bool(weights.detach().sum().isnan()):
-        raise overflowing(weights.dtype)
+        raise overflow_error(weights.dtype)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
@@ -37,7 +37,7 @@ def check_lengths(queries: Tensor, keys: Tensor) -> None:
     check_finite(queries, keys)
     lengths = [float(rows.double().norm(dim=-1).amax()) for rows in (queries, keys)]
     if math.prod(lengths) > limit:
-        raise overflowing(precise)
+        raise overflow_error(precise)
 
 
 def is_capturing(values: Tensor) -> bool:

@@ -284,7 +284,7 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
             )
 
 
-def overflowing(dtype: torch.dtype) -> NotFinite:
+def overflow_error(dtype: torch.dtype) -> NotFinite:
     """Return the error for finite queries and keys whose inner products overflow."""
     dtype_name = str(dtype).removeprefix("torch.")
     return NotFinite(f"Inner products of queries and keys overflow {dtype_name}.", next=_DIVERGED)
@@ -300,7 +300,7 @@ def check_best(scores: Tensor, indices: Tensor) -> None:
         return
     overflowed = ~torch.isfinite(largest) & (indices[..., 0] >= 0)
     if bool(overflowed.any()):
-        raise overflowing(scores.dtype)
+        raise overflow_error(scores.dtype)
 
 
 def _sum(rows: Tensor) -> float:

@@ -157,7 +157,7 @@ same = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other 
 
 def main(component: str, device: str, sizes: str) -> None:
     """Check one component, if the device has kernels for it, or try a search backend."""
-    check_component = layers if component in COMPONENTS[1:] else search
+    check_component = check_layers if component in COMPONENTS[1:] else search
     check_component(component, torch.device(device), **json.loads(sizes))
 
 
@@ -188,7 +188,7 @@ def search(
         same(topk.search_op(queries, keys, k, ptr, None, component), expected)
 
 
-def layers(component: str, device: torch.device, **sizes: int) -> None:
+def check_layers(component: str, device: torch.device, **sizes: int) -> None:
     """Check gradients of attention or edges: close to float64, and reproducible."""
     from kmip_data.models.kernels import DISABLED
 

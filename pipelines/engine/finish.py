@@ -19,7 +19,7 @@ from kmip_data.builds.columns import WORK
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
@@ -97,7 +97,7 @@ class BuildPlan:
     def folder(self) -> Path:
         """Output folder, or ``<dataset>[-sample]-<name parts>[-limitN]-<key>`` in the home."""
         if self.options.output is not None:
-            return located(self.options.output, "output folder")
+            return absolute_path(self.options.output, "output folder")
         parts = [
             self.pipeline.manifest.name,
             "sample" if self.raw.sample else "",

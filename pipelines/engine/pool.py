@@ -274,7 +274,7 @@ class Executor(AbstractContextManager["Executor", None]):
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
-        with signals.held():
+        with signals.deferred():
             future: Future[R] = self._executor.submit(function, *arguments)
             self.running.add(future)
             future.add_done_callback(self.running.discard)
@@ -298,7 +298,7 @@ class Executor(AbstractContextManager["Executor", None]):
             raise worker_died(PREPARATION) from error
 
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
-        with signals.held():
+        with signals.deferred():
             if exception_type is not None:
                 # Kill the workers even without space for the file.
                 with contextlib.suppress(OSError):
@@ -363,7 +363,7 @@ class Workers(Executor):
                     "The current folder no longer exists: no worker process can be started in it.",
                     next="change to an existing folder, then run the same command again",
                 ) from error
-            with signals.held():
+            with signals.deferred():
                 # Else loky starts it before the first worker, and that unblocks the signals that
                 # are held then.
                 resource_tracker.ensure_running()

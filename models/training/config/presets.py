@@ -12,7 +12,7 @@ from pydantic import Field
 
 from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import unknown_name
-from kmip_data.files.path_errors import located
+from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_column
@@ -374,7 +374,7 @@ def _preset(dataset: str, model: str, variant: str | None, target: str) -> RunCo
 
 def folder_of(target: str) -> Path | None:
     """Return the absolute path if TARGET is a build folder, None if it is a name."""
-    folder = located(target, "build folder")
+    folder = absolute_path(target, "build folder")
     return folder if (folder / CARD_NAME).is_file() else None
 
 

@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.marker import outputs_of
-from kmip_data.files.path_errors import located, writing
+from kmip_data.files.path_errors import absolute_path, writing
 from kmip_data.files.reading import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
@@ -98,7 +98,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if no run matches, or several do.
     """
     text = os.fspath(run)
-    path = located(text, "run")
+    path = absolute_path(text, "run")
     if (path / CONFIG_NAME).is_file():
         return path
     wanted = list(Path(text).parts)

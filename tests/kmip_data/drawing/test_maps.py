@@ -17,8 +17,8 @@ from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
     are_longer,
+    category_names,
     city_layers,
-    column_names,
     draw_map,
     mass_of,
     nice_length,
@@ -74,7 +74,7 @@ def test_one_hot_columns_say_what_they_stand_for_and_other_builds_are_refused(ci
     assert "lanes 2" in city.columns
     assert not [name for name in city.columns if re.search(r"\[.*[,']|True|False", name)]
     assert {"lanes 2 and 3", "reversed no and yes"} < city.columns.keys()
-    assert column_names(("lanes_7", "speed [km/h]"), None) == ["lanes_7", "speed [km/h]"]
+    assert category_names(("lanes_7", "speed [km/h]"), None) == ["lanes_7", "speed [km/h]"]
     with pytest.raises(UsageError, match="city"):
         read_city_map(write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4)))
 
