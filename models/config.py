@@ -62,7 +62,7 @@ SECTIONS = {
 }
 
 
-def kinds_of(section: str) -> Mapping[str, type[Component]]:
+def component_kinds(section: str) -> Mapping[str, type[Component]]:
     """Return the kinds of ``model.attention`` or ``model.local``, with the kinds of loaded plugins."""
     return with_added(*SECTIONS[section])
 
@@ -73,7 +73,7 @@ def _of_kind(section: str) -> Callable[[object], object]:
     def check(value: object) -> object:
         # Not a discriminated union: it would be fixed at import, before plugins are loaded.
         kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-        kinds = kinds_of(section)
+        kinds = component_kinds(section)
         if str(kind) not in kinds:
             error = unknown_name(f"kind of model.{section}", str(kind), list(kinds))
             raise ValueError(f"{error.what} Known: {error.lines['expected']}")

@@ -422,7 +422,9 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         ) from error
 
 
-def recorded_split(pipeline: AnyPipeline, recorded: Mapping[str, object], name: str) -> SplitParams:
+def recorded_split_parameters(
+    pipeline: AnyPipeline, recorded: Mapping[str, object], name: str
+) -> SplitParams:
     """Return the split parameters among those that a file or a card has for a split."""
     fields = pipeline.SplitParams.model_fields
     parameters = {key: value for key, value in recorded.items() if key in fields}

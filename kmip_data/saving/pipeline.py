@@ -23,7 +23,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder, Records, Split
 from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
-from kmip_data.pipelines.datasets.graphs.findings import Findings, with_levels
+from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.user_files import OwnSplitParams
 
@@ -111,7 +111,7 @@ class SavedPipeline(OwnGraphsPipeline):
 
         def each() -> Iterator[GraphRecord]:
             for graph in graphs.begin(first):
-                yield with_levels(graph, levels, f"Graph {graph.key}", findings)
+                yield keyed_by_level(graph, levels, f"Graph {graph.key}", findings)
 
         return findings, each()
 

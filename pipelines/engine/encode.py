@@ -37,7 +37,13 @@ from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import AnyPipeline, Params, check_params, pipeline_of, recorded_split
+from kmip_data.pipelines.base import (
+    AnyPipeline,
+    Params,
+    check_params,
+    pipeline_of,
+    recorded_split_parameters,
+)
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, error_location
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
@@ -361,7 +367,10 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
     try:
         params = check_params(pipeline.Params, card.parameters, path.name)
-        splits = [recorded_split(pipeline, card.splits[name].parameters, name) for name in names]
+        splits = [
+            recorded_split_parameters(pipeline, card.splits[name].parameters, name)
+            for name in names
+        ]
     except UsageError as error:
         raise DamagedInput(
             f"{path / CARD_NAME} has parameters that no build can have: {error.lines['found']}",

@@ -87,7 +87,7 @@ def read_torch_file(
         )
 
 
-def stream_values(
+def stream_items(
     path: Path, extra: Allowed, *, libraries: Libraries = frozenset()
 ) -> Iterator[Value]:
     """Yield the items of the list that ``torch.save`` or ``pickle.dump`` wrote, or what they wrote instead.
@@ -489,7 +489,7 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
     Arrays are views of the file, valid until the next graph is asked for. Raises ``DamagedInput``
     where the file holds something else, or asks for anything but data.
     """
-    for number, graph in enumerate(stream_values(path, {**NUMPY, **PYG})):
+    for number, graph in enumerate(stream_items(path, {**NUMPY, **PYG})):
         mapping = graph.mapping if isinstance(graph, PickledData) else None
         if not isinstance(mapping, dict):
             raise DamagedInput(

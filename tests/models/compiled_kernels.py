@@ -124,7 +124,7 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
             "gate": {"ADD": True, "STATISTICS": True, **gate},
             "differentiate": back,
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
-            "update": {"SHARED": False, **rows},
+            "update_edges": {"SHARED": False, **rows},
             "sum_gradients": {"STEPS": STEPS, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}

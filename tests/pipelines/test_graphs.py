@@ -985,7 +985,7 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
     def full(*_):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(tensors, "with_levels", full)
+    monkeypatch.setattr(tensors, "keyed_by_level", full)
     with pytest.raises(OutOfResources, match="no room"):
         made(folder)
     monkeypatch.setattr(np, "frombuffer", full)

@@ -268,7 +268,7 @@ def gate(
 
 
 @njit_nogil()
-def update(
+def update_edges(
     d: int,
     pre: F32,
     norm: F32,
@@ -316,7 +316,7 @@ def sum_gradients(
 ) -> None:
     """Sum g and g · (z − mean) over the edges of each node; g (E, d) is the gradient of the norm's output.
 
-    ``grad`` is the gradient of :func:`update`'s ``new``; ``norm`` holds factors, shifts and means.
+    ``grad`` is the gradient of :func:`update_edges`'s ``new``; ``norm`` holds factors, shifts and means.
     """
     seed, dropped, kept_scale = dropout
     sums, products = results

@@ -141,7 +141,7 @@ class _GatedEdges(torch.autograd.Function):
         constants, deviation = constants_of(norm, statistics, count)
         new = _new_edges(count, d) if options.differentiable else pre
         update = partial(
-            gate_kernels.update,
+            gate_kernels.update_edges,
             d,
             flat(pre),
             flat(constants),

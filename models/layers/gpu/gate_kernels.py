@@ -122,7 +122,7 @@ def join(
 
 
 @triton.jit
-def update(
+def update_edges(
     old,
     pre,
     norm,
@@ -194,7 +194,7 @@ def sum_gradients(
 ):
     """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of the norm's output: (tiles, 2, D).
 
-    ``grad`` is the gradient of ``new`` in :func:`update`; ``norm`` (≥ 3, D) begins with factors,
+    ``grad`` is the gradient of ``new`` in :func:`update_edges`; ``norm`` (≥ 3, D) begins with factors,
     shifts and means.
     """
     row, _live, channel, exists = tile_of(edges, D, BE * STEPS, BC)

@@ -170,7 +170,7 @@ class _GatedEdges(torch.autograd.Function):
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_of_a_tile(d)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            gate_kernels.update[programs(count, ROWS // block, d)](
+            gate_kernels.update_edges[programs(count, ROWS // block, d)](
                 old,
                 z,
                 constants,

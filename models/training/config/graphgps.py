@@ -18,7 +18,7 @@ from kmip_data.files.reading import first_problem, read_small
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component
-from kmip_data.models.config import USUAL_DIM, ModelConfig, dotted, kinds_of, merged
+from kmip_data.models.config import USUAL_DIM, ModelConfig, component_kinds, dotted, merged
 from kmip_data.models.layers.kinds import GatedGCNComponent, StackComponent
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
@@ -193,7 +193,7 @@ def _as_its_code(base: RunConfig, passing: str, *, budgeted: bool, graphgps: boo
     elif graphgps:
         local = model.local
         if passing != "gated-gcn":
-            component = kinds_of("local")[passing]
+            component = component_kinds("local")[passing]
             local = component.model_validate({"stack": "none", "residual": "outside"})
         elif not isinstance(local, GatedGCNComponent) or local.residual == "none":
             local = GatedGCNComponent(residual="inside")

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.reading import read_small
 from kmip_data.models.component_names import Names
-from kmip_data.models.config import SECTIONS, ModelConfig, kinds_of
+from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED
@@ -60,8 +60,8 @@ def _documented(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
         if not field.is_required():
             default = field.get_default(call_default_factory=True)
         if model is ModelConfig and name in SECTIONS:
-            components = kinds_of(name)
-            table = Names(SECTIONS[name][0], name, functools.partial(kinds_of, name))
+            components = component_kinds(name)
+            table = Names(SECTIONS[name][0], name, functools.partial(component_kinds, name))
             keys.append(Key(f"{path}.kind", " | ".join(components), default.kind, doc, names=table))
             for kind, component in components.items():
                 keys += [
@@ -189,7 +189,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     if key is not None and key.field is not None:
         target[name] = _typed(key, key.field, text)
     elif key is not None:
-        kinds = list(kinds_of(section.rpartition(".")[2]))
+        kinds = list(component_kinds(section.rpartition(".")[2]))
         if text not in kinds:
             raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
         if text != present:  # other keys of the section have another meaning, if any

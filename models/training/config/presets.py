@@ -18,7 +18,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.models.config import kinds_of, merged, models
+from kmip_data.models.config import component_kinds, merged, models
 from kmip_data.models.positions import positional
 from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
@@ -296,7 +296,9 @@ def _ours(base: Preset, model: str) -> Preset:
     code = base.code["model"].items()
     settings = {key: value for key, value in code if key not in replaced}
     terms = settings.get("positional", "none").split("+")
-    local = kinds_of("local")[components["local"]["kind"]].model_validate(components["local"])
+    local = component_kinds("local")[components["local"]["kind"]].model_validate(
+        components["local"]
+    )
     if any(positional(term).distances for term in terms) and not local.reads_distances:
         settings["positional"] = "none"
     source = f"ours, the settings of {base.name} with the components of {model}"

@@ -118,7 +118,7 @@ class Findings:
         return {}
 
 
-def with_levels(
+def keyed_by_level(
     graph: GraphRecord, levels: Mapping[str, str], where: str, findings: Findings
 ) -> GraphRecord:
     """Return a graph whose columns are called by their attributes with columns by key.

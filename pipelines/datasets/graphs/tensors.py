@@ -13,11 +13,11 @@ from kmip_data.columns.levels import Levels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NODE_PARTS, part_name
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings, with_levels
+from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.heads import first_member
 from kmip_data.pipelines.formats.pickles import Unread, Value, never_called
-from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_values
+from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, separated, stream_items
 from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
 
 WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
@@ -102,7 +102,7 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     if None not in parts:
         facts.parts.append("graph/file")
     for file, where, graph in _graphs(folder, files, facts):
-        record = with_levels(graph, levels, where, facts)
+        record = keyed_by_level(graph, levels, where, facts)
         if None not in parts:
             code = np.array([parts[files.index(file)]], np.uint8)
             record = replace(record, columns={**record.columns, "graph/file": code})
@@ -132,7 +132,7 @@ def _graphs(
         stem = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
         try:
-            for value in stream_values(folder / file, _ALLOWED, libraries=_LIBRARIES):
+            for value in stream_items(folder / file, _ALLOWED, libraries=_LIBRARIES):
                 for item in _items(value, file, facts):
                     where = f"{file}, graph {number} (from 0)"
                     yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)

@@ -39,7 +39,7 @@ class Feature(NamedTuple):
     divisor: float = 1.0
 
 
-def feature_of(text: str, columns: Columns) -> Feature:
+def parse_feature(text: str, columns: Columns) -> Feature:
     """Return the parts of a feature; a column may itself be called ``red/255``."""
     if (column := columns.find(text)) is not None:
         return Feature(column)
@@ -85,7 +85,7 @@ def pick(
 
     table = np.empty((len(xyz), len(features)))
     for number, text in enumerate(features):
-        feature = feature_of(text, columns)
+        feature = parse_feature(text, columns)
         values = _numbers(columns, feature.column, name, "feature")[known]
         table[:, number] = (values - feature.offset) / feature.divisor
         _check_feature(table[:, number], text, name, feature, place)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.cloud import Cloud, feature_of, pick
+from kmip_data.pipelines.datasets.points.cloud import Cloud, parse_feature, pick
 from kmip_data.pipelines.datasets.points.columns import Columns, ReadOptions, plain
 from kmip_data.pipelines.datasets.points.files import LABEL, read_points, with_labels
 from kmip_data.pipelines.datasets.points.labels import LabelFacts
@@ -68,7 +68,7 @@ class Survey:
         if columns.note:
             self._notes.setdefault(columns.note, []).append(name)
         self._ignored |= columns.ignored
-        wanted = [feature_of(text, columns).column for text in self.features]
+        wanted = [parse_feature(text, columns).column for text in self.features]
         used = {columns.find(text) for text in (*wanted, *self.options.position, label or "")}
         self._unused |= {column: None for column in columns.values if column not in used}
 
