@@ -21,7 +21,7 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import RawFolder, Records, Split
+from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split
 from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
 from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -118,6 +118,10 @@ class SavedPipeline(OwnGraphsPipeline):
     def size_of(self, raw: RawFolder) -> int:
         """Return 0: there are no files."""
         return 0
+
+    def about(self, prepared: Prepared, params: GraphParams) -> About:
+        """Return the parts that masks give: there are no files to describe."""
+        return replace(super().about(prepared, params), statistics={}, notes=())
 
     def target(self, inference: Inference, findings: Findings) -> Target:
         """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""

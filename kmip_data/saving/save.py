@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -17,12 +17,14 @@ from torch_geometric.data import Data, HeteroData
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import feature_problems
+from kmip_data.columns.targets import TaskName
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import NAME_WORDS, is_name
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawFolder, check_params
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
@@ -31,7 +33,7 @@ from kmip_data.saving.attributes import arrays_of
 from kmip_data.saving.pipeline import Positions, SavedGraphs, SavedPipeline
 
 
-def save(
+def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     dataset: TorchDataset[object] | Iterable[Data] | Data,
     folder: str | os.PathLike[str],
     *,
@@ -41,15 +43,19 @@ def save(
     title: str = "",
     license: str = "",  # noqa: A002 -- its name on the card
     citation: str = "",
-    **parameters: object,
+    task: TaskName | None = None,
+    label: str = "",
+    ignore: str | Sequence[str] = (),
+    undirected: bool = False,
 ) -> Build:
     """Write graphs as a build that :func:`kmip_data.open` gives back unchanged.
 
-    Attributes, values and dtypes come back as they were; integers are stored in the narrowest dtype
-    that holds them all. Graphs whose columns of ``edge_index`` are the k sources of node 0, then
-    the edges of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can
-    be loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The
-    folder appears when complete; an error leaves nothing behind.
+    Attributes, values and dtypes come back as they were, of dtypes that differ in width the wider;
+    they are stored in the narrowest dtype that gives back every bit. Graphs whose columns of
+    ``edge_index`` are the k sources of node 0, then the edges of node 1 and so on (k-NN graphs) get
+    a neighbour table, a quarter of the bytes, and can be loaded with ``compact=True``. Memory holds
+    one shard (about 64 MiB) at a time. The folder appears when complete; an error leaves nothing
+    behind.
 
     Parameters
     ----------
@@ -67,12 +73,23 @@ def save(
         themselves. Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
     class_names, title, license, citation
         For the card.
+    task
+        Meaning of ``y``, ``"classification"``, ``"multilabel"`` or ``"regression"``; default: as its
+        values suggest. Integers and floats without fractions are classes; such floats come back as
+        int64.
+    label
+        Attribute that becomes ``y``.
+    ignore
+        Attributes to leave out.
+    undirected
+        Add the reverse of each edge that lacks it.
 
     Raises
     ------
     UsageError
         A graph that is not homogeneous, does not match previous graphs, or has an attribute that
-        the format cannot store (the graph is named); an existing folder; an invalid split.
+        the format cannot store (the graph is named); targets of several possible tasks; an existing
+        folder; an invalid split, such as masks with a node in two parts.
     OutOfResources
         The disk is full.
 
@@ -97,14 +114,21 @@ def save(
             "notes": ("Written by kmip_data.save.",),
         }
     )
-    params = check_params(GraphParams, {**parameters, "class_name": tuple(class_names)}, name)
+    chosen = {
+        "task": task,
+        "label": (label,) if label else (),
+        "ignore": (ignore,) if isinstance(ignore, str) else tuple(ignore),
+        "undirected": undirected,
+        "class_name": tuple(class_names),
+    }
+    params = check_params(GraphParams, chosen, name)
     # A folder that appears is complete.
     with (
         files.new_folder(folder, "unfinished build") as partial,
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
-            graphs = _collect(dataset, spool, params.ignore)
+            graphs = _collect(dataset, spool, params)
             pipeline = SavedPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
@@ -141,20 +165,37 @@ def check_target(folder: Path, name: str) -> None:
         )
 
 
-def _collect(dataset: Any, spool: IO[bytes], ignored: Collection[str]) -> SavedGraphs:
+def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SavedGraphs:
     """Return all graphs as arrays, as their columns are known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
     # The caller has the tensors of a list, and arrays are views of them; a generator cannot be read
     # twice, so its graphs wait on disk.
     graphs = SavedGraphs(None if isinstance(dataset, list | tuple) else spool)
+    findings = Findings(params)
+    unknown = set(params.ignore)
     for number, data in enumerate(dataset):
         name = f"{number:08d}" if names is None else names[number]
         graph, forms = arrays_of(data, name)
-        columns = {key: array for key, array in graph.columns.items() if key not in ignored}
+        columns = dict(graph.columns)
+        unknown -= columns.keys()
+        for attribute in params.ignore:
+            columns.pop(attribute, None)
+            forms.pop(f"graph/{attribute}", None)
+        target = findings.label_of(columns, ("y",), f"Graph {name}")
+        if target not in {"", "y"}:
+            columns["y"] = columns.pop(target)
+            if form := forms.pop(f"graph/{target}", None):
+                forms["graph/y"] = form
         graphs.add(replace(graph, columns=columns), forms)
     if not graphs.levels.graphs:
         raise UsageError("There is nothing to save: no graph.")
+    if unknown:
+        raise UsageError(
+            f"No graph has an attribute {min(unknown)!r}.",
+            found=", ".join(graphs.levels.shapes)[:500],
+            next="ignore= and names of these",
+        )
     return graphs
 
 

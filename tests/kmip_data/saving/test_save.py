@@ -325,6 +325,22 @@ def test_a_number_beyond_any_class_is_no_class(tmp_path):
     assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 
 
+def test_parameters_of_graphs_are_arguments(tmp_path):
+    graphs = several(z=lambda i: torch.tensor([float(i)]), w=torch.zeros(1))
+    for item in graphs:
+        item.edge_index[1] = 1
+    build = kmip_data.save(graphs, tmp_path / "a", label="z", ignore="w", undirected=True)
+    dataset = kmip_data.open(build.path)
+    assert [item.y.tolist() for item in dataset] == [[0], [1], [2]]
+    assert dataset[0].y.dtype == torch.int64
+    assert "w" not in dataset[0]
+    assert dataset[0].edge_index.shape == (2, 4)
+    for wrong in ({"label": "u"}, {"ignore": ["u"]}, {"task": "ranking"}):
+        with pytest.raises(UsageError):
+            kmip_data.save(graphs, tmp_path / "b", **wrong)
+    assert not (tmp_path / "b").exists()
+
+
 def test_the_target_is_a_new_folder(tmp_path):
     build = kmip_data.save(KarateClub(), tmp_path / "there")
     before = (build.path / "card.json").read_bytes()
