@@ -47,7 +47,9 @@ _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 #: Largest graph that `build` draws, in nodes: 5,000 by springs take 3 s, 100,000 of a map 4 s.
 MOST_NODES = 5_000
 MOST_OF_CITY = 200_000
-NO_PICTURE = "picture=false"  #: --set that saves the seconds of drawing
+#: Words for true and false in ``--set``, as pydantic takes them.
+WORDS = {"true": True, "yes": True, "on": True, "1": True}
+WORDS |= {"false": False, "no": False, "off": False, "0": False}
 PYG = "pyg"  #: builds from a class that the command line names
 #: Options that it takes.
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
@@ -103,8 +105,7 @@ def command(
     from kmip_data.pipelines.added_splits import ensure_split
     from kmip_data.pipelines.build import build_dataset
 
-    draws = NO_PICTURE not in settings
-    settings = tuple(item for item in settings if item != NO_PICTURE)
+    draws, settings = _draws(settings)
     if name == PYG:
         build = _build_class(settings, home, options["output"], quiet=options["quiet"])
         if draws:
@@ -136,6 +137,25 @@ def command(
     if draws:
         _add_picture(build, home, quiet=options["quiet"])
     _show(build, split)
+
+
+def _draws(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    """Return whether ``build`` draws the picture of its page, and the other settings."""
+    draws = True
+    others = []
+    for item in settings:
+        key, equals, value = item.partition("=")
+        if key != "picture" or not equals:
+            others.append(item)
+        elif value.lower() in WORDS:
+            draws = WORDS[value.lower()]
+        else:
+            raise UsageError(
+                f"picture cannot be {value!r}.",
+                expected=", ".join(WORDS),
+                next="--set picture=false, which saves drawing one",
+            )
+    return draws, tuple(others)
 
 
 def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
@@ -283,10 +303,13 @@ def _summary(build: Build, split: str) -> str:
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
         rows.append(["in none", 1, unassigned, None, ""])
+    skipped = card.statistics.get("skipped", ())
     pairs = [
         # The license of a shipped dataset is printed before its files are read.
         *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
         *_of_files(card),
+        *(("skipped", f"{key}: {reason}") for key, reason in skipped[:_LISTED]),
+        *(("warning", line) for line in _missing_classes(card)),
         ("split", split),
         ("", card.splits[split].note),
         ("other builds", ", ".join(_other_builds(build))),
@@ -295,6 +318,13 @@ def _summary(build: Build, split: str) -> str:
     step = f"train {_target(build)}"
     if split != card.default_split:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
+    if not _is_shipped(card) and card.schema_.labels is None:
+        # Nothing is trained on it, so its split has no use.
+        return f"""\
+{card.dataset}{card.remark}
+{facts(pairs, indent=2)}
+
+Next: kmip-data preview {_target(build)}; to predict: kmip-data predict RUN --dataset {_target(build)}"""
     if empty or not _has_targets(build, features=False):
         step = f"preview {_target(build)}"
     elif not _has_targets(build):
@@ -304,7 +334,7 @@ def _summary(build: Build, split: str) -> str:
         if family_of(card.dataset, card) is None:
             step += " --set data.features=degree-profile"
     return f"""\
-{card.dataset}{card.remark} is built.
+{card.dataset}{card.remark}
 {facts(pairs, indent=2)}
 
 {table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
@@ -325,7 +355,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         return
     target = card.schema_.labels
     if target is None:
-        yield "target", "none: it cannot be trained on"
+        yield "target", "none: a trained run can predict it"
     else:
         names = shortened(target.fields or (target.doc,))
         task = target_type_of(target).replace("single-label", "classification")  # as training.task
@@ -356,6 +386,19 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
                 yield label, f"and {len(value) - _LISTED:,} more, on the card"
             continue
         yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
+
+
+def _missing_classes(card: Card) -> Iterator[str]:
+    """Yield a line for each part of the default split that lacks some of the classes."""
+    counts = card.statistics["classes"]
+    parts = counts.get("splits", {}).get(card.default_split, {})
+    for part, numbers in parts.items():
+        missing = []
+        for label, (number, total) in enumerate(zip(numbers, counts["total"], strict=True)):
+            if total and not number:
+                missing.append(card.class_names[label] if card.class_names else str(label))
+        if missing and any(numbers):
+            yield f"{part} has no example of {shortened(missing)}; try --split-rule stratified"
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import warnings
@@ -21,16 +22,21 @@ import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
+from kmip_data.cli.shared.remedies import complete_step
 from kmip_data.files.path_errors import FULL, disk_error
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import say
 from kmip_data.runtime.signals import ENDING, end, repeating
+from kmip_data.text import OPTIONS, is_slip, nearest_names
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
+#: Words for a choice -> how it is called here.
+_SAME = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
+_SAME |= {"valid": "val", "validation": "val"}
 #: PyTorch's RuntimeError, CPU and CUDA.
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
@@ -172,6 +178,7 @@ def _run(args: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
         explained = explain(error, args)
         known = explained or _unknown(error)
+        complete_step(known, args, PROGRAM)
         code = errors.UNKNOWN_ERROR
         if explained is not None:
             code = explained.exit_code
@@ -197,18 +204,16 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None) or click.Context(root, info_name=PROGRAM)
         step = f"{context.command_path} --help"
-        # Many options of other programs are keys here, such as --lr.
-        takes_keys = any(param.name == "overrides" for param in context.command.params)
-        if isinstance(error, click.NoSuchOption) and takes_keys:
-            if key := _key_of(error.option_name):
-                typed = re.search(
-                    rf"(?m)^{re.escape(error.option_name)}[=\n](?!-)(.+)", "\n".join(args)
-                )
-                return errors.UsageError(
-                    f"{error.option_name} is not an option but a key.",
-                    next=f"--set {key}={typed[1] if typed else 'VALUE'}",
-                )
-            step += ", or --set KEY=VALUE"
+        if isinstance(error, click.NoSuchOption):
+            return _no_option(error.option_name, context, args)
+        # The same thing under another name, such as gpu for cuda.
+        kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
+        if isinstance(kind, click.Choice):
+            for word, meant in _SAME.items():
+                if f"'{word}'" in error.message and meant in kind.choices:
+                    known = errors.UsageError(f"{error.format_message()} Did you mean {meant!r}?")
+                    known.meant = (word, meant)
+                    return known
         usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
@@ -232,6 +237,60 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
             next="use another path, --home or --output",
         )
     return None
+
+
+def _no_option(option: str, context: click.Context, args: Sequence[str]) -> errors.UsageError:
+    """Return the error for an unknown option: a key of ``--set``, or the nearest option."""
+    step = f"{context.command_path} --help"
+    typed = re.search(rf"(?m)^{re.escape(option)}[=\n](?!-)(.+)", "\n".join(args))
+    value = typed[1] if typed else "VALUE"
+    names = {param.name for param in context.command.params}
+
+    # 1. Many options of other programs are keys here, such as --lr; --label is one of a build.
+    key = ""
+    if "overrides" in names:
+        key = _key_of(option)
+        step += ", or --set KEY=VALUE"
+    elif "settings" in names:
+        key = _parameter_of(option, args)
+    if key:
+        line = re.sub(
+            rf"(?m)^{re.escape(option)}(?:[=\n](?!-).+)?$",
+            lambda _: f"--set\n{key}={value}",
+            "\n".join([PROGRAM, *args]),
+        )
+        return errors.UsageError(
+            f"{option} is not an option but a key.", next=shlex.join(line.split("\n"))
+        )
+    if "overrides" in names and option == "--label":
+        return errors.UsageError(
+            "--label is no option of a training: the target is chosen when a dataset is built.",
+            next=f"kmip-data build graphs --help, for --set label={value}",
+        )
+
+    # 2. A slip of the finger.
+    texts = [text for param in context.command.params for text in param.opts]
+    close = nearest_names(option[2:], [text[2:] for text in texts if text[:2] == "--"])
+    hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
+    error = errors.UsageError(f"{context.command_path} has no option {option}.{hint}", next=step)
+    if close and is_slip(option[2:], close[0]):
+        error.meant = (option, f"--{close[0]}")
+    return error
+
+
+def _parameter_of(option: str, args: Sequence[str]) -> str:
+    """Return the parameter of the dataset on the line that an option names; empty if none."""
+    from kmip_data.cli.shared.datasets import parameter_models
+    from kmip_data.manifest import dataset_names, load_manifest
+
+    name = option[2:].replace("-", "_")
+    if name in OPTIONS:  # an option has this parameter, under another name
+        return ""
+    for dataset in set(dataset_names()).intersection(args):
+        for model in parameter_models(load_manifest(dataset)).values():
+            if name in model.model_fields:
+                return name
+    return ""
 
 
 def _key_of(option: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from kmip_data.text import counted
 
 @click.command(cls=Command)
 @click.argument("run", type=RUN)
-@path_option("--output", help="Output file, FILE.npz.  [default: predictions.npz in the run]")
+@path_option(
+    "--output",
+    help="Output file, FILE.npz, or FILE.csv for a table.  [default: predictions.npz in the run]",
+)
 @force_option
 @part_option("Part of the split.  [default: test; all of another --dataset]", "all")
 @trained_options
@@ -38,13 +42,15 @@ def command(
     """Write the predictions of a trained model.
 
     RUN is a run folder or the end of its path. Writes logits and predicted classes or values of
-    every record in a part of the split, with its key. Another --dataset needs no targets. In Python,
-    `kmip_data.models.evaluate_predictions` computes metrics from the file.
+    every record in a part of the split, with its key: the id in your table, without one the row,
+    from 0. Another --dataset needs no targets. In Python, `kmip_data.models.evaluate_predictions`
+    computes metrics from the .npz file.
     """
     if output is not None:
-        if output.suffix != ".npz":
+        if output.suffix not in {".npz", ".csv"}:
             raise UsageError(
-                f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}"
+                f"{output} ends in neither .npz nor .csv.",
+                next=f"--output {shlex.quote(str(output.with_suffix('.npz')))}",
             )
         check_output(output, force=force)
     # The path was checked above, before PyTorch is imported, which takes seconds.
@@ -58,7 +64,9 @@ def command(
     write_predictions(output, predictions)
     records = "all records" if about.part == "all" else f"{about.part}, split {about.split}"
     use = f"numpy.load({str(output)!r})['pred']"
-    if about.metric is not None:
+    if output.suffix == ".csv":
+        use = f"pandas.read_csv({str(output)!r})"
+    elif about.metric is not None:
         use = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
     show(
         {"path": output, **about.model_dump(), "rows": rows},

@@ -36,6 +36,7 @@ FORMS = {
     type=click.Choice([*FORMS.values()]),
     help="Output format.  [default: by the ending of --output, else text]",
 )
+@click.option("--model", metavar="NAME", help="Only runs of this model.")
 @path_option("--output", help="Write to FILE instead of stdout.")
 @force_option
 @plugin_option
@@ -44,6 +45,7 @@ def command(
     names: tuple[str, ...],
     against: str | None,
     form: str | None,
+    model: str | None,
     output: Path | None,
     force: bool,
     home: Home,
@@ -66,9 +68,12 @@ def command(
     from kmip_data.models.reports.sheets import page_of, sheet_of
 
     runs, notices = read_runs(folders)
+    if model is not None:
+        runs = [run for run in runs if run.result.model == model]
     if not runs:
+        of_model = f" of {model}" if model else ""
         raise UsageError(
-            "There is no finished run to report.",
+            f"There is no finished run{of_model} to report.",
             found="; ".join(notices) or f"none below {home.runs}",
             next="kmip-data runs, which names the command that resumes each run",
         )

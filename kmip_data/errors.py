@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kmip_data.text import nearest_names, without_controls, without_secrets
+from kmip_data.text import is_slip, nearest_names, without_controls, without_secrets
 
 #: Exit codes besides the exit codes of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR = 70
@@ -34,6 +34,10 @@ class KmipDataError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    #: Word that was typed, and the one that was probably meant.
+    meant: tuple[str, str] | None = None
+    #: True if the sentence names file and line, and needs no other place.
+    located = False
 
     def __init__(
         self,
@@ -137,8 +141,11 @@ def unknown_name(
     shown: str | None = ", ".join(known[:MAX_SHOWN]) + (", …" if len(known) > MAX_SHOWN else "")
     if close and len(known) > FEW:
         shown = None
-    return UsageError(
+    error = UsageError(
         f"There is no {noun} called {name!r}.{hint}",
         expected=shown,
         next=command,
     )
+    if close and is_slip(name, close[0]):
+        error.meant = (name, close[0])
+    return error

@@ -176,6 +176,21 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     return [spellings[candidate] for candidate in dict.fromkeys(candidates)][:3]
 
 
+def is_slip(name: str, known: str) -> bool:
+    """True if a name was surely meant for a known one, whose command can then be printed.
+
+    Numbers are meant as they were typed.
+
+    >>> is_slip("epoch", "epochs"), is_slip("split", "limit"), is_slip("rwse2000", "rwse20")
+    (True, False, False)
+    """
+    import difflib
+
+    if re.findall(r"\d+", name) != re.findall(r"\d+", known):
+        return False
+    return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= 0.75
+
+
 def natural(text: str) -> list[str | float]:
     """Return a key that sorts numbers in texts by value.
 

@@ -31,10 +31,13 @@ SOURCES = "kmip_data.sources"
 #: itself checks.
 TYPED: dict[str, dict[str, tuple[type, str]]] = {
     RECORDS: {
-        "k": (int, "Neighbours in the k-NN graph (keys per query: model.attention.k)."),
+        "k": (
+            int,
+            "Point clouds: neighbours in the k-NN graph. The k of k-MIP is --set model.attention.k.",
+        ),
         "limit": (
             int,
-            "Use only N records, evenly spaced; for the sample of a city, its size.",
+            "Only N of the graphs, evenly spaced over all; for the sample of a city, its size.",
         ),
     },
     SPLITS: {

@@ -6,8 +6,10 @@ A name that means nothing ends the command in a fraction of a second.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _LISTS = {"dataset": "list --all", "build": "list --all", "sweep": "sweep --help", "run": "runs"}
 #: Kind of a folder -> a file in each of them.
 _FILES = {"build": "card.json", "run": "config.toml"}
+#: Endings of point clouds.
+_CLOUDS = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
 _TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
@@ -109,6 +113,13 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 f"The folder {text} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
                 next="kmip-data list, which names your builds and runs",
             )
+        if {"dataset", "build"} & {*self.kinds} and Path(text).expanduser().is_file():
+            raise _is_file(text, home)
+        if "build" in self.kinds and any(home.built.glob(f"{glob.escape(text)}-*/shards")):
+            raise UsageError(
+                f"{text} has no finished build: the command that was to build it stopped.",
+                next=f"the kmip-data build command with --name {text} again, which says why",
+            )
         if os.sep in text:  # a path, or the name of a run
             known = [name for name in known if os.sep in name and text[0] not in "/.~"]
         raise unknown_name(
@@ -117,6 +128,22 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             known,
             command=f"kmip-data {_LISTS[self.kinds[-1]]}",
         )
+
+
+def _is_file(text: str, home: Home) -> UsageError:
+    """Return the error for a file where a name is expected, with the command that builds from it."""
+    path = Path(text)
+    recipe = "graphs"
+    if path.suffix in _CLOUDS:
+        recipe = "points"
+    elif path.suffix in {".pbf", ".osm"}:
+        recipe = "city"
+    name = re.sub(r"[^a-z0-9]+", "-", path.name.partition(".")[0].lower()).strip("-") or "mine"
+    command = ["kmip-data", "build", recipe, "--name", name, "--archive", text]
+    return UsageError(
+        f"{text} is a file; this command takes the name of a dataset.",
+        next=f"build a dataset from it: {shlex.join(command)}",
+    )
 
 
 DATASET = NameType("dataset")

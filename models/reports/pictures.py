@@ -38,7 +38,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import metrics_columns
-from kmip_data.models.training.run.result import title_of
+from kmip_data.models.training.run.result import sample_std, title_of
 
 MAX_CHANGES = 2  #: changes named in a legend entry
 POINTS = 5.0  #: between a point and its label, across and up
@@ -127,7 +127,7 @@ def over_seeds(
 
     epochs = sorted(values)
     means = [statistics.fmean(values[epoch]) for epoch in epochs]
-    spreads = [statistics.pstdev(values[epoch]) for epoch in epochs]
+    spreads = [sample_std(values[epoch]) for epoch in epochs]
     return epochs, means, spreads
 
 

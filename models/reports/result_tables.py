@@ -33,7 +33,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
-from kmip_data.models.training.run.result import RunResult, is_edited, read_result
+from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
 from kmip_data.pipelines.find import record_parameters
 from kmip_data.text import natural
 
@@ -292,9 +292,6 @@ def _row(runs: Sequence[Run]) -> Row:
     first = run.result
     tests = [run.test for run in runs]
     mean = statistics.fmean(tests)
-    # ddof 1 over folds, like ``train --folds`` and other papers; ddof 0 over seeds, like the paper.
-    over_folds = len({_fold(run) for run in runs}) > 1
-    deviation = statistics.stdev(tests) if over_folds else statistics.pstdev(tests)
     hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
     memory = [run.result.memory.device or run.result.memory.host for run in runs]
     share = remark(first.sample, first.complete).strip(" ()")
@@ -317,7 +314,7 @@ def _row(runs: Sequence[Run]) -> Row:
         "runs": len(runs),
         "seeds": " ".join(str(run.result.seed) for run in runs),
         "test": mean,
-        "test_std": deviation,
+        "test_std": sample_std(tests),
         "edited": any(run.edited for run in runs),
         "rank": None,
         **_published(run, mean),
@@ -416,7 +413,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
             "k": k,
             **{column: row[column] for column in columns},
             "seconds": statistics.fmean(seconds),
-            "seconds_std": statistics.pstdev(seconds),
+            "seconds_std": sample_std(seconds),
         }
         their = published.get(k, {})
         for column in ("runs", *OVER_K):

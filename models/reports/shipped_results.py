@@ -89,10 +89,7 @@ class ShippedResult(Strict):
     def _deviation(self, values: tuple[float, ...]) -> float | None:
         if len(values) == 1:
             return None
-        # ddof 1 over splits, and next to published results that use it; over seeds 0, as the paper.
-        if self.folds or self.published:
-            return statistics.stdev(values)
-        return statistics.pstdev(values)
+        return statistics.stdev(values)
 
     def text(self, part: str = "test") -> str:
         """Format mean and standard deviation on ``val`` or ``test``."""

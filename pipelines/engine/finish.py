@@ -330,10 +330,9 @@ def _notes(
     elif differing:
         notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
     if skipped:
-        shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
         notes.append(
             f"Skipped {len(skipped):,} records that could not be built "
-            f"(all: statistics.skipped of {CARD_NAME}): {shown}"
+            f"(statistics.skipped of {CARD_NAME} has the reasons)."
         )
     return notes
 

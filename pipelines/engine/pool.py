@@ -209,7 +209,7 @@ def error_location(
     except StopRequestedError:
         raise
     except KmipDataError as error:
-        if callable(where):
+        if callable(where) and not error.located:
             error.what = f"{error.what} [{where()}]"
         if isinstance(error, DamagedInput):
             error.lines["next"] = error.lines["next"] or advice

@@ -305,7 +305,7 @@ def run_units(
                 f"{len(results)} of {total} shards are finished and stay; the same command resumes"
             )
             if isinstance(error, KmipDataError):
-                error.lines["on disk"] = state
+                error.lines["on disk"] = state if results else None
             elif isinstance(error, KeyboardInterrupt | SystemExit):
                 progress.message(f"interrupted: {state}")
             raise

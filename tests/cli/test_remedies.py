@@ -13,6 +13,7 @@ from support.cli import done, kmip, python, refused
 
 import kmip_data
 from kmip_data import CityNetwork
+from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory import memory_error
@@ -20,6 +21,7 @@ from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import read_result
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.common_columns import feature_column, target_column
+from kmip_data.pipelines.find import find
 
 SMALL = [
     "--device",
@@ -51,7 +53,7 @@ def test_a_blank_in_the_place_of_an_equals_sign(home):
 
 def test_an_option_is_not_taken_for_the_value_of_another(home):
     message = refused("train", "--dataset", "helsinki", "--lr", "--quiet")
-    assert "next: --set optimizer.lr=VALUE\n" in message
+    assert "next: kmip-data train --dataset helsinki --set optimizer.lr=VALUE --quiet\n" in message
 
 
 def test_a_sweep_takes_samples(home):
@@ -186,7 +188,7 @@ def test_the_nearest_names_and_the_list_of_all(home):
     assert (
         "There is no dataset or build folder called 'citesee'. Did you mean 'citeseer'" in message
     )
-    assert "next: kmip-data list --all\n" in message
+    assert "next: kmip-data info citeseer\n" in message
     assert "citeseer" in done("list", "--all").out
     message = kmip("info", "ogbn").err  # the longer ones, at most three
     assert "Did you mean 'ogbn-arxiv' or 'ogbn-papers100m' or 'ogbn-products'?" in message
@@ -203,3 +205,65 @@ def test_warnings_of_libraries_reach_no_user():
         "main.main()\n"
     )
     assert python("-c", code).err == ""
+
+
+#: Content of a table -> target of its build, and words of the error.
+TABLES = {
+    "smiles,y\nCCO,0\nC1CC(,1\nCCN,1\nN(,0\n": (
+        "y",
+        """\
+2 rows are no molecules.
+  found: a.csv, line 3: RDKit makes no molecule of 'C1CC(': it is not a SMILES. a.csv, line 5: \
+RDKit makes no molecule of 'N(': it is not a SMILES.
+  next: repair or remove the rows, or leave such rows out: \
+kmip-data build graphs --name a --archive a.csv --set label=y --set on_error=skip
+""",
+    ),
+    'smiles,y\nCCO,0\n"CCN,1\nCCC,0\n': (
+        "y",
+        'a.csv, line 3: a quote is opened and never closed.\n  next: close the quote (") in line 3',
+    ),
+    "": ("y", "a.csv is empty.\n"),
+    "smiles,toxic\nCCO,0\nCCN,1\n": (
+        "toxi",
+        """\
+No table has a column 'toxi'. Did you mean 'toxic'?
+  found: a.csv: smiles, toxic
+  next: kmip-data build graphs --name a --archive a.csv --set label=toxic
+""",
+    ),
+    "structure,toxic\nCCO,0\nCCN,1\n": (
+        "toxic",
+        """\
+a.csv has no edges: beside the label, 'structure' is its only column.
+  next: if it has SMILES: \
+kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=structure
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("content", TABLES)
+def test_a_table_that_cannot_be_read_says_what_to_type(home, tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text(content)
+    label, words = TABLES[content]
+    line = ("build", "graphs", "--name", "a", "--archive", "a.csv")
+    assert words in refused(*line, "--set", f"label={label}", code=4)
+
+    message = refused("build", "a.csv")
+    assert f"next: build a dataset from it: kmip-data {' '.join(line)}\n" in message
+
+
+def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("smiles,y\n" + "".join(f"CCO,{row == 0:d}\n" for row in range(20)))
+    line = ("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
+    text = done(*line, "--set", "picture=no").out
+    assert re.search(r"warning +val has no example of 1; try --split-rule stratified\n", text)
+    assert not (find("a", home=Home(home)).path / "preview.png").exists()
+
+    table.write_text("smiles\n" + "CCO\n" * 20)
+    text = done("build", "graphs", "--name", "b", "--archive", table, "-q").out
+    assert "digest" not in text
+    assert "to predict: kmip-data predict RUN --dataset b\n" in text

@@ -225,7 +225,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
     epochs, means, spread = over_seeds(table.runs[at], "val_accuracy", 100)
     assert epochs == list(range(1, 9))
     assert means[0] == pytest.approx(100 * (0.3 + 4 / 40 + 1 / 80))
-    assert spread[0] == pytest.approx(100 * statistics.pstdev([0, 1 / 80, 2 / 80]))
+    assert spread[0] == pytest.approx(100 * statistics.stdev([0, 1 / 80, 2 / 80]))
 
 
 def test_without_runs_and_with_damaged_ones_alone(home):

@@ -105,7 +105,7 @@ def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
     for model in ("gps-kmip", "gps-none"):
         runs = sorted((home / "runs/clouds" / model).glob("small-*-seed*/result.json"))
         values = [json.loads(run.read_text())["metrics"]["test"]["accuracy"] for run in runs]
-        mean, std = statistics.fmean(values), statistics.pstdev(values)
+        mean, std = statistics.fmean(values), statistics.stdev(values)
         row = next(line for line in outcome.out.splitlines() if line.startswith(f"{model} "))
         assert f" {100 * mean:.2f} ± {100 * std:.2f} " in row
     status = kmip("sweep", plan, "--status")

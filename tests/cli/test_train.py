@@ -319,7 +319,7 @@ def test_options_that_are_keys_name_the_key(home):
     }.items():
         for command in ("train", "sweep"):
             assert f"next: --set {key}=1\n" in refused(command, "helsinki", option, "1")
-    assert "No such option '--nonsense'" in refused("train", "helsinki", "--nonsense")
+    assert "kmip-data train has no option --nonsense." in refused("train", "helsinki", "--nonsense")
 
 
 def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):

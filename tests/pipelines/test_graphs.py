@@ -1051,7 +1051,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
 
     bare = write(tmp_path / "bare", edges_csv="source,target\n0,1\n")
     text = kmip(*line[:3], f"--archive={bare}", "--quiet", f"--home={tmp_path / 'c'}").out
-    assert "target          none: it cannot be trained on\n" in text
+    assert "target          none: a trained run can predict it\n" in text
 
     both = built(tmp_path / "b", "--set=undirected=true", a_npz=file)
     assert both.json["files"]["directed"] == "no: undirected=true added the reverse of each edge"

@@ -21,9 +21,16 @@ from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED
-from kmip_data.text import nearest
+from kmip_data.text import is_slip, nearest
 
-HELP = "kmip-data info DATASET --model MODEL lists every key"
+HELP = "kmip-data info s3dis --model gps-kmip"  #: lists every key
+#: Names of other programs -> last part of our key.
+_SAME = {
+    "learning_rate": "lr",
+    "num_layers": "layers",
+    "hidden": "hidden_dim",
+    "num_epochs": "epochs",
+}
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     if path in {"preset", "variant"}:
         raise UsageError(
             f"{path} says where a configuration comes from; --set changes single keys.",
-            next=f"--{path}",
+            next=f"--{path} {text} instead of --set {path}={text}",
         )
 
     # 1. The section, and the keys of its kind.
@@ -202,7 +209,12 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         if below:
             raise _refused(f"{path!r} is a section, not a key.", ", ".join(below), path)
         siblings = [known for known in keys if section and known.startswith(f"{section}.")]
-        raise _refused(_unknown(path), ", ".join(siblings) or "section.key=value", path)
+        message, close = _unknown(path)
+        error = _refused(message, ", ".join(siblings) or "section.key=value", path)
+        last = path.rpartition(".")[2]
+        if close and (is_slip(path, close) or close.endswith(f".{_SAME.get(last, last)}")):
+            error.meant = (path, close)
+        raise error
 
 
 def _names_of(field: FieldInfo) -> Names | None:
@@ -259,27 +271,30 @@ def _refused(message: str, expected: str, value: str) -> UsageError:
     return UsageError(message, expected=expected, found=value, next=HELP)
 
 
-def _unknown(path: str) -> str:
-    """Describe an unknown key: the kinds of its section that have it, or the nearest key."""
+def _unknown(path: str) -> tuple[str, str | None]:
+    """Describe an unknown key: the kinds of its section that have it, or the nearest key.
+
+    Returns the description and that key.
+    """
     section, _, name = path.rpartition(".")
     keys = documented_keys()
     kinds = [key.kind for key in keys if key.name == path and key.kind]
     if kinds:
-        return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
+        return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone.", None
     # For a right key in a wrong section, compare the last names alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
-        known.get(name)
+        known.get(_SAME.get(name, name))
         or nearest(path, [key.name for key in keys])
         or known.get(nearest(name, known) or "")
     )
-    return f"There is no configuration key {path!r}.{_hint(close)}"
+    return f"There is no configuration key {path!r}.{_hint(close)}", close
 
 
 def _problem(entry: ErrorDetails) -> str:
     path = ".".join(map(str, entry["loc"]))
     if entry["type"] == "extra_forbidden":
-        return _unknown(path)
+        return _unknown(path)[0]
     message = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
     message = message.replace("Input should be", "must be")
     return f"{path}: {message}" if path else message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
-from kmip_data.files.reading import first_problem, open_regular
+from kmip_data.files.reading import csv_bytes, first_problem, open_regular
 from kmip_data.format.targets import TargetType, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
@@ -157,8 +157,46 @@ def predict(
     return Predictions(scores, pred, key, ptr, about)
 
 
+def predictions_table(predictions: Predictions) -> bytes:
+    """Return predictions as a CSV file: a line for each row, with its key.
+
+    ``row`` counts the rows of a graph from 0. Classes are names where the build has some;
+    ``score`` columns are the logits.
+    """
+    arrays = predictions.arrays
+    names = predictions.about.class_names if predictions.about else ()
+    keys = arrays["key"]
+    columns: dict[str, Sequence[object]] = {}
+    if "ptr" in arrays:
+        rows = np.diff(arrays["ptr"])
+        columns["key"] = np.repeat(keys, rows).tolist()
+        columns["row"] = (np.arange(rows.sum()) - np.repeat(arrays["ptr"][:-1], rows)).tolist()
+    else:
+        columns["key"] = keys.tolist()
+
+    def titled(title: str, array: Array) -> None:
+        for number, column in enumerate(array.reshape(len(array), -1).T.tolist()):
+            label = names[number] if number < len(names) else str(number)
+            columns[title if array.ndim == 1 else f"{title} {label}"] = column
+
+    pred = arrays.get("pred")
+    if pred is not None and pred.ndim == 1 and pred.dtype.kind == "i" and names:
+        columns["pred"] = [names[label] for label in pred.tolist()]
+    elif pred is not None:
+        titled("pred", pred)
+    if "logits" in arrays:
+        titled("score", arrays["logits"])
+    return csv_bytes([*columns], zip(*columns.values(), strict=True))
+
+
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Write the arrays of :class:`Predictions`, and ``about`` as JSON, to an ``.npz`` file."""
+    """Write the arrays of :class:`Predictions`, and ``about`` as JSON, to an ``.npz`` file.
+
+    A ``.csv`` gets :func:`predictions_table`.
+    """
+    if path.suffix == ".csv":
+        write_output(path, predictions_table(predictions))
+        return
     arrays = dict(predictions.arrays)
     if predictions.about is not None:
         arrays["about"] = np.array(predictions.about.model_dump_json())

@@ -203,12 +203,13 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def mean_std(runs: Sequence[Metrics], ddof: int = 0) -> tuple[Metrics, Metrics]:
-    """Mean and standard deviation of every metric over runs.
+def sample_std(values: Sequence[float]) -> float:
+    """Return the sample standard deviation (n - 1); 0 of a single value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
-    ``ddof`` is 0 over seeds, as upstream, and 1 over splits, as in papers.
-    """
-    deviation = statistics.stdev if ddof else statistics.pstdev
+
+def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
+    """Mean and sample standard deviation of every metric over runs."""
     mean: Metrics = {}
     std: Metrics = {}
     for part, names in runs[0].items():
@@ -217,7 +218,7 @@ def mean_std(runs: Sequence[Metrics], ddof: int = 0) -> tuple[Metrics, Metrics]:
         for name in names:
             values = [run[part][name] for run in runs]
             mean[part][name] = statistics.fmean(values)
-            std[part][name] = deviation(values)
+            std[part][name] = sample_std(values)
     return mean, std
 
 
@@ -244,9 +245,9 @@ def with_unit(name: str, mean: float, std: float | None = None) -> str:
     return f"{text} %" if is_percent(name) else text
 
 
-def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:
+def metrics_table(runs: Sequence[Metrics]) -> str:
     """Format parts against metrics, fractions in percent; mean ± std over several runs."""
-    mean, std = mean_std(runs, ddof)
+    mean, std = mean_std(runs)
     names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
     rows = [["", *map(title_of, names)]]
     for part in PARTS:
@@ -254,8 +255,8 @@ def metrics_table(runs: Sequence[Metrics], ddof: int = 0) -> str:
             continue
         row = [part]
         for name in names:
-            deviation = std[part][name] if len(runs) > 1 else None
-            row.append(value_text(name, mean[part][name], deviation))
+            spread = std[part][name] if len(runs) > 1 else None
+            row.append(value_text(name, mean[part][name], spread))
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
@@ -302,7 +303,7 @@ class Summary:
             return runs[0]
         for run, fold in zip(runs, self.folds, strict=False):
             run["fold"] = fold
-        mean, std = mean_std([result.metrics for result in self.results], ddof=bool(self.folds))
+        mean, std = mean_std([result.metrics for result in self.results])
         return {"metrics": mean, "std": std, "runs": runs}
 
     def table(self) -> str:
@@ -311,13 +312,12 @@ class Summary:
         seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
         dataset = f"{first.dataset}{remark(first.sample, first.complete)}"
-        table = metrics_table([result.metrics for result in self.results], ddof=bool(self.folds))
+        table = metrics_table([result.metrics for result in self.results])
         folds = ""
         if self.folds:
-            numbers = ", ".join(map(str, dict.fromkeys(self.folds)))
-            folds = (
-                f" fold {numbers}: mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
-            )
+            folds = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"
+        if len(self.runs) > 1:
+            folds += f" mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
         text = (
             f"{table}\n{dataset}, {first.model},{folds} seed {seeds}; weights of epoch {best} "
             f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"

@@ -245,6 +245,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Yield the graphs of one unit; molecules are made from SMILES here."""
         inferred = params.inferred
         rows = set(unit.items["rows"])
+        unusable: list[DamagedInput] = []
         first = min(rows)
         _, graphs = self.read(prepared.path, prepared.plan["members"], params, first)
         for row, graph in enumerate(islice(graphs, max(rows) + 1 - first), first):
@@ -254,9 +255,17 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             try:
                 record = smiles.finished(both_ways(graph)[0] if params.undirected else graph)
             except DamagedInput as error:
-                yield self.stop_or_skip(key, error, params)
+                # One error names all rows of the unit that have to be repaired.
+                if params.on_error == "skip":
+                    yield self.stop_or_skip(key, error, params)
+                else:
+                    unusable.append(error)
+                continue
+            if unusable:
                 continue
             yield fit_record(replace(record, key=key), inferred.schema, inferred.target)
+        if unusable:
+            raise smiles.refusal(unusable)
 
     def default_splits(self, params: GraphParams) -> list[OwnSplitParams]:
         """Every split that masks give: they are no column, from which one could be made later."""

@@ -176,6 +176,12 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
     pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
+    left = [name for name in names if name not in params.label]
+    if not pairs and not any(given) and len(left) == 1 and len(names) == 2:
+        raise DamagedInput(
+            f"{edges.name} has no edges: beside the label, {left[0]!r} is its only column.",
+            next=f"if it has SMILES: --set smiles={shlex.quote(left[0])}",
+        )
     if not pairs and not any(given) and (len(names) == 2 or not edges.has_names):
         _check_unnamed(edges, params)
         return names[0], names[1]

@@ -19,6 +19,7 @@ from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smil
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
+_SHOWN = 10  #: rows that an error lists
 SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin
 
 
@@ -96,3 +97,20 @@ def finished(graph: GraphRecord) -> GraphRecord:
     except RefusedSmilesError as error:
         problem = f"{where}: RDKit makes no molecule of {text[:200]!r}: {error}."
         raise DamagedInput(problem) from error
+
+
+def refusal(unusable: Sequence[DamagedInput]) -> DamagedInput:
+    """Return the error for the rows of a unit that are no molecules."""
+    first = unusable[0]
+    rows = "row"
+    if len(unusable) > 1:
+        rows = "rows"
+        shown = [error.what for error in unusable[:_SHOWN]]
+        if len(unusable) > _SHOWN:
+            shown.append(f"and {len(unusable) - _SHOWN:,} more")
+        first = DamagedInput(f"{len(unusable):,} rows are no molecules.", found=" ".join(shown))
+    first.lines["next"] = (
+        f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
+    )
+    first.located = True
+    return first

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import functools
 import gzip
 import io
 import itertools
 import re
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +28,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS, GraphParams
 from kmip_data.pipelines.formats.heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded
-from kmip_data.text import counted
+from kmip_data.text import counted, is_slip, nearest
 
 UNNAMED = "Unnamed: "  #: beginning of the name of a column without one, as in pandas
 MAX_COLUMNS = 65_536
@@ -137,11 +139,17 @@ def check_columns(tables: Sequence[Table], params: GraphParams) -> None:
             if name == "none" or any(name in table.names for table in tables):
                 continue
             columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]
-            raise DamagedInput(
-                f"No table has a column {name!r}.",
+            names = [column for table in tables for column in table.names]
+            close = nearest(name, names)
+            hint = f" Did you mean {close!r}?" if close else ""
+            error = DamagedInput(
+                f"No table has a column {name!r}.{hint}",
                 found="; ".join(columns)[:1_000],
-                next=f"--set {key}= and one of these columns",
+                next=f"--set {key}={shlex.quote(names[-1])}, or another of these columns",
             )
+            if close and is_slip(name, close):
+                error.meant = (name, close)
+            raise error
 
 
 def read_table(path: Path, facts: Findings, level: str) -> Table:
@@ -159,12 +167,31 @@ def read_table(path: Path, facts: Findings, level: str) -> Table:
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
         if "out of memory" in str(error):  # pandas reports it as a parser error
             raise MemoryError(f"{path.name}: {error}") from error
+        if not path.stat().st_size:
+            raise DamagedInput(f"{path.name} is empty.", next="a file with data") from error
+        line = _open_quote(path, facts.params.encoding)
+        if line is not None:
+            raise DamagedInput(
+                f"{path.name}, line {line}: a quote is opened and never closed.",
+                next=f'close the quote (") in line {line}, or remove it',
+            ) from error
         raise DamagedInput(
             f"{path.name} cannot be read as a table.",
             expected="UTF-8 text, or gzip of it, with as many fields in each line",
             found=" ".join(str(error).split())[:300],
             next=OTHER_FORMATS,
         ) from error
+
+
+def _open_quote(path: Path, encoding: str) -> int | None:
+    """Return the line, from 1, of a quote that is never closed; None if there is none."""
+    with contextlib.suppress(OSError, ValueError, EOFError, UsageError):
+        opened = None
+        for number, line in enumerate(text_of(path, encoding).splitlines(), 1):
+            if line.count('"') % 2:
+                opened = None if opened else number
+        return opened
+    return None
 
 
 def _read(path: Path, facts: Findings, level: str) -> Table:

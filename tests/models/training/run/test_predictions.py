@@ -279,3 +279,18 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
     monkeypatch.setattr(file, "free_host_memory", lambda: 2**19)
     with pytest.raises(OutOfResources, match=r"bomb\.npz"):
         evaluate_predictions(tmp_path / "bomb.npz", clouds)
+
+
+def test_predictions_as_a_table(tmp_path):
+    origin = dict.fromkeys(("dataset", "build", "build_key", "split", "part", "run"), "a")
+    origin |= {"sample": False, "complete": True, "batch_size": 2, "class_names": ("no", "yes")}
+    about = file.PredictionOrigin(**origin, level="node", target_type="single-label")
+    logits = np.array([[1, 0.5], [0, 2], [0, 3]], np.float32)
+    key = np.array(["x", "y"])
+    nodes = file.Predictions(logits, logits.argmax(1), key, np.array([0, 1, 3]), about)
+    file.write_predictions(tmp_path / "p.csv", nodes)
+    text = "key,row,pred,score no,score yes\nx,0,no,1.0,0.5\ny,0,yes,0.0,2.0\ny,1,yes,0.0,3.0\n"
+    assert (tmp_path / "p.csv").read_text() == text
+
+    values = file.Predictions(pred=np.array([[0.5], [2]], np.float32), key=np.arange(2))
+    assert file.predictions_table(values) == b"key,pred 0\n0,0.5\n1,2.0\n"

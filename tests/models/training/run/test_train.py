@@ -245,13 +245,13 @@ def test_mean_and_std_over_seeds(done):
     values = [result.metrics["test"]["miou"] for result in done.results]
     assert summary["metrics"]["test"]["miou"] == pytest.approx(statistics.fmean(values))
     assert summary["std"]["test"]["miou"] == pytest.approx(
-        statistics.pstdev(values)
+        statistics.stdev(values)
     )  # ddof 0, as upstream
     assert [entry["seed"] for entry in summary["runs"]] == [0, 1, 2]
     assert [entry["run"] for entry in summary["runs"]] == [str(run) for run in done.runs]
     assert len({tuple(result.metrics["train"].values()) for result in done.results}) == 3
     assert (
-        f"{100 * statistics.fmean(values):.2f} ± {100 * statistics.pstdev(values):.2f}"
+        f"{100 * statistics.fmean(values):.2f} ± {100 * statistics.stdev(values):.2f}"
         in done.table()
     )
 

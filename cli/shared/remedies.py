@@ -1,0 +1,49 @@
+"""The next step of an error as the command that was typed, corrected."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from kmip_data.errors import KmipDataError
+
+#: Options alone, such as ``--set header=yes``, at the end of a step.
+_OPTIONS = re.compile(r"(?:^|: )((?:--[a-z-]+(?: (?:'[^']*'|[^\s,;'-][^\s,;']*))?(?: |$))+)$")
+_PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
+#: Commands whose line is not repeated with another name: what they remove is gone.
+_LOSING = {"remove"}
+
+
+def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> None:
+    """Replace the ``next`` line of ``error`` by a whole command, where one is known.
+
+    A word that was probably meant replaces the word that was typed. Options that the error names
+    are added to the line: of two values the last one counts.
+    """
+    if not args or args[0] in _LOSING:
+        return
+    if error.meant is not None:
+        corrected = _with_word(args, *error.meant)
+        if corrected is not None:
+            error.lines["next"] = shlex.join([program, *corrected])
+        return
+
+    step = error.lines["next"] or ""
+    options = _OPTIONS.search(step)
+    if options is None or _PLACEHOLDER.search(options[1]):
+        return
+    # Keys without a dot are parameters of a build, which other commands spell differently.
+    if args[0] != "build" and re.search(r"--set [^.=]+=", options[1]):
+        return
+    line = shlex.join([program, *args])
+    if options[1].strip() not in line:
+        error.lines["next"] = f"{step[: options.start(1)]}{line} {options[1].strip()}"
+
+
+def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
+    """Return the line with another word; None unless the typed one stands in it once."""
+    word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
+    if sum(len(word.findall(arg)) for arg in args) != 1:
+        return None
+    return [word.sub(lambda _: meant, arg) for arg in args]
