@@ -38,7 +38,32 @@ def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> No
         return
     line = shlex.join([program, *args])
     if options[1].strip() not in line:
+        kept = _without(args, shlex.split(options[1]))
+        line = shlex.join([program, *kept])
         error.lines["next"] = f"{step[: options.start(1)]}{line} {options[1].strip()}"
+
+
+def _without(args: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the line without the values that ``options`` replace: of ``--set`` the same key alone."""
+    replaced = set()
+    for option, value in zip(options, [*options[1:], ""], strict=True):
+        if option == "--set":
+            replaced.add((option, value.partition("=")[0]))
+        elif option.startswith("--"):
+            replaced.add((option, ""))
+
+    kept: list[str] = []
+    position = 0
+    while position < len(args):
+        option = args[position]
+        value = args[position + 1] if position + 1 < len(args) else ""
+        key = value.partition("=")[0] if option == "--set" else ""
+        if (option, key) in replaced and value and not value.startswith("--"):
+            position += 2
+            continue
+        kept.append(option)
+        position += 1
+    return kept
 
 
 def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:

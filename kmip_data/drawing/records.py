@@ -243,5 +243,7 @@ def up_axis(card: Card) -> Literal["y", "z"]:
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
-    """Return the name of a class, or its number."""
+    """Return the name of a class, or its number; a negative one means no class."""
+    if number < 0:
+        return "no class"
     return names[number] if number < len(names) else f"class {number}"

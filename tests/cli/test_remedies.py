@@ -267,3 +267,35 @@ def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
     text = done("build", "graphs", "--name", "b", "--archive", table, "-q").out
     assert "digest" not in text
     assert "to predict: kmip-data predict RUN --dataset b\n" in text
+
+
+def test_an_option_that_is_advised_replaces_the_one_that_was_typed(build, home, tmp_path):
+    done("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
+    line = ("predict", "r", "--dataset", "clouds", "--output")
+    message = refused(*line, tmp_path / "x.xlsx", "--home", home)
+    assert message.count("--output") == 1
+    assert f"--output {tmp_path / 'x.npz'}\n" in message
+
+    message = refused("train", "clouds", "--set", "training.metric=accuracee", "--home", home)
+    assert "--set training.metric=accuracy" in message
+    assert "accuracee" not in message.partition("next: ")[2]
+    message = refused("train", "clouds", "--set", "optimizer.lr=fast", "--home", home)
+    assert "next: kmip-data info clouds --model gps-kmip\n" in message
+
+
+def test_an_unlabelled_record_in_the_picture_has_no_class(home, tmp_path):
+    """The middle record is drawn: it had the name of the last class, or ended in an IndexError."""
+    table = tmp_path / "a.csv"
+    table.write_text("smiles,y\nCCO,1\nCCN,\nCCC,0\n")
+    done("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
+    picture = tmp_path / "a.png"
+    done("preview", "a", "--records", "1", "--output", picture)
+    assert picture.is_file()
+
+
+def test_predict_on_data_of_another_level_names_both(build, home, tmp_path):
+    done("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,0\n")
+    done("build", "graphs", "--name", "ring", "--archive", tmp_path / "edges.csv", "-q")
+    message = refused("predict", "r", "--dataset", "ring", "--home", home)
+    assert "--set" not in message

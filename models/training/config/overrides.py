@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,8 +96,16 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
     metric, unless these are given too. Raises ``UsageError`` for an item without ``=``, an unknown
     key (the nearest one is named) or a value of the wrong type.
     """
-    if isinstance(items, str):
-        items = [items]
+    try:
+        return _with_overrides(config, [items] if isinstance(items, str) else items)
+    except UsageError as error:
+        if error.lines["next"] == HELP:
+            dataset = shlex.quote(config.data.dataset)
+            error.lines["next"] = f"kmip-data info {dataset} --model {config.model.name}"
+        raise
+
+
+def _with_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     values = config.model_dump()
     keys_set = {item.partition("=")[0].strip() for item in items}
     if "model.hidden_dim" in keys_set and "model.parameter_budget" not in keys_set:
@@ -249,10 +258,15 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
         else:
             return candidate
     message = f"{key.name} cannot be {text!r}."
+    close = None
     if key.names is not None:
-        message += _hint(nearest(text, list(key.names.table())))
+        close = nearest(text, list(key.names.table()))
+        message += _hint(close)
         limit = ""
-    raise _refused(message, f"{key.type}{limit} ({key.doc})", text)
+    refusal = _refused(message, f"{key.type}{limit} ({key.doc})", text)
+    if close:
+        refusal.meant = (text, close)
+    raise refusal
 
 
 def _hint(close: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,16 @@ def open_run(
         config = run_folder.own_choices(config, folder, home)
     else:
         config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
-    data = open_data(config, home=home, required=(), build=False, task=result.task)
+    try:
+        data = open_data(config, home=home, required=(), build=False, task=result.task)
+    except UsageError as error:
+        # Other settings would need another training.
+        if target is None or not (error.lines["next"] or "").startswith("--set"):
+            raise
+        raise UsageError(
+            f"The run {folder.name} on {result.dataset} does not fit {target}: {error.what}",
+            next=f"data with features and targets as those of {result.dataset}; kmip-data list shows the builds",
+        ) from error
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
@@ -243,9 +252,16 @@ def _check_fit(data: RunData, result: RunResult, *, same_data: bool) -> None:
     difference = ""
     # Names count in their order: a network has outputs, not names. Classes of a city are named by
     # its own ranges.
-    names = () if is_city(card) else card.class_names
+    names: Sequence[str] = () if is_city(card) else card.class_names
+    trained_names: Sequence[str] = result.class_names
+    has_classes = data.task.target_type == "single-label" and target_column(card.schema_)
+    if has_classes and bool(names) != bool(trained_names) and not is_city(card):
+        # Classes without names are numbers.
+        numbers = tuple(map(str, range(result.num_classes)))
+        names = names or numbers
+        trained_names = trained_names or numbers
     for what, trained, found in (
-        ("class", result.class_names, names),
+        ("class", trained_names, names),
         ("column", result.columns, data.inputs.names),
     ):
         for expected, name in zip(trained, found, strict=False):

@@ -161,7 +161,7 @@ def predictions_table(predictions: Predictions) -> bytes:
     """Return predictions as a CSV file: a line for each row, with its key.
 
     ``row`` counts the rows of a graph from 0. Classes are names where the build has some;
-    ``score`` columns are the logits.
+    ``logit`` columns are scores before softmax or sigmoid.
     """
     arrays = predictions.arrays
     names = predictions.about.class_names if predictions.about else ()
@@ -185,7 +185,7 @@ def predictions_table(predictions: Predictions) -> bytes:
     elif pred is not None:
         titled("pred", pred)
     if "logits" in arrays:
-        titled("score", arrays["logits"])
+        titled("logit", arrays["logits"])
     return csv_bytes([*columns], zip(*columns.values(), strict=True))
 
 

@@ -120,7 +120,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     ) -> tuple[RawFolder, bool]:
         """Copy the files, possibly out of an archive, into the home folder."""
         if source.path is None:
-            raise UsageError("--archive is missing.", next="a file, folder or zip of graphs")
+            raise UsageError(
+                "--archive is missing.", next="--archive FILE: a file, folder or zip of graphs"
+            )
         path = source.path.expanduser().absolute()
         # Files of tensors and arrays are zips themselves.
         first = first_member(archives.head_of(path)) if path.is_file() else b""

@@ -242,7 +242,8 @@ def _read(path: Path, facts: Findings, level: str) -> Table:
     if not is_shorter and (lengths != lengths[0]).any():
         row = int((lengths != lengths[0]).argmax())
         length = counted(int(lengths[row]), "field")
-        raise table.error_at(row, f"{length}, and {lengths[0]:,} in the first line", OTHER_FORMATS)
+        problem = f"{length}, and {lengths[0]:,} in the first line"
+        raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
 
     # 3. Names are in the comment above the rows, in the first line, or nowhere.
     above = [comments[line] for line in comments if skipped[line - 1 : line] == [line]]

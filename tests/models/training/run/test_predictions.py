@@ -237,11 +237,19 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
 
 
 def test_classes_of_other_names_are_refused(tmp_path, monkeypatch) -> None:
-    """Four classes fit four outputs, whatever they mean; a city's are ranges of its own."""
+    """Four classes fit four outputs, whatever they mean; a city's are ranges of its own.
+
+    Classes without names are numbers.
+    """
     home = Home(tmp_path)
     builds = {
-        names: learnable_build(tmp_path / names, class_names=names) for names in ("abcd", "bcde")
+        names: learnable_build(tmp_path / (names or "numbers"), class_names=names)
+        for names in ("abcd", "bcde", "0123", "")
     }
+    train(tiny_config(builds[""], training={"epochs": 1}), home=home, quiet=True, name="numbers")
+    assert evaluate("numbers", target=str(builds["0123"].path), home=home).metrics
+    with pytest.raises(UsageError, match="class 'a', not '0'"):
+        evaluate("numbers", target=str(builds["abcd"].path), home=home)
     train(tiny_config(builds["abcd"], training={"epochs": 1}), home=home, quiet=True, name="mine")
     assert evaluate("mine", target=str(builds["abcd"].path), home=home).metrics
     for apply in (evaluate, predict):
@@ -289,7 +297,7 @@ def test_predictions_as_a_table(tmp_path):
     key = np.array(["x", "y"])
     nodes = file.Predictions(logits, logits.argmax(1), key, np.array([0, 1, 3]), about)
     file.write_predictions(tmp_path / "p.csv", nodes)
-    text = "key,row,pred,score no,score yes\nx,0,no,1.0,0.5\ny,0,yes,0.0,2.0\ny,1,yes,0.0,3.0\n"
+    text = "key,row,pred,logit no,logit yes\nx,0,no,1.0,0.5\ny,0,yes,0.0,2.0\ny,1,yes,0.0,3.0\n"
     assert (tmp_path / "p.csv").read_text() == text
 
     values = file.Predictions(pred=np.array([[0.5], [2]], np.float32), key=np.arange(2))
