@@ -39,7 +39,7 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
     assert again["split"] != result["split"]
     assert before == {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
     text = done("build", "s3dis", *SMALL).out
-    command = "kmip-data train --dataset s3dis --limit 3 --k 4 --sample"
+    command = "kmip-data train s3dis --limit 3 --k 4 --sample"
     for fact in ("(sample: generated, not the real data)", "train", "val", "test", command):
         assert fact in text
     assert done("build", "s3dis", *SMALL, "--output", tmp_path / "here", "--json").json[
