@@ -46,7 +46,7 @@ def test_a_row_as_people_read_it(runs):
     lines.pop(2)  # the rest of the line
     assert lines[2].split()[:3] == ["model", "test", "n"]
     assert re.search(
-        r"^gps-kmip +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +3 h 5 min, one", lines[3]
+        r"^gps-kmip +53.15 ± 0.13 +4 +53.62 ± 0.22 +−0.47 +– +3 h 5 min, one", lines[3]
     )
     assert re.search(r"^gps-kmip +52.30 ", lines[4])
     assert lines[5] == "    model.attention.k=5 (15)"
@@ -56,8 +56,8 @@ def test_a_row_as_people_read_it(runs):
     )
     assert "Δ gcn" in done("report", "--against", "gcn").out.splitlines()[3]
     out = done("report", "--format", "markdown").out
-    assert "| **53.15 ± 0.11** |" in out
-    assert "| *52.30 ± 0.22* |" in out
+    assert "| **53.15 ± 0.13** |" in out
+    assert "| *52.30 ± 0.26* |" in out
     assert len({line.count("|") for line in out.splitlines() if line.startswith("|")}) == 1
 
 
@@ -102,8 +102,8 @@ def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
     write_run(runs, 0.4, dataset="paris", changes=changes)
     out = done("report", "--format", "latex").out
     for row in (
-        r"gps-kmip & \textbf{53.15 $\pm$ 0.11} & $-$0.47 \\",
-        r"gps-kmip, k=5 & \underline{52.30 $\pm$ 0.22}",
+        r"gps-kmip & \textbf{53.15 $\pm$ 0.13} & $-$0.47 \\",
+        r"gps-kmip, k=5 & \underline{52.30 $\pm$ 0.26}",
         r"50.00 $\pm$ 0.00 $^\dagger$",
         r"gps-kmip, layers=2, dropout=0.3, \dots{}",
         r"my\_data\&more: accuracy [\%]",
@@ -146,7 +146,7 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     assert text.count("Pareto frontier of k") == 1
     assert re.search(r"<p class=\"about\">\d{4}-\d\d-\d\d \d\d:\d\d; runs of /", text)
     assert text.count("<dt>test</dt>") == 2
-    assert "<b>53.15 ± 0.11</b>" in text
+    assert "<b>53.15 ± 0.13</b>" in text
     assert "50.00 ± 0.00 †" in text
     assert (
         "#222222" not in text[text.index("<svg") :]

@@ -68,7 +68,7 @@ def test_refusals_that_need_no_torch_do_not_import_it(home, tmp_path, monkeypatc
     folder.mkdir(parents=True)
     (folder / CONFIG_NAME).touch()
     cases = {
-        ("predict", "mine", "--output", tmp_path / "x.h5"): "next: --output",
+        ("predict", "mine", "--output", tmp_path / "x.h5"): "next: kmip-data predict mine --output",
         ("train", tmp_path / "unlabelled"): "it has no targets",
     }
     for line, words in cases.items():
