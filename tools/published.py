@@ -237,7 +237,7 @@ def attention_table() -> str:
         texts = [row.text() if row else "–" for row in (kmip, *others)]
         differences = [difference(kmip, row) if row else "–" for row in others]
         epochs = our_standing(name, kmip).epochs
-        data = f"{kmip.dataset}, {epochs}" if "of" in epochs else kmip.dataset
+        data = f"{file}, {epochs}" if "of" in epochs else file
         lines.append(f"|{'|'.join([data, f'{kmip.nodes:,}', *texts, *differences])}|")
     return "\n".join(lines)
 

@@ -318,7 +318,9 @@ def test_options_that_are_keys_name_the_key(home):
         "--dropout": "model.dropout",
     }.items():
         for command in ("train", "sweep"):
-            assert f"next: kmip-data {command} helsinki --set {key}=1\n" in refused(command, "helsinki", option, "1")
+            assert f"next: kmip-data {command} helsinki --set {key}=1\n" in refused(
+                command, "helsinki", option, "1"
+            )
     assert "kmip-data train has no option --nonsense." in refused("train", "helsinki", "--nonsense")
 
 
