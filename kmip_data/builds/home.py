@@ -285,11 +285,14 @@ def find_build(
             # The name of a dataset precedes a folder of that name.
             name = build.path if build.path.name == dataset else build.path.name
             lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
-        raise UsageError(
+        error = UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found="".join(lines),
             next=f"one of these names in place of {dataset}; kmip-data remove NAME removes one",
         )
+        latest = matches[0].path
+        error.meant = (dataset, latest.name if latest.name != dataset else str(latest))
+        raise error
     return matches[0] if matches else None
 
 
