@@ -746,7 +746,7 @@ LARGE = GRAPHML.format(
 )
 ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
 BAD = [
-    ({"edges_csv": ""}, {}, "edges.csv.* table"),
+    ({"edges_csv": ""}, {}, "edges.csv is empty"),
     ({"edges_csv": "source,source\n"}, {}, "two columns called 'source'"),
     ({"edges_csv": "source,target\n"}, {}, "no graph"),
     ({"edges_csv": "source,to,w\n1,2,3\n"}, {}, "no columns called .*source"),
@@ -758,7 +758,7 @@ BAD = [
     ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
     ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
     ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv, line 2.* not in utf-8"),
-    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "edges.csv.* table"),
+    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "line 2: a quote is opened and never closed"),
     ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz.* table"),
     ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz.* gzip"),
     ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index"),
