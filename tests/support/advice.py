@@ -23,8 +23,11 @@ BY_HAND = (
 
 
 def remedies(message: str) -> list[list[str]]:
-    """Return the options of each alternative of an error's last line."""
+    """Return the options of each alternative of an error's last line; of a whole command its words."""
     _, _, advice = message.rpartition("next: ")
+    command = re.search(r"(?:^|: )kmip-data (build .*)", advice)
+    if command:
+        return [shlex.split(command[1])]
     alternatives = re.split(r"; or |, or | or (?=--)|; ", advice.splitlines()[0])
     found = [_OPTION.findall(alternative) for alternative in alternatives]
     return [shlex.split(" ".join(options)) for options in found if options]
@@ -71,7 +74,8 @@ class Advice:
             self.by_hand += 1
         for number, remedy in enumerate(options):
             self.tried += 1
-            outcome = kmip(*changed(line, remedy), "--output", f"{line[-1]}-{self.tried}", "--json")
+            words = remedy if remedy[0] == "build" else changed(line, remedy)
+            outcome = kmip(*words, "--output", f"{line[-1]}-{self.tried}", "--json")
             assert outcome.err.splitlines()[:1] != first.err.splitlines()[:1], (remedy, first.err)
             if outcome.code:
                 continue
