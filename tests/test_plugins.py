@@ -324,7 +324,7 @@ ERRORS = {
         "of kmip-data itself",
     ),
     "our model": ('PLUGIN = {"models": {"gcn": {}}}', "of kmip-data itself"),
-    "a loss": ('PLUGIN = {"losses": {"x": len}}', "'x' in losses .* lacks compute, kind"),
+    "a loss": ('PLUGIN = {"losses": {"x": len}}', "'x' in losses .* lacks compute, target_type"),
     "a schedule": ('PLUGIN = {"schedules": {"x": 1}}', "'x' in schedules .* lacks build"),
     "an optimizer": ('PLUGIN = {"optimizers": {"x": 1}}', "'x' in optimizers .* lacks build"),
     "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
@@ -479,7 +479,7 @@ def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
     assert values["by-class"] == pytest.approx(balanced_accuracy_score(target, logits.argmax(1)))
     assert "recall" not in values  # which is not chosen
     first.reset()
-    assert not first.state()["own"]["tp"].any()
+    assert not first.state()["metric_accumulator"]["tp"].any()
 
 
 PARTS = ("norm=rms", "node_encoder=sines", "edge_encoder=lengths", "head=largest")
