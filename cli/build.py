@@ -47,9 +47,6 @@ _FEATURES = {"node/x": "node features", "edge/edge_attr": "edge features"}
 #: Largest graph that `build` draws, in nodes: 5,000 by springs take 3 s, 100,000 of a map 4 s.
 MOST_NODES = 5_000
 MOST_OF_CITY = 200_000
-#: Words for true and false in ``--set``, as pydantic takes them.
-WORDS = {"true": True, "yes": True, "on": True, "1": True}
-WORDS |= {"false": False, "no": False, "off": False, "0": False}
 PYG = "pyg"  #: builds from a class that the command line names
 #: Options that it takes.
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
@@ -140,21 +137,24 @@ def command(
 
 
 def _draws(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-    """Return whether ``build`` draws the picture of its page, and the other settings."""
+    """Return True if ``build`` draws the picture of its page, and the other settings."""
+    from pydantic import TypeAdapter, ValidationError
+
     draws = True
     others = []
     for item in settings:
         key, equals, value = item.partition("=")
         if key != "picture" or not equals:
             others.append(item)
-        elif value.lower() in WORDS:
-            draws = WORDS[value.lower()]
-        else:
+            continue
+        try:
+            draws = TypeAdapter(bool).validate_python(value)
+        except ValidationError as error:
             raise UsageError(
                 f"picture cannot be {value!r}.",
-                expected=", ".join(WORDS),
+                expected="true or false",
                 next="--set picture=false, which saves drawing one",
-            )
+            ) from error
     return draws, tuple(others)
 
 

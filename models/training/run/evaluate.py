@@ -236,7 +236,7 @@ def open_run(
             raise
         raise UsageError(
             f"The run {folder.name} on {result.dataset} does not fit {target}: {error.what}",
-            next=f"data with features and targets as those of {result.dataset}; kmip-data list shows the builds",
+            next=f"use data with the features and targets of {result.dataset}; kmip-data list shows your builds",
         ) from error
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
