@@ -1,4 +1,4 @@
-"""docs/own-data.md: each command of its first table builds small files, and its table of keys is the code's."""
+"""docs/own-data.md: each command of its first table builds small files, and its trainings run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 import re
 import shlex
 import shutil
-import types
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 import networkx as nx
 import numpy as np
@@ -22,16 +20,10 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import config_for
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.find import find
 
 PAGE = ROOT / "docs" / "own-data.md"
-_START, _END = (
-    "<!-- Below: written by `make docs-tables` -->\n",
-    "<!-- Above: written -->\n",
-)
 
 
 def commands() -> dict[str, str]:
@@ -233,53 +225,3 @@ def test_a_command_builds_the_published_file(name: str, folder: Path):
     card = built(name).build.card
     assert (card.counts["nodes"], card.counts["edges"]) == (nodes, edges)
     assert card.schema_.labels.num_classes == classes
-
-
-def _values(annotation: object) -> str:
-    """Return the values of a parameter in words."""
-    if get_origin(annotation) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(annotation))
-    if get_origin(annotation) is tuple:
-        kinds = [kind for kind in get_args(annotation) if kind is not Ellipsis]
-        return f"{_values(kinds[0])}; repeat"
-    if isinstance(annotation, types.UnionType) or get_origin(annotation) is not None:
-        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-        return ", ".join(map(_values, kinds))
-    words = {str: "text", int: "integer", float: "number", bool: "`true`, `false`"}
-    return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
-
-
-def _default(value: object) -> str:
-    if value is None or value == ():
-        return "–"
-    text = str(value).lower() if isinstance(value, bool) else value
-    return f"`{text}`"
-
-
-def keys() -> str:
-    """Return the table of the keys of your own data; equal keys of several kinds of data are one row."""
-    recipes: dict[str, list[str]] = {}
-    for recipe in ("graphs", "superpixels", "points"):
-        pipeline = load_pipeline(load_manifest(recipe))
-        for model in (pipeline.Params, pipeline.SplitParams):
-            for name, field in model.model_fields.items():
-                meaning = (field.description or "").replace("|", "\\|")
-                default = _default(field.get_default(call_default_factory=True))
-                values = _values(field.annotation)
-                row = f"`{name}` | {values} | {default} | {meaning}"
-                recipes.setdefault(row, []).append(recipe)
-    rows = ["| recipe | `--set` | values | default | meaning |", "|---|---|---|---|---|"]
-    for row, names in sorted(recipes.items(), key=lambda item: -len(item[1])):
-        rows.append(f"| {', '.join(names)} | {row} |")
-    return "\n".join([*rows, ""])
-
-
-def test_the_table_of_keys_is_up_to_date():
-    page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(_START)
-    _, _, after = rest.partition(_END)
-    expected = f"{before}{_START}\n{keys()}\n{_END}{after}"
-    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
-        PAGE.write_text(expected, "utf-8")
-        page = expected
-    assert page == expected, "run make docs-tables"
