@@ -142,7 +142,9 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
 
         def wait() -> None:
             until(lambda: len(built_units(tmp_path)) >= units)
-            until(lambda: all([*(tmp_path / "built").rglob(f"{unit:05d}.json")] for unit in range(2)))
+            until(
+                lambda: all([*(tmp_path / "built").rglob(f"{unit:05d}.json")] for unit in range(2))
+            )
             act()
 
         thread = threading.Thread(target=wait)
