@@ -1,8 +1,7 @@
 """Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
 
-Compiled kernels decode PBF twice: first nodes, whose locations go to a temporary file with 16 bytes
-each, and relations; then ways, which become arrays with 4 bytes per reference. So a country takes a
-few gigabytes. Other files are first converted to PBF by the C++ library libosmium.
+The C++ library libosmium decodes and filters; Python sees only relations and ways that may matter,
+and the nodes that they refer to. References become arrays, so a country takes a few gigabytes.
 """
 
 from __future__ import annotations
@@ -12,25 +11,23 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.arrays import F64, I8, I32, I64, Bools
+from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import require_room
 from kmip_data.files.reading import first_problem
-from kmip_data.pipelines.datasets.openstreetmap.blocks import (
-    Elements,
-    Pbf,
-    UnusualError,
-    positions,
-)
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
 from kmip_data.runtime.memory import mapped
 from kmip_data.runtime.threads import num_threads
+
+if TYPE_CHECKING:
+    import osmium
 
 #: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see
 #: below.
@@ -39,7 +36,6 @@ _BEGINNINGS = {
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
 UNITS_A_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
-_WAY = 1  #: type of a member
 _UNDEFINED = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
 Values = tuple[str, ...]
@@ -129,156 +125,166 @@ def read_extract(
 ) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
-    ``workdir`` holds temporary files, and a sorted copy of a file with repeated elements.
+    ``workdir`` holds arrays that are mapped, and a sorted copy of a file with repeated elements.
     Elements that were never uploaded, which editors number from -1 downwards, are refused.
     """
     name = name or path.name
     with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
+        import osmium
+
         folder = Path(temporary)
-        # Extracts take up to twice their size.
-        require_room(folder, 3 * path.stat().st_size, "A copy of the nodes")
-        try:
-            city_map = _Map(path, network_type, folder, name)
-        except UnusualError:
-            # Another format, a rare kind of PBF, or damaged: libosmium converts it, or says why not.
-            city_map = _Map(_converted(path, folder, name), network_type, folder, name)
-
+        source = osmium.io.File(str(path), file_format(path))
+        if osmium.FileProcessor(source).header.has_multiple_object_versions:
+            raise DamagedInput(
+                f"{name} is a history or change file, not a map of one point in time.",
+                next="make a map of a history file with osmium time-filter",
+            )
+        city_map = _Map(source, network_type, folder, name)
         if city_map.repeated:
-            import osmium
-
             # The newest version of each element: nodes, ways, relations, each by number.
+            copy = folder / "sorted.osm.pbf"
+            require_room(folder, 3 * path.stat().st_size, "A sorted copy of the map")
             reader = osmium.MergeInputReader()
             reader.add_file(str(path))
-            with osmium.SimpleWriter(str(folder / "sorted.osm.pbf")) as writer:
+            with osmium.SimpleWriter(str(copy)) as writer:
                 reader.apply(writer, simplify=True)
-            city_map = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
+            city_map = _Map(osmium.io.File(str(copy)), network_type, folder, name)
 
         land_use = assemble(city_map.closed, city_map.relations, city_map.member_lines)
         return Extract(city_map.ways, land_use)
 
 
-def _converted(path: Path, folder: Path, name: str) -> Path:
-    """Write all elements of a file as PBF of the usual kind."""
-    import osmium
-
-    source = osmium.io.File(str(path), file_format(path))
-    if osmium.FileProcessor(source).header.has_multiple_object_versions:
-        raise DamagedInput(
-            f"{name} is a history or change file, not a map of one point in time.",
-            next="make a map of a history file with osmium time-filter",
-        )
-    copy = folder / "copy.osm.pbf"
-    target = osmium.io.File(str(copy), "pbf,pbf_compression=none,add_metadata=false")
-    element_types = osmium.osm.NODE | osmium.osm.WAY | osmium.osm.RELATION
-    # By default libosmium leaves two cores idle, or uses one of two.
-    pool = osmium.io.ThreadPool(num_threads())
-    with (
-        osmium.SimpleWriter(target, overwrite=True, thread_pool=pool) as writer,
-        osmium.io.Reader(source, element_types, pool) as reader,
-    ):
-        osmium.apply(reader, writer)
-    return copy
-
-
 class _Map:
-    """Streets and areas of a file."""
+    """Streets and areas of a file, read by libosmium in one filtered pass for each type of element."""
 
     def __init__(
         self,
-        path: Path,
+        source: osmium.io.File,
         network_type: str,
         folder: Path,
         name: str,
     ) -> None:
+        self.source = source
         self.network_type = network_type
         self.folder = folder
         self.name = name
-        self.keys = ["highway", "landuse"]
-        others = {*VALUES, "oneway", "junction", "area", *LEFT_OUT[network_type]}
-        self.keys += sorted(others.difference(self.keys))
-        self.closed: dict[int, tuple[str, F64]] = {}
-        self.relations: dict[int, tuple[str, list[int]]] = {}
-        self.member_lines: dict[int, F64] = {}  #: lines of the ways that relations are made of
+        self.keys = sorted({*VALUES, "oneway", "junction", *LEFT_OUT[network_type]})
         self.repeated = False  #: true if an element comes twice
-        self.tag_sets: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
-        self.street = array("b")  #: 1 for each combination that belongs to the network, else 0
-        self.file = Pbf(path)
-        self.node_id, self.x, self.y = self._nodes()
+        self.relations: dict[int, tuple[str, list[int]]] = {}
+        self._read_relations()
+
+        # 1. Ways of streets, in arrays: a Python object for each reference would be too large.
+        self.tag_sets: dict[tuple[str | None, ...], int] = {}  #: distinct combinations of tags
+        self.street: list[bool] = []  #: whether each combination belongs to the network
+        self.number = array("q")
+        self.size = array("i")
+        self.tag_set = array("i")
+        self.ref = array("q")
+        # 2. Land use and references of closed ways, and references of members of relations.
+        self.areas: dict[int, tuple[str, list[int]]] = {}
+        self.members: dict[int, list[int]] = {}
+        self._read_ways()
+        self._read_members()
+
+        # 3. Locations of all nodes that these refer to.
+        self.node_id, self.x, self.y = self._read_nodes()
+        self.closed = {
+            number: (use, self._line(refs)) for number, (use, refs) in self.areas.items()
+        }
+        self.member_lines = {number: self._line(refs) for number, refs in self.members.items()}
         self.ways = self._ways()
 
-    def _nodes(self) -> tuple[I64, I32, I32]:
-        """Keep relations, and return number, longitude and latitude of all nodes, by number."""
-        with tempfile.TemporaryFile(dir=self.folder) as nodes:
-            size = 0
-            for rows, relations in self.file.nodes(("landuse", "type")):
-                nodes.write(rows.data)
-                size += len(rows)
-                self._add_relations(relations)
-            nodes.flush()
-            table = np.empty((0, 4), np.int32)
-            if size:  # an empty file cannot be mapped
-                table = np.memmap(
-                    nodes,
-                    np.int32,
-                    "r",
-                    shape=(size, 4),
-                ).view(np.ndarray)
-        if size >= 2**31:
-            raise UsageError(
-                f"{self.name} has {size:,} nodes.", next="use an extract of a part of it"
-            )
+    def _elements(self, entities: Any, *filters: Any) -> Iterator[Any]:
+        """Yield the elements of a type that all filters pass."""
+        import osmium
 
-        # Each row: a number of 8 bytes, longitude, latitude.
-        number = table.view(np.int64)[:, 0]
-        x = table[:, 2]
-        y = table[:, 3]
+        # By default libosmium leaves two cores idle, or uses one of two.
+        pool = osmium.io.ThreadPool(num_threads())
+        found = osmium.FileProcessor(self.source, entities, pool)
+        for each in filters:
+            found = found.with_filter(each)
+        yield from found
+
+    def _read_relations(self) -> None:
+        """Keep the ways of relations that may be areas."""
+        import osmium
+
+        for relation in self._elements(osmium.osm.RELATION, osmium.filter.KeyFilter("landuse")):
+            tags = relation.tags
+            if tags.get("type") in {"multipolygon", "boundary"}:
+                refs = [member.ref for member in relation.members if member.type == "w"]
+                self._refuse(relation.id, *refs)
+                self.repeated |= relation.id in self.relations
+                self.relations[relation.id] = tags["landuse"], refs
+
+    def _read_ways(self) -> None:
+        """Keep streets, and closed ways with a land use as areas."""
+        import osmium
+
+        wanted = osmium.filter.KeyFilter("highway", "landuse")
+        for way in self._elements(osmium.osm.WAY, wanted):
+            tags = way.tags
+            tag_set = self._tag_set(tags) if "highway" in tags else -1
+            street = tag_set >= 0 and self.street[tag_set]
+            use = tags.get("landuse")
+            area = use is not None and tags.get("area") != "no" and way.is_closed()
+            if len(way.nodes) < 2 or not (street or area):
+                continue
+            refs = [node.ref for node in way.nodes]
+            self._refuse(way.id, *refs)
+            if street:
+                # Without consecutive repetitions.
+                once = [refs[0], *(b for a, b in pairwise(refs) if a != b)]
+                self.number.append(way.id)
+                self.size.append(len(once))
+                self.tag_set.append(tag_set)
+                self.ref.extend(once)
+            if area and len(refs) >= 4:
+                self.repeated |= way.id in self.areas
+                self.areas[way.id] = use, refs
+
+    def _read_members(self) -> None:
+        """Keep the references of ways of which relations are made."""
+        import osmium
+
+        wanted = {ref for _, refs in self.relations.values() for ref in refs}
+        if not wanted:
+            return
+        for way in self._elements(osmium.osm.WAY, osmium.filter.IdFilter(wanted)):
+            self.members[way.id] = [node.ref for node in way.nodes]
+
+    def _read_nodes(self) -> tuple[I64, I32, I32]:
+        """Return number, longitude and latitude of the nodes that are referred to, by number."""
+        import osmium
+
+        areas = (refs for _, refs in self.areas.values())
+        others = np.fromiter(chain.from_iterable((*areas, *self.members.values())), np.int64)
+        wanted = np.unique(np.concatenate([np.array(self.ref), others]))
+        number, x, y = array("q"), array("i"), array("i")
+        for node in self._elements(osmium.osm.NODE, osmium.filter.IdFilter(array("q", wanted))):
+            location = node.location
+            number.append(node.id)
+            x.append(location.x)
+            y.append(location.y)
+
         # A file in the order of the numbers needs no sort.
-        ascending = (number[1:] > number[:-1]).all()
-        if not ascending or (x == _UNDEFINED).any():
-            order = np.argsort(number, kind="stable")
-            order = order[x[order] != _UNDEFINED]
-            number = number[order]
-            x = x[order]
-            y = y[order]
-            self.repeated = bool((number[1:] == number[:-1]).any())
-        return number, x, y
+        numbers, places = np.array(number), np.array([x, y])
+        if not (numbers[1:] > numbers[:-1]).all() or (places[0] == _UNDEFINED).any():
+            order = np.argsort(numbers, kind="stable")
+            order = order[places[0, order] != _UNDEFINED]
+            numbers = numbers[order]
+            places = places[:, order]
+            self.repeated |= bool((numbers[1:] == numbers[:-1]).any())
+        return numbers, places[0], places[1]
 
     def _ways(self) -> Ways:
-        """Return the streets, without consecutive repetitions of a node.
+        """Return the streets."""
+        number = np.array(self.number)
+        size = np.array(self.size, np.int64)
+        tag_set = np.array(self.tag_set)
+        node = self._positions(np.array(self.ref))
 
-        Keep areas and the lines of relations.
-        """
-        members = set()
-        for _, refs in self.relations.values():
-            members.update(refs)
-        wanted = np.array(sorted(members), np.int64)
-
-        # 1. Of each block, keep the streets as numbers: 4 bytes a reference.
-        used = np.zeros(len(self.node_id), np.bool_)
-        rows: list[tuple[Array, ...]] = [tuple(np.empty(0, code) for code in "qqii")]
-        for block, position in self.file.ways(self.keys, 2, wanted, self.node_id):
-            tag_set = self._tag_sets(block)
-            owner = np.repeat(np.arange(len(tag_set)), block.size)
-            self._add_members(block, wanted, position, owner)
-            tagged = block.tags[:, :2].max(axis=1, initial=-1) >= 0
-            several = (block.size > 1) & tagged[block.combination]
-            least_way = block.number[several].min(initial=1)
-            least_node = block.ref[several[owner]].min(initial=1)
-            self._refuse(least_way, least_node)
-            self._add_areas(block, tag_set, position, owner)
-
-            street = several & np.frombuffer(self.street, np.bool_)[tag_set]
-            # Keep references of streets, without consecutive repetitions.
-            new = street[owner]
-            new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
-            node = position[new]
-            used[node[node >= 0]] = True
-            size = np.bincount(owner[new], minlength=len(street))
-            rows.append((block.number[street], size[street], tag_set[street], node))
-        number, size, tag_set, node = map(np.concatenate, zip(*rows, strict=True))
-        del rows
-
-        # 2. Order by way number, whatever the order of the file.
+        # 1. Order by way number, whatever the order of the file.
         start = np.append(0, np.cumsum(size))
         if not (number[1:] > number[:-1]).all():
             order = np.argsort(number, kind="stable")
@@ -289,7 +295,9 @@ class _Map:
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
 
-        # 3. Number only the nodes that streets use.
+        # 2. Number only the nodes that streets use.
+        used = np.zeros(len(self.node_id), np.bool_)
+        used[node[node >= 0]] = True
         renumbered = np.cumsum(used, dtype=np.int32)[node] - 1
         node = np.where(node < 0, -1, renumbered).astype(np.int32, copy=False)
         node_id = mapped(self.node_id[used], self.folder)
@@ -297,10 +305,10 @@ class _Map:
         y = mapped(self.y[used], self.folder)
         self._check_places(node_id, x, y)
 
-        # 4. Encode the tags, examining each distinct combination once.
+        # 3. Encode the tags, examining each distinct combination once.
         distinct, combination = np.unique(tag_set, return_inverse=True)
         combinations = [*self.tag_sets]
-        tags = [dict(combinations[number]) for number in distinct.tolist()]
+        tags = [self._tags(combinations[number]) for number in distinct.tolist()]
         directions = np.array([direction(tag, self.network_type) for tag in tags], np.int8)
         codes: dict[str, I32] = {}
         values: dict[str, list[Values]] = {}
@@ -319,18 +327,16 @@ class _Map:
             values=values,
         )
 
-    def _tag_sets(self, block: Elements) -> I32:
-        """Return the combination of tags of each way."""
-        known = []
-        for texts in block.tags.tolist():
-            tags = {}
-            for key, text in zip(self.keys, texts, strict=True):
-                if text >= 0:
-                    tags[key] = block.text(text)
-            known.append(self.tag_sets.setdefault(tuple(tags.items()), len(self.tag_sets)))
-            if len(self.tag_sets) > len(self.street):
-                self.street.append(is_street(tags, self.network_type))
-        return np.array(known, np.int32)[block.combination]
+    def _tag_set(self, tags: Any) -> int:
+        """Return the number of a way's combination of tags."""
+        known = tuple(tags.get(key) for key in self.keys)
+        tag_set = self.tag_sets.setdefault(known, len(self.tag_sets))
+        if tag_set == len(self.street):
+            self.street.append(is_street(self._tags(known), self.network_type))
+        return tag_set
+
+    def _tags(self, known: tuple[str | None, ...]) -> dict[str, str]:
+        return {key: text for key, text in zip(self.keys, known, strict=True) if text is not None}
 
     def _refuse(self, *numbers: int) -> None:
         if (number := min(numbers)) < 1:
@@ -354,55 +360,18 @@ class _Map:
                 next="use an undamaged extract",
             )
 
-    def _add_areas(self, block: Elements, tag_set: I32, position: I32, owner: I64) -> None:
-        """Keep closed ways with a land use as areas."""
-        area = (block.size > 1) & (block.tags[block.combination, 1] >= 0)
-        if not area.any():
-            return
-        combinations = [*self.tag_sets]
-        # Locations of all areas of a block at once, then one slice an area.
-        ref = block.ref[area[owner]]
-        lines = self._lines(position[area[owner]])
+    def _positions(self, ref: I64) -> I32:
+        """Return the position of each reference in ``node_id``, -1 for a node that is not in the file."""
+        if not len(self.node_id):
+            return np.full(len(ref), -1, np.int32)
+        position = np.searchsorted(self.node_id, ref).astype(np.int32)
+        position[position == len(self.node_id)] = 0
+        position[self.node_id[position] != ref] = -1
+        return position
 
-        numbers = block.number[area].tolist()
-        first = 0
-        for number, size, way in zip(
-            numbers,
-            block.size[area].tolist(),
-            tag_set[area].tolist(),
-            strict=True,
-        ):
-            last = first + size - 1
-            tags = dict(combinations[way])
-            if tags.get("area") != "no" and ref[first] == ref[last] and size >= 4:
-                self.repeated |= number in self.closed
-                self.closed[number] = tags["landuse"], lines[first : last + 1]
-            first = last + 1
-
-    def _add_relations(self, block: Elements) -> None:
-        """Keep the ways of relations that may be areas."""
-        start = 0
-        tags = block.tags[block.combination].tolist()
-        rows = zip(block.number.tolist(), block.size.tolist(), tags, strict=True)
-        for number, size, (use, relation_type) in rows:
-            member = slice(start, start + size)
-            start += size
-            if relation_type >= 0 and block.text(relation_type) in {"multipolygon", "boundary"}:
-                refs = block.ref[member][block.member_type[member] == _WAY].tolist()
-                self._refuse(number, *refs)
-                self.repeated |= number in self.relations
-                self.relations[number] = block.text(use), refs
-
-    def _add_members(self, block: Elements, wanted: I64, position: I32, owner: I64) -> None:
-        """Keep the lines of ways of which relations are made."""
-        member = positions(wanted, block.number) >= 0
-        if member.any():
-            lines = self._lines(position[member[owner]])
-            parts = np.split(lines, np.cumsum(block.size[member])[:-1])
-            self.member_lines |= zip(block.number[member].tolist(), parts, strict=True)
-
-    def _lines(self, position: I32) -> F64:
+    def _line(self, refs: list[int]) -> F64:
         """Return longitude and latitude of nodes, (n, 2); NaN for missing nodes."""
+        position = self._positions(np.array(refs, np.int64))
         inside = position >= 0
         line = np.full((len(position), 2), np.nan)
         line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE

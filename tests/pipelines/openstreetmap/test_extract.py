@@ -171,7 +171,7 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
     )
 
 
-def test_kernels_stay_inside_a_damaged_file(tmp_path):
+def test_a_damaged_file_is_read_or_refused(tmp_path):
     """Any byte of an uncompressed map may be wrong: it is read, or refused as damaged."""
     write_sample(tmp_path / "map.osm.pbf", limit=100)
     raw = osmium.io.File(str(tmp_path / "raw"), "pbf,pbf_compression=none")
