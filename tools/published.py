@@ -225,8 +225,8 @@ def attention_table() -> str:
     Differences are in deviations: of the means, over the root mean square of both deviations.
     """
     lines = [
-        "|data|nodes of a graph|k-MIP|full attention|none|k-MIP − full|k-MIP − none|",
-        "|---|---|---|---|---|---|---|",
+        "|data|nodes of a graph|runs of each|k-MIP|full attention|none|k-MIP − full|k-MIP − none|",
+        "|---|---|---|---|---|---|---|---|",
     ]
     rows = read_shipped_results()
     for name, kmip in rows.items():
@@ -235,10 +235,12 @@ def attention_table() -> str:
         file = name.partition("/")[0]
         others = [rows.get(f"{file}/{model}") for model in ("gps-transformer", "gps-none")]
         texts = [row.text() if row else "–" for row in (kmip, *others)]
+        counts = [str(len(row.runs)) for row in (kmip, *others) if row]
+        runs = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
         differences = [difference(kmip, row) if row else "–" for row in others]
         epochs = our_standing(name, kmip).epochs
         data = f"{file}, {epochs}" if "of" in epochs else file
-        lines.append(f"|{'|'.join([data, f'{kmip.nodes:,}', *texts, *differences])}|")
+        lines.append(f"|{'|'.join([data, f'{kmip.nodes:,}', runs, *texts, *differences])}|")
     return "\n".join(lines)
 
 
