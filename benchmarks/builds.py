@@ -184,11 +184,14 @@ def write_pickles(raw: Path, graphs: int) -> None:
     import numpy as np
 
     from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
-    from kmip_data.pipelines.datasets.superpixel_graphs.sample import make_picture
+    from kmip_data.pipelines.datasets.superpixel_graphs.sample import sample_picture_graph
     from kmip_data.pipelines.sample_files import Tensor, write_pickle
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
-    made = [make_picture(n, len(ids), random, side=(21, 23)) for n in range(min(PICTURES, graphs))]
+    made = [
+        sample_picture_graph(n, len(ids), random, side=(21, 23))
+        for n in range(min(PICTURES, graphs))
+    ]
     for part, share in SHARES.items():
         pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
         rows = [(*map(Tensor, arrays), ids[y]) for *arrays, y in pictures]

@@ -17,10 +17,10 @@ from kmip_data.cli.shared.options import (
     device_option,
     force_option,
     json_option,
-    keys_option,
     number_option,
     quiet_option,
     sample_option,
+    set_option,
     work_options,
 )
 from kmip_data.cli.shared.output import Json, csv_of, saved_paths, show, table
@@ -199,7 +199,7 @@ def _time(cell: Measurement) -> str:
 )
 @device_option()
 @sample_option
-@keys_option("Configuration key, as in `train`.")
+@set_option("Configuration key, as in `train`.")
 @work_options
 def train(
     target: str,

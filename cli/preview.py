@@ -109,7 +109,7 @@ def draw(
     from kmip_data.drawing.arrays import Records
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import draw_png
-    from kmip_data.drawing.records import drawing_of, labels_of, up_axis
+    from kmip_data.drawing.records import drawing_of, label_distribution, up_axis
     from kmip_data.drawing.surroundings import drawable, is_large
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.memory import require_memory
@@ -151,7 +151,7 @@ def draw(
         footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
         class_names=dataset.card.class_names,
         up=up_axis(card),
-        labels=labels_of(dataset),
+        labels=label_distribution(dataset),
     )
     shown = []
     for position, drawing in zip(chosen, drawings, strict=True):

@@ -13,11 +13,11 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.names import SWEEP
 from kmip_data.cli.shared.options import (
     distinct_numbers,
-    keys_option,
     number_option,
     offline_option,
     plugin_option,
     sample_option,
+    set_option,
     work_options,
 )
 from kmip_data.cli.shared.output import Json, show, table
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
 )
 @number_option("--epochs", "Epochs of every run.")
-@keys_option("Configuration key for every run.")
+@set_option("Configuration key for every run.")
 @number_option("--jobs", "Parallel runs; on a CPU they share its cores.", 1)
 @click.option(
     "--gpus", metavar="LIST", help="GPUs to use, such as 0,1,3; one run at a time on each."

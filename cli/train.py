@@ -13,7 +13,6 @@ from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import (
     device_option,
     distinct_numbers,
-    keys_option,
     number_list,
     number_option,
     offline_option,
@@ -21,6 +20,7 @@ from kmip_data.cli.shared.options import (
     path_option,
     plugin_option,
     sample_option,
+    set_option,
     work_options,
 )
 from kmip_data.cli.shared.output import Json, facts, show
@@ -72,7 +72,7 @@ GROUPS = {
     metavar="DATASET/MODEL",
     help="Use the preset of another dataset, such as squirrel-filtered/gcn, where it fits the data.",
 )
-@keys_option(
+@set_option(
     "Any key of the configuration, such as optimizer.lr=1e-3; may be repeated (docs/keys.md)."
 )
 @path_option(

@@ -322,7 +322,7 @@ class Pipeline(ABC, Generic[P, S]):
 AnyPipeline = Pipeline[Any, Any]  #: parameters of any pipeline
 
 
-def is_small(pipeline: AnyPipeline, raw: RawFolder) -> bool:
+def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
     """True if the work takes less time than starting a worker process.
 
     That is a small single unit, or small files of a plugin, which every worker imports again, often

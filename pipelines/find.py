@@ -138,7 +138,7 @@ def parameter_names(name: str) -> tuple[set[str], set[str]]:
     return set(pipeline.Params.model_fields), set(pipeline.SplitParams.model_fields)
 
 
-def record_parameters(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
+def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return all parameters of a dataset as on its card: the given ones, validated, and defaults.
 
     Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of
@@ -151,7 +151,7 @@ def record_parameters(name: str, parameters: Mapping[str, object]) -> dict[str, 
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
-    """Return the columns of a shipped dataset; errors as of :func:`record_parameters`."""
+    """Return the columns of a shipped dataset; errors as of :func:`parameters_on_card`."""
     from kmip_data.pipelines.base import check_params, load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
@@ -165,7 +165,7 @@ def _find_named(
     *,
     sample: bool,
 ) -> Build:
-    defaults = record_parameters(name, {}) if name in dataset_names() else {}
+    defaults = parameters_on_card(name, {}) if name in dataset_names() else {}
     manifest = name
     if parameters and not defaults:
         # A dataset of your own has the parameters of the recipe that made it.
@@ -233,5 +233,5 @@ def _as_recorded(manifest: str, parameters: Mapping[str, object]) -> dict[str, o
         values[name] = list(value) if isinstance(value, tuple) else value
     if manifest not in dataset_names():
         return values
-    checked = record_parameters(manifest, values)
+    checked = parameters_on_card(manifest, values)
     return {name: value for name, value in checked.items() if name in values}

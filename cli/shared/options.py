@@ -173,7 +173,7 @@ def number_option(
     )
 
 
-def keys_option(text: str) -> Callable[[F], F]:
+def set_option(text: str) -> Callable[[F], F]:
     """Make ``--set`` for keys; its form is checked before names, as a value may stand behind a blank."""
     return click.option(
         "--set",

@@ -212,7 +212,7 @@ class Labels:
     values: F32 | None = None  #: (G, T) targets of each graph
 
 
-def labels_of(dataset: ShardedDataset | Records) -> Labels | None:
+def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     """Return the labels of the graphs of a dataset; None if its labels are of nodes or edges, or not counted."""
     column = dataset.schema.labels
     if column is None or column.level != "graph":

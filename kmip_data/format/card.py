@@ -21,7 +21,7 @@ from pydantic import (
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.marker import read_marker
 from kmip_data.files.reading import read_model, read_small, sealed_json
-from kmip_data.format.schema import Schema, member_file, parse_schema
+from kmip_data.format.schema import Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict_model import Strict
@@ -183,7 +183,7 @@ class FileEntry(Strict):
         """Each file on disk by its name: ``file`` alone, or the members."""
         if not self.members:
             return {self.file: ShardMember(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
-        return {member_file(self.file, i): member for i, member in enumerate(self.members)}
+        return {shard_member_name(self.file, i): member for i, member in enumerate(self.members)}
 
 
 class ShardEntry(FileEntry):

@@ -37,7 +37,7 @@ def identity_of(status: os.stat_result) -> Identity:
     return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
-def check_file(
+def check_size_and_crc(
     path: Path,
     file: io.FileIO,
     member: ShardMember,

@@ -67,7 +67,7 @@ class Shard:
 
     ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
     With its ``entry`` on a card the files are compared with their CRC-32 before anything in them is
-    used; ``receipts`` is the folder for receipts of large files (:func:`.checks.check_file`).
+    used; ``receipts`` is the folder for receipts of large files (:func:`.checks.check_size_and_crc`).
 
     Attributes
     ----------
@@ -297,7 +297,7 @@ class Shard:
             if self._entry_on_card is not None:
                 members = self._entry_on_card.files.values()
                 for path, file, member in zip(self.files, opened, members, strict=True):
-                    checks.check_file(path, file, member, self._receipts)
+                    checks.check_size_and_crc(path, file, member, self._receipts)
             yield opened
 
     def _stream(self) -> RandomAccess:
@@ -312,7 +312,7 @@ def members_of(path: Path) -> list[Path]:
         return [path]
     members = []
     for number in itertools.count():
-        member = path.with_name(names.member_file(path.name, number))
+        member = path.with_name(names.shard_member_name(path.name, number))
         if not member.is_file():
             break
         members.append(member)

@@ -248,7 +248,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     return schema, {entry.key: entry for entry in entries}
 
 
-def member_file(file: str, number: int) -> str:
+def shard_member_name(file: str, number: int) -> str:
     """Return the name of one member of a shard that is cut: ``00000-00002.h5`` of ``00000.h5``."""
     return f"{file.removesuffix('.h5')}-{number:05d}.h5"
 

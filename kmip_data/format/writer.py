@@ -160,7 +160,7 @@ def write_shard(
     total = Digests()
     members = []
     for number, numbered in groupby(_cut(stream), itemgetter(0)):
-        member = path.with_name(names.member_file(path.name, number))
+        member = path.with_name(names.shard_member_name(path.name, number))
         pieces = map(itemgetter(1), numbered)
         members.append(_write_pieces(member, pieces, root, total))
     # Readers prefer a single file to its members, so remove one that an earlier build left.

@@ -34,7 +34,7 @@ from kmip_data.models.training.config.presets import (
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
-from kmip_data.pipelines.find import record_parameters
+from kmip_data.pipelines.find import parameters_on_card
 from kmip_data.text import natural
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
     if result.dataset in dataset_names():
         # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
-            usual |= record_parameters(result.dataset, base.data.parameters)
+            usual |= parameters_on_card(result.dataset, base.data.parameters)
             chosen |= result.build_parameters
         # If the split follows the run, each seed has its published split.
         ending = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"

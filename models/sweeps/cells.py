@@ -25,7 +25,7 @@ from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result, refuse_edited
-from kmip_data.pipelines.find import find, record_parameters
+from kmip_data.pipelines.find import find, parameters_on_card
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -324,7 +324,7 @@ def _label(config: RunConfig, home: Home) -> str:
     data = config.data
     if data.dataset in dataset_names():
         no_recipe(load_manifest(data.dataset))
-        record_parameters(data.dataset, data.parameters)
+        parameters_on_card(data.dataset, data.parameters)
         return f"{data.dataset}-sample" if data.sample else data.dataset
     return find(data.dataset, data.parameters, home=home, sample=data.sample).card.label
 

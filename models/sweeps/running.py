@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.folder import CONFIG_NAME
-from kmip_data.models.training.run.states import ERROR, described, failure, is_free, log_name
+from kmip_data.models.training.run.states import ERROR, described, is_free, log_name, logged_error
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
@@ -97,7 +97,7 @@ def run_cells(
                 if code is None:
                     continue
                 log = log_of(cell, folder)
-                if not cell.done and not failure(log):  # killed before it could report
+                if not cell.done and not logged_error(log):  # killed before it could report
                     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                     with log.open("ab") as file:
                         file.write(f"\n{ERROR}it ended {how}\n".encode())

@@ -18,7 +18,7 @@ from kmip_data.files import atomic_writes as files
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
-from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, is_small
+from kmip_data.pipelines.base import Facts, Prepared, RawFolder, SplitParams, needs_no_worker
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.pool import (
     BuildTask,
@@ -131,7 +131,7 @@ class _Run:
             remove_half_done(folder)
         options = plan.options
         # Only the memory of a worker can be bounded.
-        here = options.memory is None and is_small(plan.pipeline, plan.raw)
+        here = options.memory is None and needs_no_worker(plan.pipeline, plan.raw)
         if options.memory is None and plan.pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         jobs = count_jobs(options.jobs)

@@ -42,7 +42,7 @@ def is_free(path: Path) -> bool:
         return not isinstance(error, FolderInUse)
 
 
-def failure(log: Path) -> str:
+def logged_error(log: Path) -> str:
     """Return the last error in a log; empty if there is none."""
     try:
         with open_regular(log) as file:
@@ -131,7 +131,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
         log = next(home.root.glob(f"sweeps/*/{glob.escape(log_name(folder))}"), None)
         if not ((log is None or is_free(log)) and is_free(folder)):
             return run | {"state": "running"}
-        if log is not None and (reason := failure(log)):
+        if log is not None and (reason := logged_error(log)):
             run |= {"state": "failed", "reason": reason}
 
     if begun:

@@ -41,7 +41,7 @@ def write_sample(
     coco = manifest.file == "coco-sp"
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
-    pictures = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
+    pictures = [sample_picture_graph(i, len(ids), rng, side=(6, 11)) for i in range(count)]
     held = 2 * count // 5
     pool = pictures[count - held :]
     val_size = held - held // 2
@@ -69,7 +69,7 @@ def write_sample(
         write_pickle(folder / f"{name}.pickle", graphs)
 
 
-def make_picture(
+def sample_picture_graph(
     number: int,
     classes: int,
     rng: Generator,

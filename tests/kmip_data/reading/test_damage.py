@@ -52,7 +52,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _cut(build: Build) -> None:
     """Write each shard of a build as members of one page."""
     from kmip_data.format.card import ShardEntry
-    from kmip_data.format.schema import member_file
+    from kmip_data.format.schema import shard_member_name
 
     shards = []
     for entry in build.card.shards:
@@ -62,7 +62,7 @@ def _cut(build: Build) -> None:
         members = []
         for number, start in enumerate(range(0, len(data), 2 * PAGE)):
             piece = data[start : start + 2 * PAGE]
-            (build.path / member_file(entry.file, number)).write_bytes(piece)
+            (build.path / shard_member_name(entry.file, number)).write_bytes(piece)
             digests = writer.Digests()
             digests.update(piece)
             members.append(digests.facts)

@@ -24,7 +24,7 @@ from kmip_data.models.reports.sheets import sheet_of
 from kmip_data.models.reports.shipped_results import leaderboards
 from kmip_data.models.sweeps.run_folders import folders_of
 from kmip_data.models.training.config.presets import preset_names
-from kmip_data.pipelines.find import record_parameters
+from kmip_data.pipelines.find import parameters_on_card
 
 VALUES = [0.93, 0.94, 0.92]
 
@@ -271,7 +271,7 @@ def test_what_differs_is_said(tmp_path):
         home, dataset = tmp_path / str(number), options.get("dataset", "malnet-tiny")
         if "build_parameters" in options:
             options["build_parameters"] = (
-                record_parameters(dataset, {}) | options["build_parameters"]
+                parameters_on_card(dataset, {}) | options["build_parameters"]
             )
         if "split" in options:
             options["split"] = {

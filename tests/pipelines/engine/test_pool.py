@@ -23,7 +23,7 @@ from support.builds.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.pipelines.base import PLUGIN_BYTES, is_small
+from kmip_data.pipelines.base import PLUGIN_BYTES, needs_no_worker
 from kmip_data.pipelines.engine.pool import Workers
 from kmip_data.registry import ADDED
 from kmip_data.runtime import signals
@@ -47,10 +47,10 @@ def test_only_one_unit_of_small_files_is_small(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
     raw = raw_folder(tmp_path / "raw")
     pipeline = OneUnitPipeline(toy_manifest())
-    assert is_small(pipeline, raw)
-    assert not is_small(toy_pipeline(), raw)
+    assert needs_no_worker(pipeline, raw)
+    assert not needs_no_worker(toy_pipeline(), raw)
     (tmp_path / "raw/part1.txt").write_bytes(bytes(pipeline.small_bytes))
-    assert not is_small(pipeline, raw)
+    assert not needs_no_worker(pipeline, raw)
 
 
 def test_few_bytes_of_a_plugin_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +58,9 @@ def test_few_bytes_of_a_plugin_are_small(tmp_path: Path, monkeypatch: pytest.Mon
     raw = raw_folder(tmp_path / "raw")
     pipeline = toy_pipeline()
     monkeypatch.setitem(ADDED["datasets"], pipeline.manifest.name, (pipeline, None))
-    assert is_small(pipeline, raw)
+    assert needs_no_worker(pipeline, raw)
     (tmp_path / "raw/part1.txt").write_bytes(bytes(PLUGIN_BYTES))
-    assert not is_small(pipeline, raw)
+    assert not needs_no_worker(pipeline, raw)
 
 
 def test_an_interrupt_ends_the_build_at_once(tmp_path: Path, reference: dict[str, str]) -> None:

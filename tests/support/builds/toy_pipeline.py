@@ -36,7 +36,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
-    is_small,
+    needs_no_worker,
 )
 from kmip_data.pipelines.engine import run
 from kmip_data.runtime import threads
@@ -144,12 +144,12 @@ class InProcessPipeline(ToyPipeline):
 
 def _is_small(pipeline: Pipeline[Any, Any], raw: RawFolder) -> bool:
     if not isinstance(pipeline, InProcessPipeline):
-        return is_small(pipeline, raw)
+        return needs_no_worker(pipeline, raw)
     texts = [(raw.path / name).read_text() for name in raw.members]
     return all(len(line.split()) == 2 for text in texts for line in text.splitlines())
 
 
-run.is_small = _is_small
+run.needs_no_worker = _is_small
 
 
 def _obey(order: str) -> None:
