@@ -105,6 +105,19 @@ def scan() -> None:
     las.write("scan.las")
 
 
+def photos() -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("skimage")
+    random = np.random.default_rng(0)
+    for folder in ("images", "masks"):
+        Path(folder).mkdir()
+    for number in range(10):
+        blocks = random.integers(0, 255, (4, 4, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+        image.fromarray(blocks).save(f"images/{number}.png")
+        mask = (np.arange(32)[:, None] // 11 + np.zeros((1, 32), int)).astype(np.uint8)
+        image.fromarray(mask).save(f"masks/{number}.png")
+
+
 PARTS = ("train", "val", "test")
 #: Name -> what writes its files, and sizes of the build: graphs, nodes, edges (None: not asked).
 FILES = {
@@ -120,6 +133,7 @@ FILES = {
     "many": (many, (20, 270, 270)),
     "assay": (assay, (10, None, None)),
     "scan": (scan, (1, 200, 1_600)),
+    "photos": (photos, (10, None, None)),
 }
 
 
@@ -153,6 +167,34 @@ def test_a_command_builds_its_file(name: str, folder: Path):
     assert edges in {None, counts["edges"]}
     if name not in {"roads", "matrix"}:
         assert build.card.schema_.labels.num_classes in {2, 3, 7}
+
+
+def test_the_example_of_the_page_prints_what_it_shows(folder: Path):
+    section = PAGE.read_text("utf-8").split("## An example")[1].split("\n## ")[0]
+    pasted, printed = re.findall(r"^```(?:bash)?\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    Path("friends").mkdir()
+    for name, text in re.findall(
+        r"^cat > (\S+) <<'EOF'\n(.*?)^EOF\n", pasted, re.MULTILINE | re.DOTALL
+    ):
+        Path(name).write_text(text)
+    build, train = (line for line in pasted.splitlines() if line.startswith("kmip-data"))
+    outcome = kmip(*shlex.split(build)[1:], "--quiet")
+    assert outcome.code == 0, outcome.err
+    for line in printed.splitlines():
+        assert line in outcome.out
+    outcome = kmip(*shlex.split(train)[1:], "--quiet")
+    assert outcome.code == 0, outcome.err
+
+    # New files with the same columns, without groups.
+    Path("new").mkdir()
+    shutil.copy("friends/edges.csv", "new")
+    rows = Path("friends/nodes.csv").read_text().splitlines()
+    Path("new/nodes.csv").write_text("\n".join(row.rsplit(",", 2)[0] for row in rows))
+    page = PAGE.read_text("utf-8").split("## Predictions for new data")[1]
+    for line in re.findall(r"^    (kmip-data .*)$", page, re.MULTILINE):
+        outcome = kmip(*shlex.split(line)[1:])
+        assert outcome.code == 0, f"{line}: {outcome.err}"
+    assert Path("new.csv").read_text().count("\n") == 10
 
 
 def test_a_training_says_whether_weights_of_edges_are_read(folder: Path):

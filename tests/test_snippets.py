@@ -35,7 +35,7 @@ SHORTER = {
     "docs/building.md": {"jobs=8": "jobs=1"},
 }
 SLOW = {  # they train, or search among 300,000 rows
-    "README.md", "docs/analysis.md", "docs/own-data.md", "docs/reproduce.md", "docs/search.md",
+    "README.md", "docs/analysis.md", "docs/point-clouds.md", "docs/reproduce.md", "docs/search.md",
     "docs/training.md",
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ BEFORE: dict[str, Callable[[Path], Any]] = {
         done("build", "s3dis", "--k", "16", "-q"),
         done("build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"),
     ],
-    "docs/own-data.md": _scans,
+    "docs/point-clouds.md": _scans,
     "docs/cities.md": _map,
     "docs/format.md": _inside_a_build,
     "docs/reproduce.md": lambda folder: done("build", "helsinki", "-q"),  # before another process

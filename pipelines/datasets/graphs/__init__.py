@@ -1,7 +1,7 @@
 """Your own graphs in common formats, each read by one module of this folder.
 
 Files are read graph by graph: once to collect the columns, and again for each shard, up to its last
-graph. Facts: ``docs/own-data.md``.
+graph. Facts: ``docs/graph-files.md``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GraphSource(Strict):
     """Source of graphs."""
 
     path: Path | None = Field(
-        default=None, description="file, folder or archive: docs/own-data.md has the formats"
+        default=None, description="file, folder or archive: docs/graph-files.md has the formats"
     )
 
 

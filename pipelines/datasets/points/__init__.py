@@ -1,4 +1,4 @@
-"""Your own point clouds as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
+"""Your own point clouds as k-NN graphs, whole or in blocks. Facts: ``docs/point-clouds.md``."""
 
 from __future__ import annotations
 

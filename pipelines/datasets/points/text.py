@@ -1,6 +1,6 @@
 """Point clouds as text: separators, decimal commas, names, comments and missing numbers.
 
-Rules: ``docs/own-data.md``. Numbers are parsed by pandas; what pandas would take in silence, a line
+Rules: ``docs/point-clouds.md``. Numbers are parsed by pandas; what pandas would take in silence, a line
 with fewer fields than others, is refused here.
 """
 

@@ -1,7 +1,7 @@
 """Your own images and masks as superpixel graphs, constructed as in LRGB.
 
 Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix. Facts and
-deviations: ``docs/own-data.md``.
+deviations: ``docs/pictures.md``.
 """
 
 from __future__ import annotations
