@@ -312,7 +312,7 @@ def _summary(build: Build, split: str) -> str:
         *(("warning", line) for line in _missing_classes(card)),
         ("split", split),
         ("", card.splits[split].note),
-        ("other builds", ", ".join(_other_builds(build))),
+        ("other builds", _about_others(build)),
     ]
 
     step = f"train {_target(build)}"
@@ -420,6 +420,19 @@ def _other_builds(build: Build) -> list[str]:
         return []
     same_name = list_builds(home, build.card.dataset)
     return [other.path.name for other in same_name if other.path != build.path]
+
+
+def _about_others(build: Build) -> str:
+    """Return the other builds of your own dataset, and which one its name means; empty without any."""
+    from kmip_data.builds.home import Home, matching_builds
+
+    others = _other_builds(build)
+    if not others:
+        return ""
+    dataset = build.card.dataset
+    matches = matching_builds(Home(build.path.parent.parent), dataset, {})
+    meant = "this one" if matches[:1] == [build] else "not this one"
+    return f"{', '.join(others)}; the name {dataset} means the newest build, {meant}"
 
 
 def _target(build: Build) -> str:

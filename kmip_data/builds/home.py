@@ -17,6 +17,7 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
+from kmip_data.runtime.progress import say
 from kmip_data.text import as_options, as_values, counted, timestamp
 
 if TYPE_CHECKING:
@@ -255,12 +256,33 @@ def find_build(
     *,
     sample: bool = False,
 ) -> Build | None:
-    """Return the one finished build of ``dataset`` with ``parameters``, or ``None``.
+    """Return the first of :func:`matching_builds`, or ``None``.
+
+    Of several builds of the user's own data that is the newest, which a line on stderr says once;
+    of a shipped dataset ``UsageError`` lists their folders.
+    """
+    matches = matching_builds(home, dataset, parameters, sample=sample)
+    if len(matches) > 1 and dataset in dataset_names():
+        raise _several_error(dataset, matches)
+    if len(matches) > 1 and matches[0].path not in _announced:
+        _announced.add(matches[0].path)
+        say(_newest_line(dataset, matches))
+    return matches[0] if matches else None
+
+
+def matching_builds(
+    home: Home,
+    dataset: str,
+    parameters: Mapping[str, object],
+    *,
+    sample: bool = False,
+) -> list[Build]:
+    """Return the finished builds of ``dataset`` with ``parameters``, the newest first.
 
     A build matches when it is of that dataset and has the values in ``parameters``. Samples and
     builds with a ``limit`` match only when asked for. A complete build goes before part of the
     published set. If several versions of a pipeline match, only the builds of the newest count: it
-    supersedes the others. Raises ``UsageError``, which lists their folders, where several builds match.
+    supersedes the others.
     """
     wanted = {"limit": None, **parameters}
     matches = []
@@ -276,30 +298,53 @@ def find_build(
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
 
-    if len(matches) > 1:
-        matches.sort(key=date_of, reverse=True)
-        lines = []
-        for build, difference in zip(matches, differences(matches), strict=True):
-            age = " (the newest)" if build is matches[0] else ""
-            facts = [difference, build.card.sources, f"built {date_of(build)}{age}"]
-            # The name of a dataset precedes a folder of that name.
-            name = build.path if build.path.name == dataset else build.path.name
-            lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
-        error = UsageError(
-            f"{len(matches)} builds of {dataset!r} match.",
-            found="".join(lines),
-            next=f"one of these names in place of {dataset}; kmip-data remove NAME removes one",
-        )
-        latest = matches[0].path
-        error.meant = (dataset, latest.name if latest.name != dataset else str(latest))
-        raise error
-    return matches[0] if matches else None
+    return sorted(matches, key=_built_at, reverse=True)
+
+
+#: Builds that this process has announced as the newest of their name.
+_announced = set[Path]()
+
+
+def _newest_line(dataset: str, builds: Sequence[Build]) -> str:
+    """Return the line that says which of several builds a name means, the newest first."""
+    newest, second, *others = builds
+    line = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of(newest)}"
+    title = f"one of {len(others) + 1} others" if others else "the other"
+    return f"{line}; `kmip-data remove {second.path.name}` removes {title}."
+
+
+def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:
+    """Return the error for several builds of a shipped dataset, the newest first."""
+    lines = []
+    for build, difference in zip(builds, differences(builds), strict=True):
+        age = " (the newest)" if build is builds[0] else ""
+        facts = [difference, build.card.sources, f"built {date_of(build)}{age}"]
+        # The name of a dataset precedes a folder of that name.
+        name = build.path if build.path.name == dataset else build.path.name
+        lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
+    error = UsageError(
+        f"{len(builds)} builds of {dataset!r} match.",
+        found="".join(lines),
+        next=f"one of these names in place of {dataset}; kmip-data remove NAME removes one",
+    )
+    latest = builds[0].path
+    error.meant = (dataset, latest.name if latest.name != dataset else str(latest))
+    return error
 
 
 def date_of(build: Build) -> str:
-    """Return when the card of a build was written (UTC), to the minute."""
-    seconds = (build.path / CARD_NAME).stat().st_mtime
-    return timestamp(seconds)[:16].replace("T", " ")
+    """Return when the first shard of a build was written (UTC), to the minute."""
+    return timestamp(_built_at(build))[:16].replace("T", " ")
+
+
+def _built_at(build: Build) -> float:
+    """Return when the first shard was written, in seconds since 1970.
+
+    A card is written again with every split that is added.
+    """
+    shard = build.path / next(iter(build.card.files))
+    written = shard if shard.is_file() else build.path / CARD_NAME
+    return written.stat().st_mtime
 
 
 def differences(builds: Sequence[Build]) -> list[str]:

@@ -49,8 +49,8 @@ def open(  # noqa: A001 -- its public name
     Raises
     ------
     UsageError
-        No build or several builds match, a name is unknown, or the folder holds a build with other
-        values.
+        No build matches, or several of a published dataset; a name is unknown; or the folder holds
+        a build with other values.
     DamagedInput, SourceUnavailable
         The build is damaged; an address does not answer.
     """

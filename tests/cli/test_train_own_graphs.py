@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.folder import CONFIG_NAME
+from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import try_encoders
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--model", "gine"]
@@ -118,3 +120,43 @@ def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
     data = open_data(wrong, home=Home.locate(home))
     with pytest.raises(UsageError, match=r"3 columns of torch\.float32"):
         try_encoders(data.pinned(wrong), data)
+
+
+def write_rings(folder, sizes):
+    """Write tables of rings of these numbers of nodes, whose class is the parity of their number."""
+    folder.mkdir(exist_ok=True)
+    nodes = ["graph,node,a"]
+    edges = ["graph,source,target"]
+    for graph, size in enumerate(sizes):
+        nodes += [f"{graph},{node},{node % 2}" for node in range(size)]
+        edges += [f"{graph},{node},{(node + 1) % size}" for node in range(size)]
+    classes = ["graph,y", *(f"{graph},{graph % 2}" for graph in range(len(sizes)))]
+    for name, lines in {"nodes": nodes, "edges": edges, "graphs": classes}.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines))
+
+
+def test_a_run_stays_with_the_build_it_was_trained_on(home, tmp_path):
+    folder = tmp_path / "rings"
+    build = ("build", "graphs", "--name", "rings", "--archive", folder)
+    write_rings(folder, [3] * 20)
+    done(*build, "-q")
+    run = Path(done("train", "rings", *QUICK, *SMALL, "--json").json["run"])
+    first = done("evaluate", run, "--json").json
+
+    write_rings(folder, [5] * 20)
+    second = done(*build)
+    assert "; the name rings means the newest build, this one" in " ".join(second.out.split())
+    outcome = done("info", "rings", "--json")
+    assert outcome.json["counts"]["nodes"] == 100
+    assert "rings has 2 builds: uses the newest, " in outcome.err
+    (removal,) = re.findall("`kmip-data (remove [^`]+)`", outcome.err)
+
+    again = done("evaluate", run, "--json")
+    assert again.json == first
+    assert "has 2 builds" not in again.err
+    longer = done("train", "--resume", run, "--epochs", "2", "--json")
+    assert longer.json["results"][0]["build_key"] == read_result(run).build_key
+    assert Path(first["build"]).name.endswith(read_result(run).build_key)
+
+    done(*removal.split(), "--yes")
+    assert "has 2 builds" not in done("info", "rings").err

@@ -1,5 +1,6 @@
 """Names and folders to builds: which one is meant, and what is said when none is."""
 
+import os
 import warnings
 
 import pytest
@@ -78,14 +79,41 @@ def test_no_match_names_the_command(home):
         kmip_data.open("s3dis", home=home, knn_rul=5)
     with pytest.raises(UsageError, match=r"card\.json"):
         kmip_data.open(home / "built")
-    write_build(home / "built/mine2", s3dis_records(5), s3dis_schema(), dataset="mine")
-    with pytest.raises(UsageError, match=r"2 .* 'mine'") as error:
-        kmip_data.open("mine", home=home)
-    found = error.value.lines["found"]
-    # The folder with the dataset's name can be selected by its path alone.
-    for selector in (str(home / "built/mine"), "mine2"):
-        assert f"\n    {selector}: " in found
-        assert kmip_data.open(selector, home=home).build.card.dataset == "mine"
+
+
+def _age(folder, seconds):
+    """Set when the shards of a build were written, in seconds since 1970."""
+    for shard in (folder / "shards").iterdir():
+        os.utime(shard, (seconds, seconds))
+
+
+def test_the_name_of_your_own_data_means_their_newest_build(home, capsys):
+    old = home / "built/mine"
+    write_build(home / "built/mine2", s3dis_records(6), s3dis_schema(), dataset="mine")
+    _age(old, 1_000_000_000)
+    assert len(kmip_data.open("mine", home=home)) == 6
+    line = capsys.readouterr().err
+    assert line.startswith("mine has 2 builds: uses the newest, mine2 of 20")
+    assert line.endswith("; `kmip-data remove mine` removes the other.\n")
+    # Each is selected by its folder, and the line is printed once.
+    for selector, graphs in ((str(old), 5), ("mine2", 6), ("mine", 6)):
+        assert len(kmip_data.open(selector, home=home)) == graphs
+    assert not capsys.readouterr().err
+    # An added split writes a card again, and makes no build newer.
+    os.utime(old / "card.json", (4_000_000_000, 4_000_000_000))
+    assert len(kmip_data.open("mine", home=home)) == 6
+    _age(old, 4_000_000_000)
+    assert len(kmip_data.open("mine", home=home)) == 5
+
+
+def test_several_builds_of_a_published_dataset_are_listed(home):
+    write_build(
+        home / "built/again", s3dis_records(5), s3dis_schema(), parameters={"k": 32, **S3DIS}
+    )
+    with pytest.raises(UsageError, match=r"2 builds of 's3dis' match") as error:
+        kmip_data.open("s3dis", home=home)
+    for folder in ("again", "s3dis-k32"):
+        assert f"\n    {folder}: " in error.value.lines["found"]
 
 
 def test_obtain_without_building(home):

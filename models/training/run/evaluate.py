@@ -228,8 +228,11 @@ def open_run(
         config = run_folder.own_choices(config, folder, home)
     else:
         config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
+    on_build = config
+    if target is None:
+        on_build = run_folder.on_own_build(config, lambda: result.build_key, home)
     try:
-        data = open_data(config, home=home, required=(), build=False, task=result.task)
+        data = open_data(on_build, home=home, required=(), build=False, task=result.task)
     except UsageError as error:
         # Other settings would need another training.
         if target is None or not (error.lines["next"] or "").startswith("--set"):

@@ -7,15 +7,16 @@ import csv
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.marker import outputs_of
 from kmip_data.files.path_errors import absolute_path, writing
 from kmip_data.files.reading import read_small
+from kmip_data.manifest import dataset_names
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 
@@ -134,6 +135,23 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
                     if abs(value) <= MAX_VALUE:  # never true of NaN
                         columns.setdefault(name, []).append((epoch, value))
     return columns
+
+
+def on_own_build(config: RunConfig, key: Callable[[], str | None], home: Home) -> RunConfig:
+    """Return the configuration of a run with the folder of the build it was trained on as its data.
+
+    The name of your own data means their newest build. ``key`` returns the run's, and is called if
+    the home has several builds of that name.
+    """
+    name = config.data.dataset
+    builds = [] if name in dataset_names() else list_builds(home, name)
+    if len(builds) < 2:
+        return config
+    trained_on = key()
+    for build in builds:
+        if build.card.key == trained_on:
+            return config.updated("data", dataset=str(build.path))
+    return config
 
 
 def own_choices(config: RunConfig, folder: Path, home: Home) -> RunConfig:

@@ -337,13 +337,23 @@ def resume(
         config = apply_overrides(config, changes)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
-        data = open_data(config, home=home, quiet=quiet, **build_options)
+        on_build = run_folder.on_own_build(config, partial(_build_key, folder), home)
+        data = open_data(on_build, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
         needed = plan_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, as_text)
         result = fit(PreparedRun(config, data, folder, device, needed, log, quiet))
         return Summary([folder], [result])
+
+
+def _build_key(folder: Path) -> str | None:
+    """Return the key of the build that the last checkpoint of a run is of, None without one."""
+    last = checkpoint.latest(folder)
+    if last is None:
+        return None
+    key: str = checkpoint.read_checkpoint(last)["data"]["build_key"]
+    return key
 
 
 def _lengthened(
