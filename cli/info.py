@@ -122,14 +122,15 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", opened),
-        ("homepage", manifest.homepage),
+        # Your own files have none.
+        ("homepage", "" if manifest.recipe else manifest.homepage),
         ("license", "\n".join(filter(None, (license_.name, license_.url, license_.notice)))),
     ]
 
     # 2. Where its raw files come from.
     text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
     if manifest.recipe:
-        text += ["Built from your own source", f"  {command} …"]
+        text += ["Built from your own files", f"  {command} …"]
     elif manifest.generated:
         text.append("Generated from its parameters: there is nothing to fetch.")
     else:
@@ -148,8 +149,10 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
     text.append(f"\nParameters\n{parameters}")
     if manifest.notes:
         text.append("\n  ".join(["\nNotes", *manifest.notes]))
+    if citation := manifest.citation.strip():
+        text.append(f"\nCitation\n{citation}")
     shown = builds_table(builds) if builds else f"none yet: {command}"
-    text.append(f"\nCitation\n{manifest.citation.strip()}\n\nBuilds in {home.built}\n{shown}")
+    text.append(f"\nBuilds in {home.built}\n{shown}")
     return result, "\n".join(text)
 
 
@@ -223,7 +226,10 @@ def _parameters(manifest: Manifest) -> list[list[str]]:
         meaning = field.description or ""
         if choices:
             meaning += f": {' | '.join(choices)}"
-        rows.append([OPTIONS.get(key, f"--set {key}="), default, meaning])
+        option = OPTIONS.get(key, f"--set {key}=")
+        if manifest.recipe and key == "path":
+            option = "--archive"
+        rows.append([option, default, meaning])
     return rows
 
 

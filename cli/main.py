@@ -37,6 +37,8 @@ COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completi
 #: Words for a choice -> how it is called here.
 _SAME = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
 _SAME |= {"valid": "val", "validation": "val"}
+#: Command that takes no name -> what does.
+_WITH_NAME = {"list": "info", "runs": "runs --dataset", "doctor": "verify"}
 #: PyTorch's RuntimeError, CPU and CUDA.
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
@@ -218,6 +220,24 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
         missing = isinstance(error, click.MissingParameter)
+        if (
+            isinstance(error, click.MissingParameter)
+            and isinstance(kind, click.Choice)
+            and error.param
+        ):
+            option = error.param.opts[0]
+            choices = ", ".join(kind.choices)
+            return errors.UsageError(
+                f"{option} is missing.", expected=choices, next=f"{option} {kind.choices[0]}"
+            )
+        instead = _WITH_NAME.get(context.info_name or "")
+        if instead and isinstance(error, click.UsageError) and len(args) == 2:
+            name = shlex.quote(args[1])
+            return errors.UsageError(
+                f"kmip-data {context.info_name} takes no name.",
+                found=args[1],
+                next=f"kmip-data {instead} {name}",
+            )
         if isinstance(error, click.BadParameter) and not missing:
             usage = None
         return errors.UsageError(error.format_message(), expected=usage, next=step)

@@ -39,7 +39,9 @@ def command(
         of_dataset = dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
         if of_dataset and model in {None, run["model"]}:
             runs.append(run)
-    text = f"No such runs in {home.runs}: kmip-data train helsinki --epochs 20"
+    text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
+    if dataset is not None or model is not None:
+        text = f"No such runs in {home.runs}\nNext: kmip-data runs, which lists all"
     if runs:
         text = runs_table(runs)
     show({"home": home.root, "runs": runs}, text)

@@ -265,11 +265,12 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
     from kmip_data.models.training.run.result import mean_std, with_unit
 
     first = summary.results[0]
-    mean, _ = mean_std([result.metrics for result in summary.results])
+    mean, std = mean_std([result.metrics for result in summary.results])
     test = mean.get("test", {}).get(first.metric)
     shown = ""
     if test is not None:
-        shown = f"{first.metric} {with_unit(first.metric, test)}"
+        spread = std["test"][first.metric] if len(summary.results) > 1 else None
+        shown = f"{first.metric} {with_unit(first.metric, test, spread)}"
         if first.chance is not None:
             shown += f"; a constant answer has {with_unit(first.metric, first.chance)}"
     published_result = published_result_of(RunConfig.model_validate(first.config))

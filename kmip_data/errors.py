@@ -130,15 +130,18 @@ def unknown_name(
     known: Sequence[str],
     *,
     command: str = "kmip-data list --all",
+    own: Sequence[str] | None = None,
 ) -> UsageError:
     """Return the error for an unknown name, with the three nearest known ones, or else a list.
 
-    ``noun`` says what has the name, such as "dataset"; ``command`` lists all known names.
+    ``noun`` says what has the name, such as "dataset"; ``command`` lists all known names. ``own``
+    are the names that are listed where only some of the known ones are the user's.
     """
     # The nearest name first: a slip of the finger is seen at once.
     close = nearest_names(name, known)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    shown: str | None = ", ".join(known[:MAX_SHOWN]) + (", …" if len(known) > MAX_SHOWN else "")
+    listed = known if own is None else own
+    shown: str | None = ", ".join(listed[:MAX_SHOWN]) + (", …" if len(listed) > MAX_SHOWN else "")
     if close and len(known) > FEW:
         shown = None
     error = UsageError(

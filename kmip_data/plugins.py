@@ -31,6 +31,7 @@ from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import ADDED, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
+from kmip_data.text import is_slip, nearest
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points
@@ -221,7 +222,13 @@ def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
     try:
         code = read_small(path)
     except OSError as error:
-        raise UsageError(f"The plugin {path} cannot be read: {error.strerror or error}") from error
+        step = f"ls {shlex.quote(str(path.parent))}, which shows the files there"
+        close = nearest(name, [file.stem for file in path.parent.glob("*.py")])
+        if close and is_slip(name, close):
+            step = f"--plugin {shlex.quote(str(path.with_stem(close)))}"
+        raise UsageError(
+            f"The plugin {path} cannot be read: {error.strerror or error}", next=step
+        ) from error
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:

@@ -188,6 +188,8 @@ def is_slip(name: str, known: str) -> bool:
 
     if re.findall(r"\d+", name) != re.findall(r"\d+", known):
         return False
+    if len(name) > 2 and sorted(name.lower()) == sorted(known.lower()):  # letters out of order
+        return True
     return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= 0.75
 
 

@@ -394,6 +394,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
     except ValidationError as error:
         problems = []
         unknown = False
+        step = f"kmip-data info {dataset}"
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
             why = plainly(problem["msg"])
@@ -408,6 +409,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
                 if field == "k" and not issubclass(model, SplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
+                    step += f"; keys per query of a training: --set model.attention.k={values['k']}"
                 problems.append(f"{field!r} is unknown{hint}")
             elif not field:  # a problem of several values together
                 problems.append(why)
@@ -418,7 +420,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(problems),
-            next=f"kmip-data info {dataset}",
+            next=step,
         ) from error
 
 

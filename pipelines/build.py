@@ -236,7 +236,7 @@ def build_own(
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
     chosen = BuildOptions.of(recipe, options)
-    _check_name(name, recipe)
+    _check_name(name)
     pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
     _check_limit(pipeline, params)
@@ -291,15 +291,22 @@ def _discard_build(plan: BuildPlan) -> None:
             remove_empty(folder)
 
 
-def _check_name(name: str, recipe: str) -> None:
+def _check_name(name: str) -> None:
     """Refuse a name of another dataset, or one that cannot be typed or be a folder."""
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
-            next=f"kmip-data build {recipe} --name my-{name.lower()}",
+            next=f"another name: --name my-{name.lower()}",
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
+            next=f"another name: --name {_name_like(name)}",
         )
+
+
+def _name_like(name: str) -> str:
+    """Return a possible name of a dataset that resembles ``name``."""
+    like = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-_.")[:63]
+    return like if like and like.lower() not in dataset_names() else f"my-{like or 'data'}"

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -71,9 +71,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         Raises ``UsageError``, with the nearest name, if it means nothing.
         """
-        from kmip_data.builds.home import Home, build_in, list_builds, own_command
-        from kmip_data.errors import unknown_name
+        from kmip_data.builds.home import Home, build_in
         from kmip_data.files.marker import read_marker
+        from kmip_data.manifest import dataset_names
 
         text = str(value)
         home = Home.locate(None if ctx is None else ctx.params.get("home"))
@@ -81,6 +81,13 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             from kmip_data.plugins import import_plugins_of
 
             import_plugins_of(text)
+
+        if self.kinds == ("build",) and (parts := _dataset_and_model(text, home)):
+            dataset, model = parts
+            step = f"kmip-data train {dataset} --model {model}"
+            if dataset in dataset_names():
+                step += f"; on other data: kmip-data train NAME --preset {text}"
+            raise UsageError(f"{text} is a dataset and a model, not a dataset alone.", next=step)
 
         # 1. A name that exists, the file of a plan, or the folder of a build.
         known = self._known(home)
@@ -100,11 +107,20 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             beginning = re.compile(f"(?:.*/)?{re.escape(text.strip('/'))}[^/]*")
             runs = [name for name in known if name.count("/") == 2]
             meant = in_folder or any(map(beginning.fullmatch, runs))
-        if meant:
-            return text
+        if not meant:
+            self._refuse(text, known, home)
+        return text
 
-        # 3. Nothing: a dataset of the user's own needs another command, a folder lacks a file, and
-        #    others have a nearest name.
+    def _refuse(self, text: str, known: list[str], home: Home) -> NoReturn:
+        """Raise the error for a name that means nothing.
+
+        A dataset of the user's own needs another command, a folder lacks a file, a dataset is no
+        run; others have a nearest name.
+        """
+        from kmip_data.builds.home import list_builds, own_command
+        from kmip_data.errors import unknown_name
+        from kmip_data.manifest import dataset_names
+
         if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
             raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
         if Path(text).expanduser().is_dir():
@@ -120,14 +136,49 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 f"{text} has no finished build: the command that was to build it stopped.",
                 next=f"the kmip-data build command with --name {text} again, which says why",
             )
+        if "run" in self.kinds and (newest := _newest_run(text, home)):
+            error = UsageError(
+                f"{text} is a dataset; this command takes a run.",
+                next=f"its newest run: {newest}",
+            )
+            error.meant = (text, newest)
+            raise error
+        if self.kinds == ("run",) and (list_builds(home, text) or text in dataset_names()):
+            raise UsageError(
+                f"{text} is a dataset without a run; this command takes a run.",
+                next=f"kmip-data train {shlex.quote(text)}",
+            )
         if os.sep in text:  # a path, or the name of a run
             known = [name for name in known if os.sep in name and text[0] not in "/.~"]
+        kind = "run" if "run" in self.kinds else self.kinds[-1]
         raise unknown_name(
             _TITLES.get(self.name, self.name),
             text,
             known,
-            command=f"kmip-data {_LISTS[self.kinds[-1]]}",
+            command=f"kmip-data {_LISTS[kind]}",
+            own=[name for name in known if name not in dataset_names()],
         )
+
+
+def _dataset_and_model(text: str, home: Home) -> tuple[str, str] | None:
+    """Return the two names of a text such as ``squirrel/gcn``, the name of a preset."""
+    from kmip_data.builds.home import list_builds
+    from kmip_data.manifest import dataset_names
+    from kmip_data.strict_model import shipped_names
+
+    dataset, slash, model = text.partition("/")
+    if not slash or model not in shipped_names("models") or Path(text).expanduser().exists():
+        return None
+    if dataset in dataset_names() or list_builds(home, dataset):
+        return dataset, model
+    return None
+
+
+def _newest_run(dataset: str, home: Home) -> str | None:
+    """Return the run on a dataset that began last, as its path below ``runs/``."""
+    configs = home.runs.glob(f"{glob.escape(dataset)}/*/*/config.toml")
+    newest = max(configs, key=lambda config: config.stat().st_mtime, default=None)
+    return None if newest is None else newest.parent.relative_to(home.runs).as_posix()
 
 
 def _is_file(text: str, home: Home) -> UsageError:

@@ -189,11 +189,21 @@ def set_option(text: str) -> Callable[[F], F]:
 def _key_values(ctx: click.Context, param: click.Parameter, items: Sequence[str]) -> Sequence[str]:
     for item in items:
         if "=" not in item:
-            step = f"--set {item}=VALUE, without a blank"
-            if "." not in item:
-                step = "--set section.key=VALUE, such as --set optimizer.lr=1e-3"
-            raise UsageError(f"--set {item} has no value.", next=step)
+            raise _no_value(item)
     return items
+
+
+def _no_value(key: str) -> UsageError:
+    """Return the error for ``--set KEY`` without a value, which a blank may have cut off."""
+    from kmip_data.models.training.config.overrides import documented_keys
+
+    defaults = {known.name: known.default for known in documented_keys()}
+    step = "--set section.key=VALUE, such as --set optimizer.lr=1e-3"
+    if key in defaults:
+        step = f"its default: --set {key}={str(defaults[key]).lower()}"
+    error = UsageError(f"--set {key} has no value.", next=step)
+    error.meant = (key, f"{key}=")
+    return error
 
 
 jobs_option = click.option(

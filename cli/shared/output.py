@@ -141,10 +141,8 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
 
 
 def fitted(text: str) -> str:
-    """Wrap lines that are wider than the terminal, below the beginning of their last column."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
+    """Wrap lines that are wider than the terminal, or else 100 columns, below their last column."""
+    width = shutil.get_terminal_size((100, 24)).columns
     lines = []
     for line in text.splitlines():
         # Columns are two blanks apart; one that begins in the last third has no room to wrap in.

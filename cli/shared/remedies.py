@@ -11,8 +11,12 @@ from kmip_data.errors import KmipDataError
 #: Options alone, such as ``--set header=yes``, at the end of a step.
 _OPTIONS = re.compile(r"(?:^|: )((?:--[a-z-]+(?: (?:'[^']*'|[^\s,;'-][^\s,;']*))?(?: |$))+)$")
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
+#: Key of ``--set`` -> the option that is taken for it.
+_MEANT = {"model.attention.k": "--k"}
+_VALUE = re.compile(r"[+-]?[\d.][^/]*|true|false|none")  #: no name of a dataset
 #: Commands whose line is not repeated with another name: what they remove is gone.
 _LOSING = {"remove"}
+_WITH_KEYS = {"train", "sweep"}
 
 
 def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> None:
@@ -27,11 +31,13 @@ def complete_step(error: KmipDataError, args: Sequence[str], program: str) -> No
         corrected = _with_word(args, *error.meant)
         if corrected is not None:
             error.lines["next"] = shlex.join([program, *corrected])
-        return
+            return
 
     step = error.lines["next"] or ""
     options = _OPTIONS.search(step)
     if options is None or _PLACEHOLDER.search(options[1]):
+        return
+    if args[0] not in _WITH_KEYS and "--set model." in options[1]:
         return
     # Keys without a dot are parameters of a build, which other commands spell differently.
     if args[0] != "build" and re.search(r"--set [^.=]+=", options[1]):
@@ -48,20 +54,26 @@ def _without(args: Sequence[str], options: Sequence[str]) -> list[str]:
     replaced = set()
     for option, value in zip(options, [*options[1:], ""], strict=True):
         if option == "--set":
-            replaced.add((option, value.partition("=")[0]))
+            key = value.partition("=")[0]
+            replaced.add((option, key))
+            if key in _MEANT:
+                replaced.add((_MEANT[key], ""))
         elif option.startswith("--"):
             replaced.add((option, ""))
 
     kept: list[str] = []
     position = 0
     while position < len(args):
-        option = args[position]
-        value = args[position + 1] if position + 1 < len(args) else ""
+        option, equals, value = args[position].partition("=")
+        words = 1
+        if not equals and position + 1 < len(args):
+            value = args[position + 1]
+            words = 2
         key = value.partition("=")[0] if option == "--set" else ""
         if (option, key) in replaced and value and not value.startswith("--"):
-            position += 2
+            position += words
             continue
-        kept.append(option)
+        kept.append(args[position])
         position += 1
     return kept
 
@@ -71,4 +83,11 @@ def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
     word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
     if sum(len(word.findall(arg)) for arg in args) != 1:
         return None
-    return [word.sub(lambda _: meant, arg) for arg in args]
+    line = [word.sub(lambda _: meant, arg) for arg in args]
+    if meant.endswith("="):  # of a key whose value follows a blank
+        position = line.index(meant)
+        value = "".join(line[position + 1 : position + 2])
+        if not _VALUE.fullmatch(value):
+            return None
+        line[position : position + 2] = [meant + value]
+    return line

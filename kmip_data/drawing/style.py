@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import re
+import shlex
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -209,6 +210,7 @@ def check_kind(path: Path) -> str:
         raise UsageError(
             f"A picture cannot be written as {path.name}.",
             expected=f"a name that ends in {', '.join(KINDS)}",
+            next=f"--output {shlex.quote(str(path.with_suffix('.png')))}",
         )
     return ending
 

@@ -179,8 +179,12 @@ def plainly(problem: str) -> str:
 
     >>> plainly("Input should be greater than or equal to 1")
     'must be greater than or equal to 1'
+    >>> plainly("Input should be a valid integer, unable to parse string as an integer")
+    'must be a whole number'
     """
     problem = problem.removeprefix("Value error, ").replace("Field required", "is missing")
+    problem = problem.partition(", unable to ")[0].replace("a valid boolean", "true or false")
+    problem = problem.replace("a valid integer", "a whole number").replace("a valid", "a")
     return problem.replace("Input should be", "must be")
 
 

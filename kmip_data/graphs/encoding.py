@@ -134,10 +134,13 @@ def parse_encoding(name: str) -> Encoding:
             encoding_class.stem + parameter for parameter in encoding_class.choices or (example,)
         ]
         if name == encoding_class.stem.rstrip("-"):
-            raise UsageError(
+            error = UsageError(
                 f"The encoding {name} needs {'a number' if encoding_class.metavar else 'a version'}.",
-                next=" or ".join(names),
+                expected=" or ".join(names),
+                next=f"{names[0]} in place of {name}",
             )
+            error.meant = (name, names[0])
+            raise error
         known += names
     raise unknown_name(
         "encoding",

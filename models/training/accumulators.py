@@ -252,11 +252,11 @@ class SplitMetrics(nn.Module):
     def __init__(self, task: Task, chosen: str | None = None) -> None:
         super().__init__()
         self.target_type = task.target_type
-        self.metrics = {
-            name: metric
-            for name, metric in METRICS.items()
-            if metric.target_type == task.target_type and metric.everywhere
-        }
+        self.metrics = {}
+        for name, metric in METRICS.items():
+            of_level = task.level == "node" or not metric.of_nodes
+            if metric.target_type == task.target_type and metric.everywhere and of_level:
+                self.metrics[name] = metric
         self.chosen = chosen
         self.rows = _accumulator_of(task)
         #: accumulator of the chosen metric, if it has one

@@ -205,6 +205,7 @@ class Metric:
     accumulator: Callable[[Task], Accumulator] | None = None
     #: also of two classes: from the difference of their scores
     of_two_classes: bool = False
+    of_nodes: bool = False  #: True if computed for targets of nodes, of others on request alone
     everywhere: bool = (
         True  #: True if computed for every task of its target type, not on request alone
     )
@@ -215,7 +216,7 @@ _share = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
     "accuracy": _share(accuracy, "accuracy", "single-label"),
     "f1": _share(macro_f1, "macro F1", "single-label"),
-    "miou": _share(mean_iou, "mIoU", "single-label"),
+    "miou": _share(mean_iou, "mIoU", "single-label", of_nodes=True),
     "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "single-label", everywhere=False),
     "ap": _share(mean_average_precision, "AP", "multilabel", of_two_classes=True),
     "roc_auc": _share(mean_roc_auc, "ROC-AUC", "multilabel", of_two_classes=True, everywhere=False),

@@ -68,7 +68,7 @@ def made(path: Path, **parameters: Any) -> Made:
 def answers(error: KmipDataError) -> dict[str, Any]:
     """Return the parameters of the first ``--set`` options that an error prints as its next step."""
     advice = error.lines["next"] or ""
-    first = re.match(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", advice)
+    first = re.search(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", advice)
     assert first, f"no option to type in {advice!r}"
     parameters: dict[str, Any] = {}
     for word in shlex.split(first.group())[1::2]:

@@ -90,7 +90,10 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         epochs = min(SAMPLE_EPOCHS, config.training.epochs)
     if epochs is not None:
         config = with_epochs(config, epochs)
-    return apply_overrides(config, overrides)
+    config = apply_overrides(config, overrides)
+    if file is None and not config.preset:
+        say(f"preset: none of {target}; {model} has its default settings", quiet=quiet)
+    return config
 
 
 def _refuse_twice(

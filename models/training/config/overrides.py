@@ -32,6 +32,14 @@ _SAME = {
     "hidden": "hidden_dim",
     "num_epochs": "epochs",
 }
+#: Names of options of the command line -> the key that each sets.
+_OF_OPTIONS = {
+    "k": "data.parameters.k",
+    "limit": "data.parameters.limit",
+    "split_rule": "data.split.split",
+    "split_seed": "data.split.split_seed",
+    "test_area": "data.split.test_area",
+}
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,8 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         message, close = _unknown(path)
         error = _refused(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
-        if close and (is_slip(path, close) or close.endswith(f".{_SAME.get(last, last)}")):
+        same = {_SAME.get(last, last), _OF_OPTIONS.get(last)}
+        if close and (is_slip(path, close) or {close, close.rpartition(".")[2]} & same):
             error.meant = (path, close)
         raise error
 
@@ -295,6 +304,9 @@ def _unknown(path: str) -> tuple[str, str | None]:
     kinds = [key.kind for key in keys if key.name == path and key.kind]
     if kinds:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone.", None
+    if section in {"", "data"} and name in _OF_OPTIONS:
+        close = _OF_OPTIONS[name]
+        return f"There is no configuration key {path!r}.{_hint(close)}", close
     # For a right key in a wrong section, compare the last names alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (

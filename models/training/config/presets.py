@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from kmip_data.builds.home import Home, build_in, list_builds
+from kmip_data.builds.home import Home, build_in, list_builds, matching_builds
 from kmip_data.errors import unknown_name
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
@@ -412,8 +412,8 @@ def config_for(
             "split_seed_follows_run": False,
         }
     elif target not in dataset_names() and home is not None:
-        cards = [build.card for build in list_builds(home, target)]
-        card = next(iter(cards), None)
+        builds = matching_builds(home, target, {}) or list_builds(home, target)
+        card = builds[0].card if builds else None
 
     # 2. The preset of the dataset or of its family, the preset of one graph, or the defaults.
     preset = family_of(dataset, card)
@@ -499,6 +499,8 @@ def origin(config: RunConfig) -> str:
     line = f"preset {preset.name}, variant {config.variant}"
     if config.variant in preset.ours:
         return f"{line}: our settings, not the paper's"
+    if preset.source.startswith("ours: "):
+        return f"{line}: our settings, {preset.source.removeprefix('ours: ')}"
     if not (preset.paper or preset.text):
         line += ", not the paper's"
     if not preset.text:

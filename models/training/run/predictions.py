@@ -161,7 +161,7 @@ def predictions_table(predictions: Predictions) -> bytes:
     """Return predictions as a CSV file: a line for each row, with its key.
 
     ``row`` counts the rows of a graph from 0. Classes are names where the build has some;
-    ``logit`` columns are scores before softmax or sigmoid.
+    ``probability`` columns are softmax or sigmoid of the ``logit`` columns.
     """
     arrays = predictions.arrays
     names = predictions.about.class_names if predictions.about else ()
@@ -185,8 +185,24 @@ def predictions_table(predictions: Predictions) -> bytes:
     elif pred is not None:
         titled("pred", pred)
     if "logits" in arrays:
-        titled("logit", arrays["logits"])
+        logits = arrays["logits"]
+        probabilities = _probabilities(logits, predictions.about)
+        if probabilities is not None:
+            titled("probability", probabilities)
+        titled("logit", logits)
     return csv_bytes([*columns], zip(*columns.values(), strict=True))
+
+
+def _probabilities(logits: Array, about: PredictionOrigin | None) -> Array | None:
+    """Return the probabilities of classes and labels, (rows, outputs); None for other targets."""
+    scores = logits.astype(np.float64)
+    match about and about.target_type:
+        case "single-label":
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+        case "multilabel":
+            return np.asarray(0.5 + 0.5 * np.tanh(0.5 * scores))  # sigmoid, without overflow
+    return None
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -321,7 +322,7 @@ def resume(
         if same or result.epochs >= training.last_epoch:
             command = run_folder.resume_command(folder)
             more = f"{command} --epochs {2 * training.epochs} trains it longer."
-            if training.last_epoch < training.epochs:
+            if result.epochs < training.epochs:
                 more = f"{command} --stop-after {training.epochs} continues it."
             log(
                 f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs; "
@@ -375,8 +376,13 @@ def _longer_error(folder: Path, config: RunConfig, option: str, epochs: int) -> 
     command = run_folder.resume_command(folder)
     scheduled = config.training.epochs
     step = f"{command} --stop-after {min(epochs, scheduled)}"
-    if (folder / RESULT_NAME).is_file() and epochs > scheduled:
+    finished = (folder / RESULT_NAME).is_file()
+    if finished and epochs > scheduled:
         step = f"{command} --epochs {epochs}, which trains the finished run longer"
+    elif finished:
+        file = shlex.quote(str(folder / CONFIG_NAME))
+        home = run_folder.home_option(folder)
+        step = f"kmip-data train --config {file}{home} --epochs {epochs}, which is a new run"
     elif epochs > scheduled:
         step = f"{command} first; a finished run is trained longer by --epochs {epochs}"
     return UsageError(
@@ -473,8 +479,10 @@ def _fit(run: PreparedRun) -> RunResult:
             explained = _explained(error, loop, last)
             stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
             if folder is not None and isinstance(explained, stopped):
-                command = run_folder.resume_command(folder)
-                run.log(f"Stopped. Continue from the last checkpoint with: {command}")
+                step = "Stopped. Continue from the last checkpoint with"
+                if checkpoint.latest(folder) is None:
+                    step = "Stopped before the first checkpoint. Begin again with"
+                run.log(f"{step}: {run_folder.resume_command(folder)}")
             if explained is error:
                 raise
             raise explained from error

@@ -56,6 +56,7 @@ from kmip_data.pipelines.user_files import (
 )
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import Strict
+from kmip_data.text import nearest
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edge_tables)
@@ -121,7 +122,9 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Copy the files, possibly out of an archive, into the home folder."""
         if source.path is None:
             raise UsageError(
-                "--archive is missing.", next="--archive FILE: a file, folder or zip of graphs"
+                "--archive is missing.",
+                expected="a file, a folder or an archive of graphs",
+                next="--archive FILE",
             )
         path = source.path.expanduser().absolute()
         # Files of tensors and arrays are zips themselves.
@@ -333,10 +336,11 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         if rule in columns:
             return rule, columns[rule].level, records.column(columns[rule].key)
         if rule != "random":
+            rules = [*names, "random", "stratified"]
             raise UsageError(
                 f"There is no rule or column of parts {rule!r}.",
-                expected=", ".join(["random", "stratified", *names]),
-                next=f"--split-rule {shlex.quote(next(iter(names), 'random'))}",
+                expected=", ".join(rules),
+                next=f"--split-rule {shlex.quote(nearest(rule, rules) or rules[0])}",
             )
         return rule, "graph", None
 
@@ -398,7 +402,8 @@ def _summary(
     if unfinished := [name for name in unfinished if name != "y"]:
         names = ", ".join(unfinished)
         warnings.append(f"not finite everywhere: {names}; training refuses such features")
-    summary: dict[str, Any] = {
+    summary: dict[str, Any] = {} if not findings.key else {"key": findings.key}
+    summary |= {
         "directed": directed,
         "self_loops": links.loops,
         "isolated_nodes": links.isolated,

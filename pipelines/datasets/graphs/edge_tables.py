@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import I64, Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     counts_from_zero,
     read_table,
     texts_of,
+    unknown_column,
 )
 from kmip_data.text import counted
 
@@ -158,13 +159,9 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
     params = facts.params
     given = (params.source, params.target)
     names = edges.names
-    for name in given:
+    for key, name in zip(("source", "target"), given, strict=True):
         if name and name not in names:
-            raise DamagedInput(
-                f"{edges.name} has no column {name!r}.",
-                found=edges.shown,
-                next="--set source= and --set target=, and two of these columns",
-            )
+            raise _unknown_end(edges, key, name, given)
     if all(given):
         return given
     if roles.SOURCE in names:
@@ -186,18 +183,44 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
         _check_unnamed(edges, params)
         return names[0], names[1]
 
-    # Columns of fractions hold no ids.
-    likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
-    likely = [name for name in (likely if len(likely) > 1 else names) if name not in given]
-    guess = (
-        pairs[0] if pairs else (given[0] or likely[0], given[1] or likely[-1 if given[0] else 1])
-    )
+    ids = roles.named(names, roles.NODE_IDS)
+    if facts.alone and not pairs and not any(given) and ids:
+        raise DamagedInput(
+            f"{edges.name} has ids in {ids[0]!r} and no ends of edges: it may be a table of nodes, and its "
+            "table of edges is missing.",
+            expected="a folder with nodes.csv and edges.csv, which has the columns source and target",
+            found=edges.shown,
+            next="--archive FOLDER with both; if it is a table of edges, --set source=COLUMN --set target=COLUMN",
+        )
+    guess = pairs[0] if pairs else _likely_ends(edges, names, given)
     what = "several pairs of" if pairs else "no"
     raise DamagedInput(
         f"{edges.name} has {what} columns called as the ends of an edge, such as source and target.",
         found=edges.shown,
-        next=f"--set source={shlex.quote(guess[0])} --set target={shlex.quote(guess[1])}, if these are the ends",
+        next=f"if these are the ends: {_options_of_ends(guess)}",
     )
+
+
+def _likely_ends(edges: Table, names: Sequence[str], given: tuple[str, str]) -> tuple[str, str]:
+    """Return the given ends, or else columns that may be ends: columns of fractions hold no ids."""
+    likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
+    likely = [name for name in (likely if len(likely) > 1 else names) if name not in given]
+    return given[0] or likely[0], given[1] or likely[-1 if given[0] else 1]
+
+
+def _options_of_ends(ends: tuple[str, str]) -> str:
+    return f"--set source={shlex.quote(ends[0])} --set target={shlex.quote(ends[1])}"
+
+
+def _unknown_end(edges: Table, key: str, name: str, given: tuple[str, str]) -> UsageError:
+    """Return the error for a given end that is no column; it advises two columns that exist."""
+    existing = cast(tuple[str, str], tuple(end if end in edges.names else "" for end in given))
+    pairs = [pair for pair in roles.pairs_of_ends(edges.names) if _fits(pair, existing)]
+    error = unknown_column([edges], key, name, edges.names)
+    if error.meant is None and len(edges.names) > 1:
+        ends = pairs[0] if pairs else _likely_ends(edges, edges.names, existing)
+        error.lines["next"] = f"if these are the ends: {_options_of_ends(ends)}"
+    return error
 
 
 def _fits(pair: tuple[str, str], given: tuple[str, str]) -> bool:
@@ -261,11 +284,8 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
     if params.node or roles.NODE in nodes.names:
         name = params.node or roles.NODE
         if name not in nodes.names:
-            raise DamagedInput(
-                f"{nodes.name} has no column {name!r}.",
-                found=nodes.shown,
-                next="--set node= and one of these columns, or --set node=none",
-            )
+            usual = roles.named(nodes.names, roles.NODE_IDS)
+            raise unknown_column([nodes], "node", name, [*usual, *nodes.names])
         return name
     free = [name for name in nodes.names if name not in {*params.feature, *params.ignore}]
     usual = roles.named(free, roles.NODE_IDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.text import human_bytes
+from kmip_data.text import human_bytes, nearest
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Findings:
     #: Unread array, column or file -> why it is not read, in order.
     ignored: dict[str, str] = field(default_factory=dict)
     edges_have_targets: bool = False  #: True if rows of edges have the target of their graph
+    key: str = ""  #: column with the names of the graphs; empty if their rows count them
     alone: bool = False  #: True if the files are one table
     missing: dict[str, int] = field(default_factory=dict)  #: column -> missing values
     #: What a user has to decide -> the parameters that decide it.
@@ -79,10 +81,13 @@ class Findings:
             if name in names:
                 return name
         if given:
-            raise DamagedInput(
+            names = list(names)
+            likely = [*(name for name in names if name in usual), *names, "none"]
+            close = nearest(given[0], names) or likely[0]
+            raise UsageError(
                 f"{where} has no {given[0]!r}.",
                 found=", ".join(names)[:500],
-                next="--set label= and one of these",
+                next=f"one of these: --set label={shlex.quote(close)}",
             )
         return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,12 @@ from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.text_tables import Table, check_columns, read_table
+from kmip_data.pipelines.datasets.graphs.text_tables import (
+    Table,
+    check_columns,
+    read_table,
+    unknown_column,
+)
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smiles, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
@@ -46,11 +51,14 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     if _is_smi(name) and facts.params.header is None:
         facts.params = facts.params.model_copy(update={"header": "no"})
     table = read_table(folder / name, facts, "graph")
-    check_columns([table], facts.params)
     column = _smiles_column(table, facts.params)
+    check_columns([table], facts.params, {column})
     texts = table.ids(column)
-    keys = _keys(table, column)
-    columns = columns_of(table, "graph", {column}, facts)
+    facts.key = _key_column(table, {column, *facts.params.label})
+    keys = [f"{row:06d}" for row in range(len(texts))]
+    if facts.key:
+        keys = [str(key) for key in table.ids(facts.key)]
+    columns = columns_of(table, "graph", {column, facts.key}, facts)
     facts.ask()
     for row, value in enumerate(texts):
         text = str(value)
@@ -69,21 +77,21 @@ def _smiles_column(table: Table, params: GraphParams) -> str:
     for name in table.names:
         if name.lower() == params.smiles.lower():
             return name
-    raise DamagedInput(
-        f"{table.name} has no column {params.smiles!r}.",
-        found=table.shown,
-        next="--set smiles= and one of these columns",
+    # SMILES are longer than names and classes.
+    longest_first = sorted(
+        table.names, key=lambda name: -table.frame[name].map(str).str.len().mean()
     )
+    raise unknown_column([table], "smiles", params.smiles, longest_first)
 
 
-def _keys(table: Table, smiles: str) -> list[str]:
-    """Return the names of the molecules: the column of ids if there is one, else the rows."""
+def _key_column(table: Table, used: Collection[str]) -> str:
+    """Return the column with the names of the molecules; empty if the rows count them."""
     for usual in (roles.GRAPH_IDS, roles.NODE_IDS):
         for name in roles.named(table.names, usual):
             values = table.frame[name]
-            if name != smiles and values.notna().all() and values.is_unique:
-                return [str(value) for value in table.ids(name)]
-    return [f"{row:06d}" for row in range(len(table.frame))]
+            if name not in used and values.notna().all() and values.is_unique:
+                return name
+    return ""
 
 
 def finished(graph: GraphRecord) -> GraphRecord:

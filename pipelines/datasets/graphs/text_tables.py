@@ -13,7 +13,7 @@ import re
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, SupportsInt
@@ -132,24 +132,47 @@ def texts_of(ids: Array) -> Array:
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 
-def check_columns(tables: Sequence[Table], params: GraphParams) -> None:
-    """Refuse column names in parameters that no table has."""
+def check_columns(
+    tables: Sequence[Table], params: GraphParams, inputs: Collection[str] = ()
+) -> None:
+    """Refuse column names in parameters that no table has, or that are ``inputs`` themselves."""
+    names = [column for table in tables for column in table.names if column not in inputs]
     for key in ("label", "feature", "ignore", "rounded"):
         for name in getattr(params, key):
-            if name == "none" or any(name in table.names for table in tables):
+            if name in inputs:
+                raise UsageError(
+                    f"The column {name!r} is the input, so --set {key}={name} has no effect.",
+                    found=", ".join(names)[:1_000],
+                    next=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
+                )
+            if name == "none" or name in names:
                 continue
-            columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]
-            names = [column for table in tables for column in table.names]
-            close = nearest(name, names)
-            hint = f" Did you mean {close!r}?" if close else ""
-            error = DamagedInput(
-                f"No table has a column {name!r}.{hint}",
-                found="; ".join(columns)[:1_000],
-                next=f"--set {key}={shlex.quote(names[-1])}, or another of these columns",
-            )
-            if close and is_slip(name, close):
-                error.meant = (name, close)
-            raise error
+            usual = roles.named(names, roles.LABELS) if key == "label" else []
+            raise unknown_column(tables, key, name, [*usual, *names])
+
+
+def unknown_column(
+    tables: Sequence[Table], key: str, name: str, likely: Sequence[str]
+) -> UsageError:
+    """Return the error for a column ``name`` of a parameter that no table has.
+
+    The nearest of the ``likely`` names is suggested, else the first one.
+    """
+    close = nearest(name, likely)
+    hint = f" Did you mean {close!r}?" if close else ""
+    what = f"No table has a column {name!r}.{hint}"
+    columns = [f"{table.name}: {table.shown or 'none'}" for table in tables]
+    if len(tables) == 1:
+        what = f"{tables[0].name} has no column {name!r}.{hint}"
+        columns = [tables[0].shown or "none"]
+    error = UsageError(
+        what,
+        found="; ".join(columns)[:1_000],
+        next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
+    )
+    if close and is_slip(name, close):
+        error.meant = (name, close)
+    return error
 
 
 def read_table(path: Path, facts: Findings, level: str) -> Table:
@@ -168,7 +191,10 @@ def read_table(path: Path, facts: Findings, level: str) -> Table:
         if "out of memory" in str(error):  # pandas reports it as a parser error
             raise MemoryError(f"{path.name}: {error}") from error
         if not path.stat().st_size:
-            raise DamagedInput(f"{path.name} is empty.", next="a file with data") from error
+            raise DamagedInput(
+                f"{path.name} is empty.",
+                next="write its rows into it, or give another file with --archive",
+            ) from error
         line = _open_quote(path, facts.params.encoding)
         if line is not None:
             raise DamagedInput(
