@@ -47,7 +47,8 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
 
 
 def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> None:
-    assert "No such runs in" in done("runs", "--home", tmp_path / "none").out
+    assert "No runs yet in" in done("runs", "--home", tmp_path / "none").out
+    assert "No such runs in" in done("runs", "--dataset", "nothing").out
     assert not (tmp_path / "none").exists()
     shown = done("runs", "--json").json["runs"]
     assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in shown] == [

@@ -7,9 +7,11 @@ import json
 import math
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.builds.learnable import learnable_build, streets, tiny_config
@@ -297,8 +299,20 @@ def test_predictions_as_a_table(tmp_path):
     key = np.array(["x", "y"])
     nodes = file.Predictions(logits, logits.argmax(1), key, np.array([0, 1, 3]), about)
     file.write_predictions(tmp_path / "p.csv", nodes)
-    text = "key,row,pred,logit no,logit yes\nx,0,no,1.0,0.5\ny,0,yes,0.0,2.0\ny,1,yes,0.0,3.0\n"
-    assert (tmp_path / "p.csv").read_text() == text
+    table = pd.read_csv(tmp_path / "p.csv")
+    titles = ["probability no", "probability yes", "logit no", "logit yes"]
+    assert list(table) == ["key", "row", "pred", *titles]
+    rows = [["x", 0, "no"], ["y", 0, "yes"], ["y", 1, "yes"]]
+    assert table[["key", "row", "pred"]].to_numpy().tolist() == rows
+    assert np.array_equal(table[titles[2:]], logits)
+    # The ratio of two probabilities is the exponential of the difference of their logits.
+    probabilities = table[titles[:2]].to_numpy()
+    assert probabilities.sum(axis=1) == pytest.approx(1)
+    ratios = probabilities[:, 1] / probabilities[:, 0]
+    assert np.log(ratios) == pytest.approx(logits[:, 1] - logits[:, 0])
+    labels = replace(nodes, about=about.model_copy(update={"target_type": "multilabel"}))
+    first = file.predictions_table(labels).splitlines()[1].split(b",")
+    assert float(first[3]) == pytest.approx(1 / (1 + np.exp(-1)))
 
     values = file.Predictions(pred=np.array([[0.5], [2]], np.float32), key=np.arange(2))
     assert file.predictions_table(values) == b"key,pred 0\n0,0.5\n1,2.0\n"
