@@ -25,7 +25,7 @@ from kmip_data.cli.shared.output import (
     show,
     table,
 )
-from kmip_data.cli.shared.printed_tables import builds_table
+from kmip_data.cli.shared.printed_tables import WIDTH, builds_table
 from kmip_data.text import OPTIONS, human_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def command(
         columns = added_facts(build)
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _tables(build, columns)
-    show(result, fitted(text))
+    # Of a preset, a line may have 600 letters.
+    show(result, fitted(text, piped=None if model is None else WIDTH))
 
 
 def _dataset(name: str, home: Home) -> tuple[Json, str]:

@@ -140,9 +140,16 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
-def fitted(text: str) -> str:
-    """Wrap lines that are wider than the terminal, or else 100 columns, below their last column."""
-    width = shutil.get_terminal_size((100, 24)).columns
+def fitted(text: str, *, piped: int | None = None) -> str:
+    """Wrap lines that are wider than the terminal, below the beginning of their last column.
+
+    ``piped`` is the width without a terminal, None: unlimited.
+    """
+    width = piped
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    if width is None:
+        return text
     lines = []
     for line in text.splitlines():
         # Columns are two blanks apart; one that begins in the last third has no room to wrap in.

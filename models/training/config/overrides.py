@@ -305,8 +305,8 @@ def _unknown(path: str) -> tuple[str, str | None]:
     if kinds:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone.", None
     if section in {"", "data"} and name in _OF_OPTIONS:
-        close = _OF_OPTIONS[name]
-        return f"There is no configuration key {path!r}.{_hint(close)}", close
+        key_of_option = _OF_OPTIONS[name]
+        return f"There is no configuration key {path!r}.{_hint(key_of_option)}", key_of_option
     # For a right key in a wrong section, compare the last names alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
