@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,11 +222,18 @@ def _build_recipe(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
             found=given_instead,
-            next=f"kmip-data info {recipe}",
+            next=_name_option(archives) if name is None else f"kmip-data info {recipe}",
         )
     for path in archives:
         sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
+
+
+def _name_option(archives: tuple[Path, ...]) -> str:
+    """Return ``--name`` after the file that is built from."""
+    stem = archives[0].name.partition(".")[0].lower() if archives else ""
+    name = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
+    return f"a name: --name my-{name or 'data'}"
 
 
 def _build_class(

@@ -208,14 +208,12 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
         step = f"{context.command_path} --help"
         if isinstance(error, click.NoSuchOption):
             return _no_option(error.option_name, context, args)
-        # The same thing under another name, such as gpu for cuda.
         kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
-        if isinstance(kind, click.Choice):
-            for word, meant in _SAME.items():
-                if f"'{word}'" in error.message and meant in kind.choices:
-                    known = errors.UsageError(f"{error.format_message()} Did you mean {meant!r}?")
-                    known.meant = (word, meant)
-                    return known
+        wrong = _mistyped(args, kind.choices) if isinstance(kind, click.Choice) else None
+        if wrong is not None:
+            refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
+            refused.meant = wrong
+            return refused
         usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
@@ -256,6 +254,20 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
             f"{error.filename} cannot be used: {error.strerror}",
             next="use another path, --home or --output",
         )
+    return None
+
+
+def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
+    """Return the word on the line that was surely meant for a choice, and that choice."""
+    for word in (arg.rpartition("=")[2] for arg in args[1:]):
+        if word in choices:
+            continue
+        # The same thing under another name, such as gpu for cuda.
+        if _SAME.get(word) in choices:
+            return word, _SAME[word]
+        close = nearest_names(word, choices)
+        if close and is_slip(word, close[0]):
+            return word, close[0]
     return None
 
 

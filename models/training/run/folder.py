@@ -47,7 +47,8 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a name for a run.",
-            next="another --name, of letters, digits, '.', '_' and '-', that begins with a letter or digit",
+            expected="letters, digits, '.', '_' and '-', a letter or digit first",
+            next=f"another name: --name {re.sub('[^A-Za-z0-9._-]+', '-', name).strip('._-')[:128] or 'mine'}",
         )
 
 

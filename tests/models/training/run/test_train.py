@@ -460,7 +460,7 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
             *("--set model.checkpoint_layers=true", "--set training.precision=bf16-mixed"),
         ):
             assert word in text, (error, word)
-        assert "Continue from the last checkpoint with: kmip-data train" in capsys.readouterr().err
+        assert "Begin again with: kmip-data train" in capsys.readouterr().err
 
     def other(self, batch):
         raise RuntimeError("shapes cannot be multiplied")
