@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -154,6 +154,21 @@ def read_extract(
         return Extract(city_map.ways, land_use)
 
 
+class _References:
+    """Nodes of many ways in one array: a Python list for each would be ten times as large."""
+
+    def __init__(self) -> None:
+        self.number = array("q")  #: (W,) of each way
+        self.size = array("i")  #: (W,) nodes of each way
+        self.ref = array("q")  #: numbers of the nodes, way by way
+
+    def add(self, number: int, refs: Sequence[int]) -> None:
+        """Add the nodes of a way."""
+        self.number.append(number)
+        self.size.append(len(refs))
+        self.ref.extend(refs)
+
+
 class _Map:
     """Streets and areas of a file, read by libosmium in one filtered pass for each type of element."""
 
@@ -173,25 +188,25 @@ class _Map:
         self.relations: dict[int, tuple[str, list[int]]] = {}
         self._read_relations()
 
-        # 1. Ways of streets, in arrays: a Python object for each reference would be too large.
+        # 1. Streets, areas, and ways of which relations are made.
         self.tag_sets: dict[tuple[str | None, ...], int] = {}  #: distinct combinations of tags
-        self.street: list[bool] = []  #: whether each combination belongs to the network
-        self.number = array("q")
-        self.size = array("i")
-        self.tag_set = array("i")
-        self.ref = array("q")
-        # 2. Land use and references of closed ways, and references of members of relations.
-        self.areas: dict[int, tuple[str, list[int]]] = {}
-        self.members: dict[int, list[int]] = {}
+        self.is_street: list[bool] = []  #: whether each combination belongs to the network
+        self.streets = _References()
+        self.tag_set = array("i")  #: combination of each street
+        self.areas = _References()
+        self.uses: list[str] = []  #: land use of each area
+        self.members = _References()
         self._read_ways()
         self._read_members()
 
-        # 3. Locations of all nodes that these refer to.
+        # 2. Locations of all nodes that these refer to.
         self.node_id, self.x, self.y = self._read_nodes()
+        areas = self._lines(self.areas)
         self.closed = {
-            number: (use, self._line(refs)) for number, (use, refs) in self.areas.items()
+            number: (use, line) for use, (number, line) in zip(self.uses, areas, strict=True)
         }
-        self.member_lines = {number: self._line(refs) for number, refs in self.members.items()}
+        self.repeated |= len(self.closed) < len(self.uses)
+        self.member_lines = dict(self._lines(self.members))
         self.ways = self._ways()
 
     def _elements(self, entities: Any, *filters: Any) -> Iterator[Any]:
@@ -225,7 +240,7 @@ class _Map:
         for way in self._elements(osmium.osm.WAY, wanted):
             tags = way.tags
             tag_set = self._tag_set(tags) if "highway" in tags else -1
-            street = tag_set >= 0 and self.street[tag_set]
+            street = tag_set >= 0 and self.is_street[tag_set]
             use = tags.get("landuse")
             area = use is not None and tags.get("area") != "no" and way.is_closed()
             if len(way.nodes) < 2 or not (street or area):
@@ -235,13 +250,11 @@ class _Map:
             if street:
                 # Without consecutive repetitions.
                 once = [refs[0], *(b for a, b in pairwise(refs) if a != b)]
-                self.number.append(way.id)
-                self.size.append(len(once))
+                self.streets.add(way.id, once)
                 self.tag_set.append(tag_set)
-                self.ref.extend(once)
             if area and len(refs) >= 4:
-                self.repeated |= way.id in self.areas
-                self.areas[way.id] = use, refs
+                self.areas.add(way.id, refs)
+                self.uses.append(use)
 
     def _read_members(self) -> None:
         """Keep the references of ways of which relations are made."""
@@ -251,15 +264,14 @@ class _Map:
         if not wanted:
             return
         for way in self._elements(osmium.osm.WAY, osmium.filter.IdFilter(wanted)):
-            self.members[way.id] = [node.ref for node in way.nodes]
+            self.members.add(way.id, [node.ref for node in way.nodes])
 
     def _read_nodes(self) -> tuple[I64, I32, I32]:
         """Return number, longitude and latitude of the nodes that are referred to, by number."""
         import osmium
 
-        areas = (refs for _, refs in self.areas.values())
-        others = np.fromiter(chain.from_iterable((*areas, *self.members.values())), np.int64)
-        wanted = np.unique(np.concatenate([np.array(self.ref), others]))
+        found = (self.streets, self.areas, self.members)
+        wanted = np.unique(np.concatenate([np.array(references.ref) for references in found]))
         number, x, y = array("q"), array("i"), array("i")
         for node in self._elements(osmium.osm.NODE, osmium.filter.IdFilter(array("q", wanted))):
             location = node.location
@@ -279,10 +291,10 @@ class _Map:
 
     def _ways(self) -> Ways:
         """Return the streets."""
-        number = np.array(self.number)
-        size = np.array(self.size, np.int64)
+        number = np.array(self.streets.number)
+        size = np.array(self.streets.size, np.int64)
         tag_set = np.array(self.tag_set)
-        node = self._positions(np.array(self.ref))
+        node = self._positions(np.array(self.streets.ref))
 
         # 1. Order by way number, whatever the order of the file.
         start = np.append(0, np.cumsum(size))
@@ -331,8 +343,8 @@ class _Map:
         """Return the number of a way's combination of tags."""
         known = tuple(tags.get(key) for key in self.keys)
         tag_set = self.tag_sets.setdefault(known, len(self.tag_sets))
-        if tag_set == len(self.street):
-            self.street.append(is_street(self._tags(known), self.network_type))
+        if tag_set == len(self.is_street):
+            self.is_street.append(is_street(self._tags(known), self.network_type))
         return tag_set
 
     def _tags(self, known: tuple[str | None, ...]) -> dict[str, str]:
@@ -369,14 +381,17 @@ class _Map:
         position[self.node_id[position] != ref] = -1
         return position
 
-    def _line(self, refs: list[int]) -> F64:
-        """Return longitude and latitude of nodes, (n, 2); NaN for missing nodes."""
-        position = self._positions(np.array(refs, np.int64))
-        inside = position >= 0
+    def _lines(self, ways: _References) -> Iterator[tuple[int, F64]]:
+        """Yield the number of each way, and its longitudes and latitudes, (n, 2); NaN for missing nodes."""
+        position = self._positions(np.array(ways.ref))
         line = np.full((len(position), 2), np.nan)
+        inside = position >= 0
         line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE
         line[inside, 1] = self.y[position[inside]] / UNITS_A_DEGREE
-        return line
+        start = 0
+        for number, size in zip(ways.number, ways.size, strict=True):
+            yield number, line[start : start + size]
+            start += size
 
 
 def coded(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]]:
