@@ -23,6 +23,7 @@ from kmip_data.cli.shared.datasets import (
 from kmip_data.cli.shared.names import NameType
 from kmip_data.cli.shared.options import (
     dask_option,
+    force_option,
     jobs_option,
     on_line,
     path_option,
@@ -31,7 +32,15 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import build_facts, build_pairs, facts, shortened, show, table
+from kmip_data.cli.shared.output import (
+    build_facts,
+    build_pairs,
+    check_output,
+    facts,
+    shortened,
+    show,
+    table,
+)
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
 from kmip_data.text import as_options
@@ -83,6 +92,13 @@ class _Buildable(NameType):
 @dask_option
 @plugin_option
 @path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="graphs: print the use of each column and the build that it gives, and keep nothing.",
+)
+@path_option("--describe", help="graphs: write the uses of the columns, for --like FILE.toml.")
+@force_option
 @work_options
 def command(
     name: str,
@@ -91,6 +107,9 @@ def command(
     archives: tuple[Path, ...],
     sample: bool,
     home: Home,
+    dry_run: bool,
+    describe: Path | None,
+    force: bool,
     **options: Any,
 ) -> None:
     """Build a dataset: a published one, or one of your own files.
@@ -116,6 +135,16 @@ def command(
         "parameters": requested(RECORDS),
         "split_parameters": requested(SPLITS),
     }
+    if (dry_run or describe) and name != "graphs":
+        raise UsageError(
+            f"{name} takes no --dry-run and no --describe.",
+            next="kmip-data build graphs --archive PATH --dry-run, for graphs of your own",
+        )
+    if describe is not None:
+        check_output(describe, "--describe", force=force)
+    if dry_run:
+        _dry_run(archives, describe, sample=sample, **options)
+        return
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, **options)
     elif requested(SOURCES):
@@ -126,6 +155,8 @@ def command(
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, requested(SPLITS))
+    if describe is not None:
+        _describe(build, describe)
     warnings = build.card.statistics.get("city", {}).get("warnings", ())
     manifest = load_manifest(name)
     if manifest.recipe:
@@ -135,6 +166,62 @@ def command(
     if draws:
         _add_picture(build, home, quiet=options["quiet"])
     _show(build, split)
+
+
+def _describe(build: Build, path: Path) -> None:
+    """Write the uses of the columns of a build as TOML."""
+    from kmip_data.columns.description import from_card
+    from kmip_data.files.atomic_writes import write_output
+
+    if described := from_card(build.card.statistics):
+        write_output(path, described.to_toml().encode())
+
+
+def _dry_run(
+    archives: tuple[Path, ...], describe: Path | None, *, sample: bool, home: Home, **options: Any
+) -> None:
+    """Print the use of each column and the build that it gives, which is made in a temporary folder."""
+    import tempfile
+
+    from kmip_data.builds.home import Home as HomeFolder
+    from kmip_data.columns.description import from_card
+    from kmip_data.pipelines.added_splits import ensure_split
+    from kmip_data.pipelines.find import find
+
+    sources = click.get_current_context().meta.setdefault(SOURCES, {})
+    name = sources.setdefault("name", "mine")
+    asked = {key: value for key, value in sources.items() if key == "like"}
+    if (like := sources.get("like")) and not Path(like).is_file():
+        sources["like"] = str(find(like, home=home).path)
+    with tempfile.TemporaryDirectory() as folder:
+        options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
+        build = _build_recipe("graphs", archives, sample=sample, **options)
+        split = ensure_split(build, requested(SPLITS))
+        described = from_card(build.card.statistics)
+        assert described is not None, "a build of graphs describes its columns"
+        if describe is not None:
+            _describe(build, describe)
+        rows = []
+        for column in described.columns:
+            shown = ", ".join(column.values)
+            if column.dtype:
+                shown = f"{column.dtype} {list(column.shape)}"
+            row = [column.rows, column.name, column.use, shown, column.distinct, column.missing]
+            rows.append([*row, column.why])
+        header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
+        summary = _summary(build, split, kept=False)
+        given = {**requested(RECORDS), **requested(SPLITS), **asked}
+        words = [
+            "build graphs --name",
+            name,
+            "--archive",
+            shlex.quote(str(*archives)),
+            as_options(given),
+        ]
+        show(
+            {**_facts(build, split), "path": None},
+            f"{table(header, rows)}\n\n{summary}\n\nNext: kmip-data {' '.join(words).rstrip()}",
+        )
 
 
 def _draws(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
@@ -184,6 +271,10 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
 
 
 def _show(build: Build, split: str) -> None:
+    show(_facts(build, split), _summary(build, split))
+
+
+def _facts(build: Build, split: str) -> dict[str, Any]:
     parts = build.card.splits[split].in_order()
     result = build_facts(build) | {
         "split": split,
@@ -192,7 +283,7 @@ def _show(build: Build, split: str) -> None:
     }
     if "files" in build.card.statistics:
         result["files"] = build.card.statistics["files"]
-    show(result, _summary(build, split))
+    return result
 
 
 #: Sources of a recipe, as its error lists them.
@@ -299,8 +390,8 @@ def _city_source(path: Path) -> str:
     return "archive"
 
 
-def _summary(build: Build, split: str) -> str:
-    """Return the path, counts and split of a build, and the next command."""
+def _summary(build: Build, split: str, *, kept: bool = True) -> str:
+    """Return the path, counts and split of a build, and the next command; of one ``kept`` no longer neither."""
     card = build.card
     rows = []
     unassigned = card.counts["nodes"]
@@ -322,6 +413,10 @@ def _summary(build: Build, split: str) -> str:
         ("", card.splits[split].note),
         ("other builds", _about_others(build)),
     ]
+
+    parts = table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
+    if not kept:
+        return f"{facts(pairs[1:], indent=2)}\n\n{parts}"
 
     step = f"train {_target(build)}"
     if split != card.default_split:
@@ -345,7 +440,7 @@ Next: kmip-data preview {_target(build)}; to predict: kmip-data predict RUN --da
 {card.dataset}{card.remark}
 {facts(pairs, indent=2)}
 
-{table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
+{parts}
 
 Next: kmip-data {step}""".rstrip()
 
@@ -383,7 +478,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
             names = f" ({shortened(column.fields)})" if column.fields else ""
             yield _FEATURES[column.key], f"{number:,}{names}"
     for name, value in files.items():
-        if name in {"warnings", "features"}:  # printed above
+        if name in {"warnings", "features", "columns"}:  # printed above, or by --dry-run
             continue
         label = name.replace("_", " ")
         if name == "ignored" and value:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 import urllib.parse
 from collections.abc import Iterable, Mapping
 
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
-OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks")}
+OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks", "like")}
 OPTIONS |= {"split": "--split-rule", "split_seed": "--split-seed", "test_area": "--test-area"}
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text),
 #: and halves of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
@@ -219,7 +220,7 @@ def as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
         option = f"{OPTIONS[name]} " if name in OPTIONS else f"--set {prefix}{name}="
         for item in value if isinstance(value, (list, tuple)) else [value]:
             text = str(item).lower() if isinstance(item, bool) else str(item)
-            words.append(f"{option}{text}")
+            words.append(f"{option}{shlex.quote(text)}")
     return " ".join(words)
 
 

@@ -50,6 +50,10 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         "place": (str, "city: place name in OpenStreetMap, such as 'Oslo, Norway'."),
         "images": (str, "superpixels: folder of images."),
         "masks": (str, "superpixels: folder of masks."),
+        "like": (
+            str,
+            "graphs: earlier build, or file of --describe, whose columns and classes to use.",
+        ),
     },
 }
 
@@ -75,7 +79,7 @@ def _stored_option(store: str, name: str) -> click.Option:
         if value is not None:
             ctx.meta.setdefault(store, {})[parameter] = value
 
-    metavars = {"split": "RULE", "images": "DIR", "masks": "DIR"}
+    metavars = {"split": "RULE", "images": "DIR", "masks": "DIR", "like": "DATASET"}
     metavar = "N" if value_type is int else metavars.get(parameter, parameter.upper())
     return click.Option(
         [OPTIONS.get(name, f"--{parameter}"), name],

@@ -41,19 +41,24 @@ class Target:
 
 
 def infer_target(
-    key: str, names: Sequence[str], targets: Sequence[Array], task: TaskName | None
+    key: str,
+    names: Sequence[str],
+    targets: Sequence[Array],
+    task: TaskName | None,
+    described: Sequence[str] = (),
 ) -> Target:
     """Return the column of the targets (n,) or (n, C) of all graphs.
 
-    ``names`` are those of its components. Raises ``DamagedInput`` if values do not fit the ``task``,
-    or without one may be of several.
+    ``names`` are those of its components, ``described`` the classes that an earlier build has.
+    Raises ``DamagedInput`` if values do not fit the ``task`` or the classes, or without them may be
+    of several tasks.
     """
     if len({y.shape[1:] for y in targets}) > 1:
         raise DamagedInput(f"Graphs differ in their number of labels {', '.join(names)}.")
     y = np.concatenate(targets)
     classes: tuple[str, ...] = ()
     if y.dtype == object and y.ndim == 1:
-        classes = tuple(sorted({*y.astype(str)} - {""}))
+        classes = tuple(described) or tuple(sorted({*y.astype(str)} - {""}))
     y = _classes_of_one_hot(numbers(y, classes), names, task)
     known = y[~np.isnan(y)]
     if not known.size:
@@ -62,7 +67,8 @@ def infer_target(
             found=", ".join(names),
             next="--set label= and another one",
         )
-    task = _task_of(known, y.ndim, names, task)
+    if not described:
+        task = _task_of(known, y.ndim, names, task)
     if task != "regression":
         known = known[known != NO_CLASS]
     missing = y.size - known.size
@@ -84,7 +90,13 @@ def infer_target(
         stored = "float16" if missing else "uint8"
         column = replace(column, stored=stored, low=0, high=1, num_classes=len(names))
         return Target(column, (), missing)
-    high = int(known.max())
+    high = len(described) - 1 if described else int(known.max())
+    if known.size and (known.max() > high or (known % 1).any() or known.min() < 0):
+        raise DamagedInput(
+            f"{', '.join(names)} is {known.max():g}, none of the classes of the description.",
+            expected=", ".join(described),
+            next="correct the labels; a model has no output for them",
+        )
     low = NO_CLASS if missing else 0
     column = replace(
         column,

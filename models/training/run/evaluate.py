@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 
 import torch
 
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.columns.description import from_card
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.precision import autocast
@@ -37,6 +40,7 @@ from kmip_data.models.training.run.result import (
     metrics_table,
     read_result,
 )
+from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
 
 #: Tolerance between machines, absolute and relative.
@@ -246,11 +250,27 @@ def open_run(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
             next=f"kmip-data predict {folder} --dataset {data.build.path}",
         )
-    _check_fit(data, result, same_data=target is None)
+    _check_fit(data, result, home, same_data=target is None)
     return OpenedRun(folder, config, result, data, chosen)
 
 
-def _check_fit(data: RunData, result: RunResult, *, same_data: bool) -> None:
+def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:
+    """Return the command that builds the same files of your own as the data of the run."""
+    copies = list_copies(home.raw / card.dataset)
+    paths = [copy.path for copy in copies if copy.content_digest == card.content_digest]
+    builds = [
+        build.path
+        for build in list_builds(home, result.dataset)
+        if build.card.key == result.build_key and from_card(build.card.statistics)
+    ]
+    if not paths or not builds or from_card(card.statistics) is None:
+        return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
+    name = f"{card.dataset}-like-{result.dataset}"
+    words = ["kmip-data", "build", "graphs", "--name", name]
+    return shlex.join([*words, "--archive", str(paths[0]), "--like", builds[0].name])
+
+
+def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool) -> None:
     card = data.build.card
     difference = ""
     # Names count in their order: a network has outputs, not names. Classes of a city are named by
@@ -280,7 +300,7 @@ def _check_fit(data: RunData, result: RunResult, *, same_data: bool) -> None:
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",
-            next="evaluate on data with the columns and classes of the run's",
+            next=_command_of_fitting_data(card, result, home),
         )
     check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
     if same_data and card.key != result.build_key:

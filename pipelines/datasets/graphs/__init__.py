@@ -7,7 +7,7 @@ graph. Facts: ``docs/graph-files.md``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,12 +18,18 @@ from pydantic import Field
 
 from kmip_data.arrays import U8, Array, Bools
 from kmip_data.builds.home import Home
+from kmip_data.columns import description
+from kmip_data.columns.description import DescribedColumn, Description
 from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.targets import NO_CLASS, Target, infer_target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.reading import sha256_file
+from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Column, Schema, bytes_per
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
+from kmip_data.format.targets import target_type_of
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
 from kmip_data.pipelines.datasets.graphs import (
@@ -43,9 +49,10 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
     InferredGraphs,
 )
 from kmip_data.pipelines.domains.molecules import molecule_columns
+from kmip_data.pipelines.find import find
 from kmip_data.pipelines.formats.heads import first_member, head_of
 from kmip_data.pipelines.raw import archives
-from kmip_data.pipelines.raw.copies import store_own, unpack
+from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own, unpack
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.user_files import (
     OwnPipeline,
@@ -76,6 +83,10 @@ class GraphSource(Strict):
 
     path: Path | None = Field(
         default=None, description="file, folder or archive: docs/graph-files.md has the formats"
+    )
+    like: str = Field(
+        default="",
+        description="earlier build of graphs, or a file of --describe, with the columns and classes",
     )
 
 
@@ -130,11 +141,19 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # Files of tensors and arrays are zips themselves.
         first = first_member(archives.head_of(path)) if path.is_file() else b""
         bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
-        return store_own(
-            home.raw / self.manifest.name,
-            lambda target: unpack(path, self.manifest, target, quiet=quiet, bare=bare),
-            quiet=quiet,
-        )
+        described = _like(source.like, home) if source.like else None
+
+        def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
+            members, receipts = unpack(path, self.manifest, target, quiet=quiet, bare=bare)
+            if path.is_relative_to(home.raw):  # of a copy of ours
+                files.remove_file(target / RECEIPT_NAME)
+                members.pop(RECEIPT_NAME, None)
+            if described is not None:
+                (target / description.NAME).write_text(described.to_toml(), "utf-8")
+                members[description.NAME], _ = sha256_file(target / description.NAME)
+            return dict(sorted(members.items())), receipts
+
+        return store_own(home.raw / self.manifest.name, make, quiet=quiet)
 
     def read(
         self, folder: Path, members: Sequence[str], params: GraphParams, first: int = 0
@@ -146,6 +165,11 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
         """Read all graphs once; return the parameters with their columns and target."""
         try:
+            described = _described(raw.path, raw.members)
+            if described is not None:  # given parameters are edits of it
+                chosen = described.parameters()
+                edits = {key: chosen[key] for key in chosen.keys() - params.model_fields_set}
+                params = params.model_copy(update=edits)
             return self._inferred(params, raw)
         except DamagedInput as error:
             error.lines["next"] = error.lines["next"] or "repair or replace the file"
@@ -191,7 +215,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             )
 
         # 2. Columns and targets of all.
-        all_columns = [_described(column, findings) for column in inference.columns()]
+        all_columns = _columns(inference, findings)
+        of_files = tuple(all_columns)
         if is_molecule:
             require_extra("chem", self.manifest.name)
             all_columns = [*molecule_columns(), *all_columns]
@@ -215,6 +240,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             target=target,
             graphs=inference.graphs,
             graphs_per_shard=per_shard,
+            description=_description(findings, of_files, target, params),
             summary=_summary(links, findings, all_columns, is_molecule=is_molecule),
             masks=findings.masks,
         )
@@ -227,13 +253,18 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     def target(self, inference: Inference, findings: Findings) -> Target:
         """Return the column of the targets."""
         names = findings.names["y"]
-        return infer_target(inference.target, names, inference.targets, findings.params.task)
+        classes = findings.described.classes if findings.described else ()
+        task = findings.params.task
+        return infer_target(inference.target, names, inference.targets, task, classes)
 
     def about(self, prepared: Prepared, params: GraphParams) -> About:
         """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
         inferred = params.inferred
         given = {} if inferred.masks is None else {_MASKS: inferred.masks}
-        return About({"files": inferred.summary}, inferred.summary["warnings"], given)
+        columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
+        return About(
+            {"files": {**inferred.summary, "columns": columns}}, inferred.summary["warnings"], given
+        )
 
     def prepare(self, raw: RawFolder, params: GraphParams, workdir: Path) -> Prepared:
         """Write nothing: workers read the files up to their graphs."""
@@ -378,11 +409,110 @@ def _claim(
     )
 
 
-def _described(column: Column, findings: Findings) -> Column:
-    """Return a column with the names of its components, or its meaning."""
-    is_part = column.key in findings.parts
-    fields = fields_of(column.attribute, findings)
-    return replace(column, doc=PART_DOC if is_part else "", fields=fields)
+def _columns(inference: Inference, findings: Findings) -> list[Column]:
+    """Return all columns but the target, with the names of their components, or their meaning.
+
+    Raises ``DamagedInput`` for an array that the description has and the files lack.
+    """
+    columns = []
+    given = findings.described or Description()
+    arrays_left = {array.name: array for array in given.columns if array.use == "array"}
+    for column in inference.columns():
+        is_part = column.key in findings.parts
+        fields = fields_of(column.attribute, findings)
+        described = replace(column, doc=PART_DOC if is_part else "", fields=fields)
+        array = arrays_left.pop(column.attribute, None)
+        if array is not None:
+            kinds = {np.dtype(name).kind for name in (array.dtype, column.presented)}
+            if array.shape != column.shape or len(kinds) > 1:
+                raise DamagedInput(
+                    f"{column.attribute} is not as in the description.",
+                    expected=f"{array.dtype} {list(array.shape)}",
+                    found=f"{column.presented} {list(column.shape)}",
+                    next="give it as many numbers and the same dtype",
+                )
+            described = replace(described, presented=array.dtype)
+        elif arrays_in(given, column) and not is_part:
+            findings.ignored[column.attribute] = "not in the description"
+            continue
+        columns.append(described)
+    if arrays_left:
+        raise DamagedInput(
+            f"The files have no {', '.join(arrays_left)}.",
+            next="add what the description has",
+        )
+    return columns
+
+
+def arrays_in(description: Description, column: Column) -> bool:
+    """True if a description has arrays instead of the columns of a table at the level of a column."""
+    uses = {use.use for use in description.columns if use.rows == column.level}
+    return bool(uses & {"array", "label"}) and not uses & {"number", "category"}
+
+
+def _description(
+    findings: Findings, columns: Sequence[Column], target: Target | None, params: GraphParams
+) -> Description:
+    """Return the uses of the columns of tables, and of arrays where there is no table."""
+    found = list(findings.columns)
+    features = {"node/x", "edge/edge_attr"}
+    of_tables = {column.rows for column in found}
+    for column in columns:
+        if column.doc == PART_DOC or (column.level in of_tables and column.key in features):
+            continue
+        found.append(
+            DescribedColumn(
+                name=column.attribute,
+                rows=column.level,
+                use="array",
+                dtype=column.presented,
+                shape=column.shape,
+            )
+        )
+    if target is not None and not any(column.use == "label" for column in found):
+        name = (*params.label, "y")[0]
+        found.append(DescribedColumn(name=name, rows=target.column.level, use="label"))
+    task = None
+    classes: tuple[str, ...] = ()
+    if target is not None:
+        kind = target_type_of(target.column)
+        task = "classification" if kind == "single-label" else kind
+        if kind == "single-label":
+            classes = target.class_names or tuple(map(str, range(target.column.num_classes or 0)))
+    elif findings.described is not None:
+        task = findings.described.task
+        classes = findings.described.classes
+    return Description(
+        task=task,
+        classes=classes,
+        missing=params.missing,
+        rounded=params.rounded,
+        undirected=params.undirected,
+        files=findings.files,
+        columns=tuple(found),
+    )
+
+
+def _described(folder: Path, members: Iterable[str]) -> Description | None:
+    """Return the description next to the files; ``None`` if there is none."""
+    if description.NAME not in members:
+        return None
+    return description.read_description(folder / description.NAME)
+
+
+def _like(like: str, home: Home) -> Description:
+    """Return the description of a file, or on the card of an earlier build."""
+    path = Path(like).expanduser()
+    if path.is_file():
+        return description.read_description(path)
+    build = find(like, home=home)
+    described = description.from_card(build.card.statistics)
+    if described is None:
+        raise UsageError(
+            f"{build.card.dataset} has no description of its columns.",
+            next="--like and a dataset of kmip-data build graphs",
+        )
+    return described
 
 
 def _summary(
@@ -435,8 +565,10 @@ def read_graphs(
     Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
     ``memory`` bytes.
     """
+    described = _described(folder, members)
+    members = [name for name in members if name != description.NAME]
     heads = {name: head_of(folder / name) for name in members}
-    findings = Findings(params, memory=memory)
+    findings = Findings(params, memory=memory, described=described)
     for form in FORMATS:
         if form.recognises(heads, params):
             return findings, form.read(folder, members, findings)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from kmip_data.arrays import F32, F64, Array
+from kmip_data.arrays import F32, F64, Array, Bools
+from kmip_data.columns.description import DescribedColumn, Level, Use
 from kmip_data.columns.parts import MASKS, is_positions
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
 from kmip_data.pipelines.datasets.graphs import roles
@@ -50,8 +51,6 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
 #: Numbers as people write them: groups of three digits, or none, and a comma or a point.
 _GROUPED = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)(?:[.,]\d+)?")
 
-Level = Literal["node", "edge", "graph"]
-
 
 class Values(NamedTuple):
     """Values of a column: numbers, NaN if missing; else texts, empty if missing."""
@@ -61,17 +60,26 @@ class Values(NamedTuple):
 
 
 def columns_of(
-    table: Table, level: Level, used: Collection[str], facts: Findings
+    table: Table, level: Level, used: Mapping[str, Use], facts: Findings
 ) -> dict[str, Array]:
     """Return targets, parts and features by key, (R, …) each; remaining columns are features.
 
-    Columns in ``used`` are ids. What a column leaves open becomes a question of ``facts``.
+    Columns in ``used`` are ids. What a column leaves open becomes a question of ``facts``, which
+    keep the use of each column.
     """
     params = facts.params
-    names = [name for name in table.names if name not in used]
+    free = dict.fromkeys(name for name in table.names if name not in used)
+    described = {} if facts.described is None else facts.described.of(level)
+    # Features are in the order of the description.
+    names = list(dict.fromkeys([*(name for name in described if name in free), *free]))
+    uses: dict[str, dict[str, object]] = {name: {"use": use} for name, use in used.items()}
     for name in [name for name in names if name in params.ignore]:
         facts.ignored[name] = "by --set ignore="
         names.remove(name)
+    for name, column in described.items():
+        if column.use == "ignored" and name in names:
+            facts.ignored[name] = column.why or "by the description"
+            names.remove(name)
 
     values: dict[str, Array] = {}
     labels = _labels_of(table, names, level, facts)
@@ -92,11 +100,15 @@ def columns_of(
     for name in names:
         if name in labels or name in masks:
             continue
+        given = described.get(name)
         parts = _parts(table, name)
         if parts is not None:
             key = f"{'node' if level == 'node' else 'graph'}/{name}"
             values[key] = parts
             facts.parts.append(key)
+            uses[name] = {"use": "part"}
+        elif facts.described is not None and given is None:
+            facts.ignored[name] = "not in the description"
         elif params.feature and name not in params.feature:
             facts.ignored[name] = "not among --set feature="
         elif level == "graph":
@@ -104,12 +116,56 @@ def columns_of(
                 f"graphs have no features; --set label={shlex.quote(name)} makes it the target"
             )
         else:
-            features += features_of(table, name, facts)
+            made = features_of(table, name, facts, given)
+            features += made
+            if made:
+                categories = [text.removeprefix(f"{name}=") for text, _ in made]
+                of_numbers = made[0][0] == name
+                uses[name] = {
+                    "use": "number" if of_numbers else "category",
+                    "categories": () if of_numbers else tuple(categories),
+                    "nullable": name in facts.missing or bool(given and given.nullable),
+                }
     if features:
         attribute = "x" if level == "node" else "edge_attr"
         values[f"{level}/{attribute}"] = np.stack([array for _, array in features], axis=1)
         facts.names[attribute] = tuple(name for name, _ in features)
+
+    uses |= {name: {"use": "label"} for name in labels}
+    uses |= {name: {"use": "part"} for name in masks}
+    facts.files[table.name] = level
+    facts.columns += _described(table, level, dict.fromkeys([*names, *table.names]), uses, facts)
     return values
+
+
+def _described(
+    table: Table,
+    level: Level,
+    names: Iterable[str],
+    uses: Mapping[str, Mapping[str, object]],
+    facts: Findings,
+) -> Iterator[DescribedColumn]:
+    """Yield the columns of a table that a file has, with their uses and the values seen; others are ignored."""
+    for name in names:
+        if name.startswith("\0"):
+            continue
+        why = facts.ignored.get(name, "")
+        column = DescribedColumn(name=name, rows=level, use="ignored", why=why)
+        yield column.model_copy(update={**uses.get(name, {}), **_seen(table, name, facts)})
+
+
+def _seen(table: Table, name: str, facts: Findings) -> dict[str, object]:
+    """Return three values of a column, and the numbers of distinct and missing ones."""
+    values = table.frame[name]
+    distinct = values.dropna()
+    if distinct.dtype == object:
+        distinct = distinct.astype(str)
+    distinct = distinct.drop_duplicates()
+    return {
+        "values": tuple(str(value)[:40] for value in distinct[:3]),
+        "distinct": len(distinct),
+        "missing": facts.missing.get(name, int(values.isna().sum())),
+    }
 
 
 def _labels_of(table: Table, names: list[str], level: Level, facts: Findings) -> list[str]:
@@ -118,7 +174,12 @@ def _labels_of(table: Table, names: list[str], level: Level, facts: Findings) ->
     if "y" in facts.names:
         return []
     if params.label:
-        return [name for name in params.label if name in names]
+        labels = [name for name in params.label if name in names]
+        if facts.described is not None and table.frame[labels].isna().all(axis=None):
+            facts.ignored |= dict.fromkeys(labels, "empty")
+            names[:] = [name for name in names if name not in labels]
+            return []
+        return labels
     if level == "edge" and not facts.edges_have_targets:
         return []
     usual = roles.named(names, roles.LABELS)
@@ -222,23 +283,70 @@ def target_of(table: Table, name: str, facts: Findings) -> Array:
     """Return a target column: numbers, NaN if missing; or texts, empty if missing."""
     numbers, texts = values_of(table, name, facts, missing=True)
     values: Array = texts if numbers is None else numbers
-    count = int((texts == "").sum() if numbers is None else np.isnan(numbers).sum())
+    is_missing = texts == "" if numbers is None else np.isnan(numbers)
+    count = int(is_missing.sum())
     if count:
         facts.missing[name] = count
+    described = facts.described
+    if described is not None and described.classes:
+        given = _texts(values, is_missing)
+        classes = [*described.classes, ""]
+        expected = f"one of the classes {', '.join(described.classes)[:200]}"
+        _refuse(table, name, ~np.isin(given, classes), given, expected)
+        if described.classes != tuple(map(str, range(len(described.classes)))):
+            return given
     if numbers is not None and table.frame[name].dtype.kind in "iub":
         return table.frame[name].to_numpy()
     return values
 
 
-def features_of(table: Table, name: str, facts: Findings) -> list[tuple[str, F32]]:
-    """Return the features that a column becomes, with their names.
+def _texts(values: Array, is_missing: Bools) -> Array:
+    """Return texts, or numbers as they are written, (n,); empty if missing."""
+    if values.dtype != object:
+        values = np.array([f"{value:.17g}" for value in values.tolist()], object)
+    values[is_missing] = ""
+    return values
+
+
+def _refuse(table: Table, name: str, is_wrong: Bools, values: Array, expected: str) -> None:
+    """Refuse the first of the texts (n,) that the description of the columns does not know."""
+    if not is_wrong.any():
+        return
+    row = int(is_wrong.argmax())
+    if values[row]:
+        problem = f"{name!r} is {values[row]!r}, not {expected}"
+        remedy = "correct the value, or remove the line: a model has no input or output for it"
+    else:
+        problem = f"{name!r} is empty, and the description has no missing values of it"
+        remedy = "fill it in, or remove the line; in a description of your own: nullable = true"
+    raise table.error_at(row, problem, remedy)
+
+
+def features_of(
+    table: Table, name: str, facts: Findings, given: DescribedColumn | None = None
+) -> list[tuple[str, F32]]:
+    """Return the features that a column becomes, with their names, as ``given`` if it is.
 
     Numbers are one feature, and with missing ones, which become 0, a second one that marks them.
     Texts are one feature for each. Names, dates and the numbers of rows are ignored.
     """
     numbers, texts = values_of(table, name, facts, missing=False)
+    if given is not None and given.use in {"number", "category"}:
+        values = texts if numbers is None else numbers
+        is_missing = texts == "" if numbers is None else np.isnan(numbers)
+        as_texts = _texts(values.copy(), is_missing)
+        if not given.nullable:
+            _refuse(table, name, is_missing, as_texts, "")
+        if given.use == "category":
+            known = given.categories or tuple(sorted({*as_texts} - {""}))
+            expected = f"one of the categories {', '.join(known)[:200]}"
+            _refuse(table, name, ~np.isin(as_texts, [*known, ""]), as_texts, expected)
+            return [(f"{name}={word}", (as_texts == word).astype(np.float32)) for word in known]
+        if numbers is None:
+            numbers = pd.to_numeric(pd.Series(as_texts), errors="coerce").to_numpy(np.float64)
+            _refuse(table, name, np.isnan(numbers) & ~is_missing, as_texts, "a number")
     if numbers is not None:
-        return _of_numbers(table, name, numbers, facts)
+        return _of_numbers(table, name, numbers, facts, nullable=bool(given and given.nullable))
     words, counts = np.unique(texts[texts != ""].astype(str), return_counts=True)
     asked = name in facts.params.feature
     where = f"{table.name}: {name!r}"
@@ -277,11 +385,13 @@ def _is_prose(words: Array) -> bool:
     )
 
 
-def _of_numbers(table: Table, name: str, numbers: F64, facts: Findings) -> list[tuple[str, F32]]:
-    """Return a column of numbers as a feature, and a second one if some are missing."""
+def _of_numbers(
+    table: Table, name: str, numbers: F64, facts: Findings, *, nullable: bool
+) -> list[tuple[str, F32]]:
+    """Return a column of numbers as a feature, and a second one if some are or may be missing."""
     is_missing = np.isnan(numbers)
     named = name in facts.params.feature
-    if is_missing.all():
+    if is_missing.all() and not nullable:
         facts.ignored[name] = "empty"
         return []
     if not named and name.startswith(UNNAMED) and counts_from_zero(table.frame[name]):
@@ -308,9 +418,10 @@ def _of_numbers(table: Table, name: str, numbers: F64, facts: Findings) -> list[
             f"out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
-    if not is_missing.any():
+    if not is_missing.any() and not nullable:
         return [(name, values)]
-    facts.missing[name] = int(is_missing.sum())
+    if is_missing.any():
+        facts.missing[name] = int(is_missing.sum())
     return [
         (name, np.where(is_missing, np.float32(0), values)),
         (f"{name} missing", is_missing.astype(np.float32)),

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import I64, Array
+from kmip_data.columns.description import Level, Use
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.columns import Level, columns_of
+from kmip_data.pipelines.datasets.graphs.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
 from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
@@ -70,6 +71,8 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     lists: list[IndexLists] = []
     for name in files:
         level = _level_of(name) if len(files) > 1 else "edge"
+        if facts.described is not None and len(files) > 1:
+            level = facts.described.files.get(name, level)
         if name.lower().endswith(".json"):
             lists.append(read_index_lists(folder / name, facts))
         elif level:
@@ -98,7 +101,7 @@ def assemble(
     # 1. Columns of ids.
     params = facts.params
     edges = tables["edge"]
-    check_columns([*tables.values()], params)
+    check_columns([*tables.values()], facts)
     ends_names = _ends_of(edges, facts)
     columns_of_ends = [edges.ids(name) for name in ends_names]
     if any(column.dtype == object for column in columns_of_ends):
@@ -117,10 +120,10 @@ def assemble(
         node_name = _node_column(tables["node"], ends, facts, several=several)
 
     # 2. Kinds of the other columns; what they leave open is asked at once.
-    used = {level: {graph_names[level]} for level in tables}
-    used["edge"] |= {*ends_names}
+    used: dict[Level, dict[str, Use]] = {level: {graph_names[level]: "graph"} for level in tables}
+    used["edge"] |= {ends_names[0]: "source", ends_names[1]: "target"}
     if "node" in used:
-        used["node"].add(node_name)
+        used["node"][node_name] = "id"
     if several and lists:
         raise DamagedInput(
             f"{lists[0].name} has features of the nodes of one graph, and there are several.",
@@ -359,15 +362,15 @@ def _is_permutation(values: pd.Series, count: int) -> bool:
     return bool((np.sort(values.to_numpy()) == np.arange(count)).all())
 
 
-def _undirected_rows(edges: Table, used: set[str]) -> Array | None:
+def _undirected_rows(edges: Table, used: dict[str, Use]) -> Array | None:
     """Return True for edges that a reader or Gephi's column ``Type`` calls undirected; else None."""
     if roles.UNDIRECTED in edges.names:
-        used.add(roles.UNDIRECTED)
+        used[roles.UNDIRECTED] = "direction"
         return edges.frame[roles.UNDIRECTED].to_numpy(bool)
     for name in roles.named(edges.names, [roles.DIRECTION]):
         words = edges.frame[name].map(lambda value: str(value).strip().casefold())
         if name not in used and set(words) <= {"directed", "undirected"}:
-            used.add(name)
+            used[name] = "direction"
             return (words == "undirected").to_numpy()
     return None
 

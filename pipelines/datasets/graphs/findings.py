@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kmip_data.arrays import U8, Array
+from kmip_data.columns.description import DescribedColumn, Description, Level
 from kmip_data.columns.levels import form_of
 from kmip_data.columns.parts import MASKS, codes_of_parts, masks_by_part
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -41,6 +42,9 @@ class Findings:
     #: What a user has to decide -> the parameters that decide it.
     questions: dict[str, str] = field(default_factory=dict)
     memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
+    described: Description | None = None  #: uses that the files must have
+    files: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
+    columns: list[DescribedColumn] = field(default_factory=list)  #: of tables, as found
 
     @property
     def target(self) -> str:
@@ -80,7 +84,7 @@ class Findings:
         for name in given or usual:
             if name in names:
                 return name
-        if given:
+        if given and self.described is None:
             names = list(names)
             likely = [*(name for name in names if name in usual), *names, "none"]
             close = nearest(given[0], names) or likely[0]
@@ -137,6 +141,8 @@ def keyed_by_level(
         if attribute in MASKS and findings.masks_divide:
             masks[attribute] = array
             continue
+        if findings.described is not None and attribute not in levels:
+            continue  # not in the description
         level = levels[attribute]
         key = f"{level}/{attribute}"
         if attribute == "y" and level != "edge" and array.ndim <= 2:

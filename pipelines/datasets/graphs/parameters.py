@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 from pydantic import Field
 
 from kmip_data.arrays import U8
+from kmip_data.columns.description import Description
 from kmip_data.columns.targets import Target, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.user_files import OwnTextParams
@@ -24,6 +25,7 @@ class InferredGraphs:
     graphs: int = 0
     graphs_per_shard: int = 1
     summary: dict[str, Any] = field(default_factory=dict)  #: what the card says of the files
+    description: Description = field(default_factory=Description)
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
 
 

@@ -52,13 +52,13 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
         facts.params = facts.params.model_copy(update={"header": "no"})
     table = read_table(folder / name, facts, "graph")
     column = _smiles_column(table, facts.params)
-    check_columns([table], facts.params, {column})
+    check_columns([table], facts, {column})
     texts = table.ids(column)
     facts.key = _key_column(table, {column, *facts.params.label})
     keys = [f"{row:06d}" for row in range(len(texts))]
     if facts.key:
         keys = [str(key) for key in table.ids(facts.key)]
-    columns = columns_of(table, "graph", {column, facts.key}, facts)
+    columns = columns_of(table, "graph", {column: "smiles", facts.key: "id"}, facts)
     facts.ask()
     for row, value in enumerate(texts):
         text = str(value)

@@ -25,7 +25,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS, GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
 from kmip_data.pipelines.formats.heads import is_gzip
 from kmip_data.pipelines.formats.text import decoded
 from kmip_data.text import counted, is_slip, nearest
@@ -132,10 +132,12 @@ def texts_of(ids: Array) -> Array:
     return ids if ids.dtype == object else ids.astype(str).astype(object)
 
 
-def check_columns(
-    tables: Sequence[Table], params: GraphParams, inputs: Collection[str] = ()
-) -> None:
-    """Refuse column names in parameters that no table has, or that are ``inputs`` themselves."""
+def check_columns(tables: Sequence[Table], facts: Findings, inputs: Collection[str] = ()) -> None:
+    """Refuse column names in parameters that no table has, or that are ``inputs`` themselves.
+
+    Labels of a description may be absent.
+    """
+    params = facts.params
     names = [column for table in tables for column in table.names if column not in inputs]
     for key in ("label", "feature", "ignore", "rounded"):
         for name in getattr(params, key):
@@ -147,6 +149,14 @@ def check_columns(
                 )
             if name == "none" or name in names:
                 continue
+            if facts.described is not None:
+                if key == "label" and not {*params.label} & {*names}:
+                    continue
+                raise DamagedInput(
+                    f"No table has the column {name!r} of the description.",
+                    found=", ".join(names)[:1_000],
+                    next=f"add a column {name!r}: a model needs it",
+                )
             usual = roles.named(names, roles.LABELS) if key == "label" else []
             raise unknown_column(tables, key, name, [*usual, *names])
 

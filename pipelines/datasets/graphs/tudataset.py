@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 from kmip_data.arrays import Array
+from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.columns import Level
 from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams

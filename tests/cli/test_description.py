@@ -1,0 +1,249 @@
+"""Descriptions of columns: what a dry run prints, a file has, and new data are held to."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from support.cases import check_each
+from support.cli import done, refused
+from support.shared import shared_data
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.home import Build
+from kmip_data.columns.description import Description
+
+SMALL = ["--model", "gine", "--epochs", "1", "--device", "cpu", "--quiet"]
+SMALL += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]
+COUNTRIES = ["NL", 'the "South"', "Åland 🏝"]
+
+
+def people(rows: int, seed: int, **columns: Any) -> pd.DataFrame:
+    """Table of nodes with a number, a number that is missing in places, texts, names and a label."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(1, 90, rows).astype(float)
+    age[::7] = np.nan
+    values = {
+        "id": [f"p{row}" for row in range(rows)],
+        "income": rng.random(rows).round(3),
+        "country": rng.permutation(np.resize(COUNTRIES, rows)),
+        "age": age,
+        "note": [f"note {row}" for row in range(rows)],
+        "group": rng.permutation(np.resize(["x", "y", "z"], rows)),
+    }
+    return pd.DataFrame({**values, **columns})
+
+
+def write(folder: Path, nodes: pd.DataFrame) -> Path:
+    """Write tables of nodes and of edges between them; return the folder."""
+    folder.mkdir()
+    nodes.to_csv(folder / "nodes.csv", index=False)
+    source = nodes["id"].to_numpy()
+    edges = pd.DataFrame({"source": source, "target": np.roll(source, 1)})
+    edges.to_csv(folder / "edges.csv", index=False)
+    return folder
+
+
+def build(name: str, archive: Path, *options: str) -> Build:
+    done("build", "graphs", "--name", name, "--archive", archive, "--quiet", *options)
+    return kmip_data.open(name, split=None).build
+
+
+def nodes_of(build: Build) -> tuple[list[str], np.ndarray]:
+    """Return names and values of the features of nodes."""
+    data = kmip_data.open(build.path, split=None)[0]
+    return list(build.card.schema_.column("node/x").fields), data.x.numpy()
+
+
+@pytest.fixture
+def old(home: Path, tmp_path: Path) -> Path:
+    folder = write(tmp_path / "old", people(30, 0))
+    build("old", folder, "--set", "label=group", "--set", "undirected=true")
+    return folder
+
+
+def test_a_dry_run_prints_each_column_and_keeps_nothing(home, tmp_path):
+    table = people(30, 0)
+    folder = write(tmp_path / "old", table)
+    line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
+    facts = done(*line, "--json").json
+    columns = {
+        column["name"]: column
+        for column in facts["files"]["columns"]["columns"]
+        if column["rows"] == "node"
+    }
+    uses = {name: column["use"] for name, column in columns.items()}
+    assert uses == {
+        "id": "id",
+        "income": "number",
+        "country": "category",
+        "age": "number",
+        "note": "ignored",
+        "group": "label",
+    }
+    for name, column in columns.items():
+        assert column["distinct"] == table[name].nunique(), name
+        assert column.get("missing", 0) == table[name].isna().sum(), name
+        assert column["values"] == [str(value) for value in table[name].dropna().unique()[:3]]
+    assert facts["files"]["columns"]["classes"] == ["x", "y", "z"]
+    assert facts["counts"] == {"graphs": 1, "nodes": 30, "edges": 30}
+    text = done(*line).out
+    assert re.search(r"node +age +number .* 5$", text, re.MULTILINE)
+    assert "classes         3 (x 10, y 10, z 10)" in text
+    assert not home.exists()
+    [command] = re.findall(r"\nNext: kmip-data (.*)\n", text)
+    done(*shlex.split(command), "--quiet")
+    assert kmip_data.open("mine", split=None).build.card.key == facts["key"]
+
+
+def test_a_description_that_is_written_gives_the_same_build(home, tmp_path):
+    folder = write(tmp_path / "old", people(30, 0))
+    file = tmp_path / "columns.toml"
+    line = ["build", "graphs", "--archive", folder, "--dry-run", "--describe", file]
+    done(*line, "--set", "label=group")
+    assert "exists already" in refused(*line)
+    plain = build("plain", folder, "--set", "label=group")
+    read_back = build("read-back", folder, "--like", str(file))
+    beside = build("beside", write_next_to(folder, file))
+    for other in (read_back, beside):
+        assert other.card.schema_ == plain.card.schema_
+        assert other.card.class_names == plain.card.class_names
+        for attribute, values in kmip_data.open(plain.path, split=None)[0].to_dict().items():
+            same = kmip_data.open(other.path, split=None)[0][attribute]
+            assert torch.equal(torch.as_tensor(same), torch.as_tensor(values)), attribute
+        assert str(tmp_path) not in (other.path / "card.json").read_text("utf-8")
+
+
+def write_next_to(folder: Path, file: Path) -> Path:
+    (folder / "columns.toml").write_bytes(file.read_bytes())
+    return folder
+
+
+def test_a_description_is_edited(home, tmp_path):
+    folder = write(tmp_path / "old", people(30, 0))
+    file = tmp_path / "columns.toml"
+    line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
+    done(*line, "--describe", file)
+    text = file.read_text("utf-8")
+    text = text.replace('classes = ["x", "y", "z"]', 'classes = ["z", "x", "y"]')
+    text = text.replace('name = "income"\nrows = "node"\nuse = "number"',
+                        'name = "income"\nrows = "node"\nuse = "ignored"')  # fmt: skip
+    file.write_text(text, "utf-8")
+    Description.model_validate(tomllib.loads(text))
+    edited = build("edited", folder, "--like", str(file))
+    assert edited.card.class_names == ["z", "x", "y"]
+    names, _ = nodes_of(edited)
+    assert "income" not in names
+    assert "age" in names
+    # Parameters are edits, too.
+    names, _ = nodes_of(build("again", folder, "--like", str(file), "--set", "ignore=age"))
+    assert not {"income", "age", "age missing"} & {*names}
+    file.write_text("uses = 3\n", "utf-8")
+    message = refused(
+        "build", "graphs", "--name", "bad", "--archive", folder, "--like", file, code=4
+    )
+    assert "columns.toml is no description of columns: uses" in message
+
+
+def test_new_data_get_the_columns_of_an_earlier_build(old, tmp_path):
+    """Other texts, nothing missing, another order, a further column and no label; oracle: pandas."""
+    table = people(9, 1, country=["NL"] * 9, age=np.arange(9), further=1).drop(columns="group")
+    new = build("new", write(tmp_path / "new", table[table.columns[::-1]]), "--like", "old")
+    names, x = nodes_of(new)
+    expected, _ = nodes_of(kmip_data.open("old", split=None).build)
+    assert names == expected
+    wanted = {name: np.zeros(9) for name in names}
+    wanted |= {"income": table["income"], "country=NL": np.ones(9), "age": np.arange(9)}
+    assert {f"country={country}" for country in COUNTRIES} < {*names}
+    np.testing.assert_array_equal(x, np.stack([wanted[name] for name in names], 1, dtype="float32"))
+    assert new.card.schema_.labels is None
+    assert new.card.parameters["undirected"] is True
+    assert "further: not in the description" in new.card.statistics["files"]["ignored"]
+
+
+def test_values_that_an_earlier_build_does_not_know_are_refused_by_their_cell(old, tmp_path):
+    cases = {
+        "country": ("BE", "line 4: 'country' is 'BE', not one of the categories NL, the"),
+        "income": ("much", "line 4: 'income' is 'much', not a number"),
+        "group": ("w", "line 4: 'group' is 'w', not one of the classes x, y, z"),
+    }
+
+    def check(case):
+        column, (value, words) = case
+        table = people(9, 1)
+        table[column] = table[column].astype(object)
+        table.loc[2, column] = value
+        archive = write(tmp_path / f"{column} {value}", table)
+        line = ["build", "graphs", "--name", "new", "--archive", archive, "--like", "old"]
+        assert f"nodes.csv, {words}" in refused(*line, code=4)
+
+    check_each(check, [*cases.items(), ("income", ("", "line 4: 'income' is empty"))])
+    archive = write(tmp_path / "less", people(9, 1).drop(columns="income"))
+    message = refused(
+        "build", "graphs", "--name", "new", "--archive", archive, "--like", "old", code=4
+    )
+    assert "No table has the column 'income' of the description" in message
+
+
+def test_a_model_is_used_on_new_data(old, tmp_path, home):
+    """The refusal prints a command that fits new data to the run, and then the run predicts them."""
+    done("train", "old", *SMALL)
+    [run] = (home / "runs").glob("*/*/*/config.toml")
+    table = people(12, 2, country="NL")
+    build("new", write(tmp_path / "new", table), "--set", "label=group")
+    message = refused("evaluate", run.parent, "--dataset", "new")
+    command = re.search(r"next: kmip-data (.*)", message)[1]
+    done(*shlex.split(command), "--quiet")
+    done("evaluate", run.parent, "--dataset", "new-like-old")
+    archive = write(tmp_path / "bare", table.drop(columns="group"))
+    build("bare", archive, "--like", "old")
+    done("predict", run.parent, "--dataset", "bare", "--output", tmp_path / "p.csv")
+    predicted = pd.read_csv(tmp_path / "p.csv")
+    assert len(predicted) == 12
+    assert {"logit x", "logit y", "logit z"} <= {*predicted.columns}
+
+
+def test_arrays_of_new_data_have_the_dtypes_of_an_earlier_build(home, tmp_path):
+    ring = torch.stack([torch.arange(4), torch.arange(4).roll(1)])
+
+    def graphs(name, dtype, labels, **more):
+        values = [
+            Data(x=torch.arange(8).reshape(4, 2).to(dtype), edge_index=ring, **more) for _ in labels
+        ]
+        for data, label in zip(values, labels, strict=True):
+            data.y = torch.tensor([label])
+        torch.save(values, tmp_path / f"{name}.pt")
+        return tmp_path / f"{name}.pt"
+
+    first = build("first", graphs("first", torch.float32, [0, 1, 2, 0], w=torch.ones(4)))
+    second = build(
+        "second",
+        graphs("second", torch.float64, [1, 1], w=torch.ones(4), more=torch.ones(4)),
+        "--like",
+        "first",
+    )
+    columns = {column.key: column for column in second.card.schema_.columns}
+    assert {*columns} == {column.key for column in first.card.schema_.columns}
+    assert columns["node/x"].presented == "float32"
+    assert columns["graph/y"].num_classes == 3
+    line = ["build", "graphs", "--name", "third", "--like", "first", "--archive"]
+    assert "The files have no w" in refused(*line, graphs("third", torch.float32, [1, 1]), code=4)
+    wrong = graphs("fourth", torch.float32, [1, 3], w=torch.ones(4))
+    assert "y is 3, none of the classes" in refused(*line, wrong, code=4)
+
+
+def test_a_published_file_is_described(home):
+    file = shared_data("node_benchmarks/chameleon_filtered.npz")
+    facts = done("build", "graphs", "--archive", file, "--dry-run", "--json").json
+    columns = {column["name"]: column for column in facts["files"]["columns"]["columns"]}
+    assert columns["x"]["shape"] == [2325]
+    assert facts["files"]["columns"]["task"] == "classification"
+    assert facts["counts"]["nodes"] == 890
