@@ -238,6 +238,8 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
             )
         if isinstance(error, click.BadParameter) and not missing:
             usage = None
+        if context.info_name == "build" and isinstance(error, click.UsageError):
+            step = _with_archive(args) or step
         return errors.UsageError(error.format_message(), expected=usage, next=step)
     of_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     if of_torch or isinstance(error, MemoryError):
@@ -255,6 +257,15 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
             next="use another path, --home or --output",
         )
     return None
+
+
+def _with_archive(args: Sequence[str]) -> str | None:
+    """Return the line of a build with a file behind its name as ``--archive``; ``None`` without one."""
+    files = [word for word in args[2:3] if Path(word).exists()]
+    if not files or "--archive" in args:
+        return None
+    name = [] if "--name" in args else ["--name", Path(files[0]).name.partition(".")[0]]
+    return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
 
 
 def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:

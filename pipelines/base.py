@@ -383,7 +383,7 @@ def check_fold(dataset: str, fold: int, folds: int) -> None:
     if fold >= folds:
         raise UsageError(
             f"{dataset} has {counted(folds, 'fold')}: there is no fold {fold}.",
-            next=f"a fold from 0 to {folds - 1}",
+            next="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from support.cases import check_each
 
-from kmip_data.cli.main import root
+from kmip_data.cli.main import root, run
 from kmip_data.cli.shared.datasets import RECORDS, keep_settings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -153,6 +153,15 @@ def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
 
     check_each(check, CASES)
     assert not home.exists()
+
+
+def test_a_file_behind_the_name_of_a_build_belongs_to_archive(tmp_path, home, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "roads.csv").write_text("source,target\n1,2\n")
+    assert run(["build", "graphs", "roads.csv"]) == 2
+    advised = "kmip-data build graphs --name roads --archive roads.csv"
+    assert f"next: {advised}\n" in capsys.readouterr().err
+    assert run(advised.split()[1:]) == 0
 
 
 def test_an_extra_is_installed_by_its_packages():
