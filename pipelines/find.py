@@ -111,7 +111,7 @@ def obtain(
 
 
 def obtain_split(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
-    """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.splits`."""
+    """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.added_splits`."""
     from kmip_data.pipelines.added_splits import ensure_split
 
     return ensure_split(build, split_parameters)

@@ -170,7 +170,10 @@ class HubComponent(Component):
 METRIC = '''
 
 def worst(sums: Tensor) -> Tensor:
-    """Return the mean absolute error () of the worst target from ``sums`` (2, T) of counts and errors."""
+    """Return the mean absolute error () of the worst target.
+
+    The first two rows of ``sums`` (7, T) are counts and errors.
+    """
     return (sums[1] / sums[0]).max()
 
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import os
+import pydoc
 import re
 import shlex
 import subprocess
@@ -24,6 +25,7 @@ from kmip_data.cli.shared.names import NameType
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.text import OPTIONS
+from tools import structure
 
 PAGES = [
     ROOT / "README.md",
@@ -140,6 +142,46 @@ def test_names_in_the_text_exist():
                 item = getattr(item, part)
 
     check_each(check, PAGES)
+
+
+def names_in(tree):
+    """Names that a module defines or imports, at any depth, with attributes that it sets."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return names
+
+
+def test_references_in_docstrings_exist():
+    """A target of ``:func:`` and the like is a name of its module, or leads to one from its package."""
+    known = structure.modules(ROOT)
+    texts = {name: path.read_text("utf-8") for name, path in known.items()}
+    names = {name: names_in(ast.parse(text)) for name, text in texts.items()}
+
+    def exists(target, module):
+        is_package = known[module].name == "__init__.py"
+        package = module if is_package else module.rpartition(".")[0]
+        home = package + target if target.startswith(".") else target
+        inside = set()
+        while home and home not in known:
+            home, _, last = home.rpartition(".")
+            inside.add(last)
+        is_ours = inside <= names[home or module]
+        return is_ours or pydoc.locate(target) is not None  # another package, or a lazy name
+
+    references = [
+        (module, reference)
+        for module, text in texts.items()
+        for reference in re.findall(r":(?:func|class|mod|data|meth|attr):`~?([^`]+)`", text)
+    ]
+    assert len(references) > 300
+    broken = [f"{module}: {target}" for module, target in references if not exists(target, module)]
+    assert not broken
 
 
 def test_every_parameter_of_a_dataset_is_on_a_page():

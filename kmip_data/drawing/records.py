@@ -40,7 +40,8 @@ class Drawing:
     label: str = ""  #: label of the graph in words, or empty
     values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
-    bonds: I64 | None = None  #: (E,) kind of each edge of a molecule, a position in :data:`BONDS`
+    #: (E,) kind of each edge of a molecule, a position in :data:`.molecules.BONDS`
+    bonds: I64 | None = None
     label_value: Array | None = None  #: label of the graph as stored
     metres: bool = False  #: True if positions are in metres
 

@@ -71,7 +71,7 @@ class Copies:
     def read(self, file: str, start: int, stop: int) -> U8:
         """Return bytes ``start`` to ``stop`` of a file as a new array; the file must have as many.
 
-        Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was
+        Raises what :meth:`.remote.Remote.range` does, and ``DamagedInput`` where a block is not what was
         pushed.
         """
         self.fetch_blocks(blocks_between(file, start, stop))

@@ -215,8 +215,8 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
 def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
     """Return class ``names``, and for each part the number of ``rows`` and of ``right`` ones by class.
 
-    Options as for :func:`.evaluate.open_run`. Raises ``UsageError`` unless the run predicts
-    one class per node or graph.
+    Options as for :func:`~kmip_data.models.training.run.evaluate.open_run`. Raises ``UsageError``
+    unless the run predicts one class per node or graph.
     """
     opened = open_run(run, **where)
     with opened.working() as module:

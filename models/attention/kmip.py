@@ -241,8 +241,8 @@ class KMIPAttention(nn.Module):
         Probability with which an attention weight is dropped in training. The paper names 0.5; its
         code ignored that for k-MIP.
     backend
-        Search backend: ``"auto"``, a name that :func:`backend_status` lists, or ``"reference"``, as
-        in :func:`kmip_attention`.
+        Search backend: ``"auto"``, a name that :func:`kmip_data.models.search.topk.backend_status`
+        lists, or ``"reference"``, as in :func:`kmip_attention`.
     legacy_padding
         Reproduce the published code: graphs are zero-padded to the largest of the batch, padding is
         attended like any node (its key and value are the biases), and if k exceeds that size the

@@ -29,7 +29,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     k
         Keys per query; all if there are fewer. The attribute may be changed.
     backend
-        Search backend: ``"auto"``, or a name that :func:`backend_status` lists.
+        Search backend: ``"auto"``, or a name that :func:`kmip_data.models.search.topk.backend_status`
+        lists.
 
     Examples
     --------

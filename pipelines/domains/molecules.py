@@ -199,8 +199,9 @@ S = TypeVar("S", bound=SplitParams)
 class MoleculePipeline(Pipeline[P, S]):
     """A dataset of SMILES in a table, whose split is lists of its row numbers.
 
-    ``prepare`` writes the SMILES to ``smiles`` with :func:`.pieces.write_texts`; its
-    plan has their number as ``rows``.
+    ``prepare`` writes the SMILES to ``smiles`` with
+    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_texts`; its plan has their number
+    as ``rows``.
     """
 
     version = 1

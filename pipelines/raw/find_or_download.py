@@ -467,7 +467,7 @@ def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
 
     Nothing is imported.
 
-    Raises :class:`MissingExtra` or :class:`SourceUnavailable` where it is not installed, and the
+    Raises ``MissingExtra`` or ``SourceUnavailable`` where it is not installed, and the
     latter where its version ships another file.
     """
     mirror = source.mirrors[0]

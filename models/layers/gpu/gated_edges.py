@@ -40,7 +40,9 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gate the edges, sum at the targets, update the edges: :func:`.cpu.gated_edges.gated_edges`.
+    """Gate the edges, sum at the targets, update the edges, as on a CPU.
+
+    The formulas are at :func:`kmip_data.models.layers.cpu.gated_edges.gated_edges`.
 
     Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share
     one vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z

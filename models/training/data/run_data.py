@@ -259,7 +259,7 @@ class RunData(ABC):
 
     @property
     def channels(self) -> dict[str, Any]:
-        """Arguments of :func:`build_model` determined by the data."""
+        """Arguments of :func:`~kmip_data.models.network.build_model` determined by the data."""
         return {
             "in_channels": self.in_channels,
             "num_classes": self.task.outputs,
