@@ -6,13 +6,17 @@ import hashlib
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import networkx as nx
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
+from kmip_data.columns.description import Level
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.levels import Levels
 from kmip_data.columns.targets import Target
@@ -23,8 +27,11 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split
 from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
+from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
+from kmip_data.pipelines.datasets.graphs.networks import add_graph, tables_of
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.text_tables import Table
 from kmip_data.pipelines.user_files import OwnSplitParams
 
 Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask
@@ -83,13 +90,92 @@ def _edges(graph: GraphRecord) -> int | None:
     return None if graph.edge_index is None else graph.num_edges
 
 
+class SavedTables:
+    """Graphs as tables of pandas, or as graphs of networkx, whose attributes become tables."""
+
+    def __init__(self, given: Any) -> None:
+        self._frames: dict[Level, pd.DataFrame] = {}
+        self._rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
+        if isinstance(given, Mapping):
+            for level in self._rows:
+                if (frame := given.get(f"{level}s")) is not None:
+                    self._frames[level] = _plain(frame)
+        else:
+            for number, graph in enumerate(given):
+                add_graph(graph, f"{number:08d}", self._rows)
+
+    @classmethod
+    def of(cls, given: Any) -> SavedTables | None:
+        """Return the tables of frames by level, a frame of edges, and graphs of networkx; else ``None``."""
+        if isinstance(given, pd.DataFrame):
+            given = {"edges": given}
+        elif isinstance(given, nx.Graph):
+            given = [given]
+        is_list = isinstance(given, list | tuple)
+        if is_list and given and all(isinstance(graph, nx.Graph) for graph in given):
+            return cls(given)
+        if not isinstance(given, Mapping):
+            return None
+        levels = {"nodes", "edges", "graphs"}
+        if not {"edges"} <= {*given} <= levels:
+            raise UsageError(
+                f"The tables are called {', '.join(map(str, given)) or 'nothing'}.",
+                expected="edges, and optionally nodes and graphs",
+                next="kmip_data.save({'nodes': nodes, 'edges': edges}, folder)",
+            )
+        return cls(given)
+
+    def tables(self, findings: Findings) -> dict[Level, Table]:
+        """Return the tables as those of files."""
+        if not self._frames:
+            return tables_of(self._rows, "networkx", findings)
+        return {level: Table(f"{level}s", frame, 0, "row") for level, frame in self._frames.items()}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over names, dtypes and values of all columns."""
+        digest = hashlib.sha256(repr(self._rows).encode())
+        for level, frame in self._frames.items():
+            digest.update(f"{level} {frame.dtypes.to_dict()}".encode())
+            rows = pd.util.hash_pandas_object(frame.astype(str), index=False)
+            digest.update(rows.to_numpy().tobytes())
+        return digest.hexdigest()
+
+
+_NUMPY: dict[str, Any] = {
+    "i": "int64",
+    "u": "uint64",
+    "f": "float64",
+    "b": "bool",
+}  #: kind -> dtype
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the dtypes that tables of files have."""
+    columns = {}
+    for name, values in frame.items():
+        plain = values
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            plain = values.astype(object)
+        elif values.dtype.kind in "mM":
+            plain = values.astype(str).where(values.notna())
+        elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
+            # Of pandas' own dtypes, which know missing values.
+            plain = values.astype("float64" if values.hasnans else _NUMPY[values.dtype.kind])
+        columns[str(name)] = plain
+    return pd.DataFrame(columns).reset_index(drop=True)
+
+
 class SavedPipeline(OwnGraphsPipeline):
     """Pipeline of ``kmip_data.save``: graphs in memory, their dtypes and, if given, their split."""
 
     in_process = True
 
     def __init__(
-        self, manifest: Manifest, graphs: SavedGraphs, split: Mapping[str, Positions] | None
+        self,
+        manifest: Manifest,
+        graphs: SavedGraphs | SavedTables,
+        split: Mapping[str, Positions] | None,
     ) -> None:
         super().__init__(manifest)
         self._graphs = graphs
@@ -100,6 +186,10 @@ class SavedPipeline(OwnGraphsPipeline):
     ) -> tuple[Findings, Iterator[GraphRecord]]:
         """Return the findings and the graphs from position ``first``."""
         graphs = self._graphs
+        if isinstance(graphs, SavedTables):
+            findings = Findings(params)
+            tables = graphs.tables(findings)
+            return findings, islice(assemble(tables, findings), first, None)
         findings = Findings(
             params,
             forms=dict(graphs.forms),
@@ -126,6 +216,8 @@ class SavedPipeline(OwnGraphsPipeline):
     def target(self, inference: Inference, findings: Findings) -> Target:
         """Return the column of the targets, in the dtype that they have; ask where classes may be numbers."""
         target = super().target(inference, findings)
+        if isinstance(self._graphs, SavedTables):
+            return target
         column = replace(target.column, form=findings.forms.get(inference.target, "axis"))
         given = np.result_type(*{y.dtype for y in inference.targets})
         of_floats = given.kind == "f"
@@ -147,7 +239,8 @@ class SavedPipeline(OwnGraphsPipeline):
     def chosen_splits(self, params: GraphParams) -> list[OwnSplitParams]:
         """Return the given split, or one for each column of its masks; else those of the graph's masks."""
         if self._split is None:
-            return self.default_splits(params) if params.inferred.masks is not None else []
+            is_divided = isinstance(self._graphs, SavedTables) or params.inferred.masks is not None
+            return self.default_splits(params) if is_divided else []
         columns = {np.shape(chosen)[1] for chosen in self._split.values() if np.ndim(chosen) == 2}
         if len(columns) > 1:
             raise UsageError(f"The masks have {sorted(columns)} columns, not equally many.")

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+import networkx as nx
+import pandas as pd
 from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data, HeteroData
 
@@ -30,11 +32,16 @@ from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.attributes import arrays_of
-from kmip_data.saving.pipeline import Positions, SavedGraphs, SavedPipeline
+from kmip_data.saving.pipeline import Positions, SavedGraphs, SavedPipeline, SavedTables
 
 
 def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
-    dataset: TorchDataset[object] | Iterable[Data] | Data,
+    dataset: TorchDataset[object]
+    | Iterable[Data]
+    | Data
+    | nx.Graph
+    | pd.DataFrame
+    | Mapping[str, pd.DataFrame],
     folder: str | os.PathLike[str],
     *,
     name: str | None = None,
@@ -47,6 +54,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     label: str = "",
     ignore: str | Sequence[str] = (),
     undirected: bool = False,
+    **keys: Any,
 ) -> Build:
     """Write graphs as a build that :func:`kmip_data.open` gives back unchanged.
 
@@ -62,6 +70,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     dataset
         A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. It is read once;
         all but a list lies in a temporary file next to ``folder`` until the last graph is known.
+        Also a graph of networkx or a list of them, a pandas table of edges, or tables by name:
+        ``{"nodes": …, "edges": …, "graphs": …}``, read as CSV files with these names are.
     folder
         A new folder, relative to the current one. In ``built/`` of the home folder a build is found
         by its name from anywhere.
@@ -83,6 +93,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         Attributes to leave out.
     undirected
         Add the reverse of each edge that lacks it.
+    keys
+        Other keys of ``kmip-data build graphs --set``, such as ``source``, ``feature`` and ``missing``.
 
     Raises
     ------
@@ -120,6 +132,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         "ignore": (ignore,) if isinstance(ignore, str) else tuple(ignore),
         "undirected": undirected,
         "class_name": tuple(class_names),
+        **keys,
     }
     params = check_params(GraphParams, chosen, name)
     # A folder that appears is complete.
@@ -128,7 +141,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
-            graphs = _collect(dataset, spool, params)
+            graphs = SavedTables.of(dataset) or _collect(dataset, spool, params)
             pipeline = SavedPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)

@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.columns.description import Description
+from kmip_data.errors import UsageError
 
 SMALL = ["--model", "gine", "--epochs", "1", "--device", "cpu", "--quiet"]
 SMALL += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]
@@ -247,3 +248,56 @@ def test_a_published_file_is_described(home):
     assert columns["x"]["shape"] == [2325]
     assert facts["files"]["columns"]["task"] == "classification"
     assert facts["counts"]["nodes"] == 890
+
+
+def test_tables_of_several_types_become_one_with_a_column_of_its_type(home, tmp_path):
+    """The layout of DGL's CSVDataset; the advice of its refusal is followed."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "meta.yaml").write_text("dataset_name: shop\n")
+    nodes = []
+    for number, kind in enumerate(("user", "item")):
+        table = pd.DataFrame({"node_id": range(3), "price": [1.5, 2, number]})
+        table.to_csv(folder / f"nodes_{number}.csv", index=False)
+        nodes.append(table.assign(node_id=[f"{kind}:{row}" for row in range(3)], type=kind))
+    edges = pd.DataFrame({"src_id": [0, 1, 2], "dst_id": [2, 1, 0]})
+    edges.to_csv(folder / "edges_0.csv", index=False)
+    message = refused("build", "graphs", "--name", "shop", "--archive", folder, code=4)
+    assert "Two files may be the table of nodes: nodes_0.csv, nodes_1.csv" in message
+    assert "several types of nodes are one table, with the type in a column" in message
+
+    joined = tmp_path / "joined"
+    joined.mkdir()
+    pd.concat(nodes).to_csv(joined / "nodes.csv", index=False)
+    edges = edges.assign(src_id="user:" + edges.src_id.astype(str))
+    edges = edges.assign(dst_id="item:" + edges.dst_id.astype(str))
+    edges.to_csv(joined / "edges.csv", index=False)
+    names, x = nodes_of(build("shop", joined, "--set", "source=src_id", "--set", "target=dst_id"))
+    assert names == ["price", "type=item", "type=user"]
+    assert x[:, 2].tolist() == [1, 1, 1, 0, 0, 0]
+
+
+def test_tables_of_pandas_have_the_keys_and_dtypes_of_files(home, tmp_path):
+    table = people(30, 0).astype({"country": "category", "age": "Int64"})
+    table["joined"] = pd.Timestamp("2020-01-02")
+    source = table["id"].to_numpy()
+    edges = pd.DataFrame({"a": source, "b": np.roll(source, 1)})
+    keys = {"source": "a", "target": "b", "label": "group", "ignore": "income"}
+    saved = kmip_data.save({"nodes": table, "edges": edges}, tmp_path / "saved", **keys)
+    names, x = nodes_of(saved)
+    folder = write(tmp_path / "files", people(30, 0))
+    expected, wanted = nodes_of(
+        build("files", folder, "--set", "label=group", "--set", "ignore=income")
+    )
+    assert names == expected
+    np.testing.assert_array_equal(x, wanted)
+    assert saved.card.class_names == ["x", "y", "z"]
+    for given, words in (
+        ({"nodes": table}, "The tables are called nodes"),
+        ({"edges": edges.assign(weight=1.5)}, "no columns called as the ends of an edge"),
+        (edges.assign(a=None), "'a' is empty"),
+    ):
+        options = {"source": "a", "target": "b"} if isinstance(given, pd.DataFrame) else {}
+        with pytest.raises(UsageError, match=words):
+            kmip_data.save(given, tmp_path / "refused", **options)
+        assert not (tmp_path / "refused").exists()

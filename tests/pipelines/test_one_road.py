@@ -18,7 +18,7 @@ import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.format.schema import Schema
 
-DOORS = ("save", "pt", "npz", "csv", "graphml")
+DOORS = ("save", "pt", "npz", "csv", "graphml", "pandas", "networkx")
 
 
 def graphs_of(kind: str) -> list[Data]:
@@ -51,8 +51,8 @@ def arrays(graph: Data) -> dict[str, Any]:
     return {name: value.numpy() for name, value in graph.to_dict().items()}
 
 
-def write_csv(folder: Path, graphs: list[Data]) -> None:
-    """Write tables of nodes, edges and, of several graphs, of graphs."""
+def tables_of(graphs: list[Data]) -> dict[str, pd.DataFrame]:
+    """Tables of nodes, edges and, of several graphs, of graphs."""
     nodes = []
     edges = []
     for number, graph in enumerate(graphs):
@@ -67,16 +67,19 @@ def write_csv(folder: Path, graphs: list[Data]) -> None:
         row = {"graph": number, "source": source, "target": target, "w": values["edge_attr"][:, 0]}
         edges.append(pd.DataFrame(row))
     dropped = ["graph"] if len(graphs) == 1 else []
-    pd.concat(nodes).drop(columns=dropped).to_csv(folder / "nodes.csv", index=False)
-    pd.concat(edges).drop(columns=dropped).to_csv(folder / "edges.csv", index=False)
+    tables = {
+        "nodes": pd.concat(nodes).drop(columns=dropped),
+        "edges": pd.concat(edges).drop(columns=dropped),
+    }
     if len(graphs) > 1:
         label = [graph.y.item() for graph in graphs]
-        table = pd.DataFrame({"graph": range(len(graphs)), "label": label})
-        table.to_csv(folder / "graphs.csv", index=False)
+        tables["graphs"] = pd.DataFrame({"graph": range(len(graphs)), "label": label})
+    return tables
 
 
-def write_graphml(folder: Path, graphs: list[Data]) -> None:
-    for number, data in enumerate(graphs):
+def networks_of(graphs: list[Data]) -> list[nx.DiGraph]:
+    networks = []
+    for data in graphs:
         values = arrays(data)
         graph = nx.DiGraph()
         if len(graphs) > 1:
@@ -89,13 +92,18 @@ def write_graphml(folder: Path, graphs: list[Data]) -> None:
             graph.add_node(node, **row)
         for edge, (source, target) in enumerate(values["edge_index"].T.tolist()):
             graph.add_edge(source, target, w=float(values["edge_attr"][edge, 0]))
-        nx.write_graphml(graph, folder / f"{number}.graphml")
+        networks.append(graph)
+    return networks
 
 
 def built(door: str, graphs: list[Data], folder: Path) -> Build:
     """Build graphs through one door."""
     if door == "save":
         return kmip_data.save(graphs, folder / "saved")
+    if door == "pandas":
+        return kmip_data.save(tables_of(graphs), folder / "tables")
+    if door == "networkx":
+        return kmip_data.save(networks_of(graphs), folder / "networks")
     files = folder / door
     files.mkdir()
     if door == "pt":
@@ -104,9 +112,11 @@ def built(door: str, graphs: list[Data], folder: Path) -> Build:
         for number, graph in enumerate(graphs):
             np.savez(files / f"{number}.npz", **arrays(graph))
     elif door == "csv":
-        write_csv(files, graphs)
+        for name, table in tables_of(graphs).items():
+            table.to_csv(files / f"{name}.csv", index=False)
     else:
-        write_graphml(files, graphs)
+        for number, graph in enumerate(networks_of(graphs)):
+            nx.write_graphml(graph, files / f"{number}.graphml")
     line = ("build", "graphs", "--name=own", f"--archive={files}", f"--home={files}-home")
     done = kmip(*line, "--quiet", "--jobs=1")
     assert done.code == 0, done.err

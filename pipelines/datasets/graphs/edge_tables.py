@@ -85,7 +85,8 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
         if len(names) > 1:
             raise DamagedInput(
                 f"Two files may be the table of {level}s: {', '.join(names)}.",
-                next="copy the files of one graph into a folder, and pass it with --archive",
+                next="copy the files of one graph into a folder, and pass it with --archive; several "
+                f"types of {level}s are one table, with the type in a column and before each id: user:0",
             )
         if names:
             tables[level] = read_table(folder / names[0], facts, level)

@@ -108,17 +108,23 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
             name = str(Path(file).with_suffix(""))
             if number:
                 name += f"/{number}"
-            _add(graph, name, rows)
+            add_graph(graph, name, rows)
+    yield from assemble(tables_of(rows, shown, facts), facts)
 
+
+def tables_of(
+    rows: Mapping[Level, list[dict[str, object]]], shown: str, facts: Findings
+) -> dict[Level, Table]:
+    """Return tables of the attributes of graphs, which :func:`add_graph` has added to the rows."""
     tables: dict[Level, Table] = {}
     for level, items in rows.items():
         columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
         frame = pd.DataFrame(items, columns=columns)
         tables[level] = Table(f"{shown}, {level}s", _of_scalars(frame, facts), 0, "number")
-    yield from assemble(tables, facts)
+    return tables
 
 
-def _add(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -> None:
+def add_graph(graph: Any, name: str, rows: Mapping[Level, list[dict[str, object]]]) -> None:
     """Add the attributes of a graph, its nodes and its edges, with the defaults of the file."""
     data = dict(graph.graph)
     of_nodes = data.pop("node_default", {})
