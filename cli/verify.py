@@ -56,7 +56,7 @@ def command(
     report = verify_build(path)
     tried = repair and bool(report.problems or report.outdated)
     if tried:
-        from kmip_data.pipelines.engine.encode import repair_build
+        from kmip_data.pipelines.engine.repair import repair_build
 
         rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)

@@ -62,7 +62,7 @@ def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
         monkeypatch.context() as patch
     ):  # a disk that returns other bytes than it was given, for one
         patch.setattr(
-            "kmip_data.pipelines.engine.encode.repair_build", lambda *_, **__: ["shards/00000.h5"]
+            "kmip_data.pipelines.engine.repair.repair_build", lambda *_, **__: ["shards/00000.h5"]
         )
         message = refused("verify", path, "--repair", code=1)
     assert "still broken after the repair" in message

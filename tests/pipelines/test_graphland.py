@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphland import (
     to_normal,
 )
 from kmip_data.pipelines.datasets.graphland.sample import write_sample
-from kmip_data.pipelines.engine.encode import repair_build
+from kmip_data.pipelines.engine.repair import repair_build
 
 STREETS = 1_500  #: more than there are quantiles
 

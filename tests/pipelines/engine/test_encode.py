@@ -19,8 +19,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.pipelines.engine import encode
-from kmip_data.pipelines.engine.encode import encode_build, repair_build
+from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import InProcess
+from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.run import open_executor
 from kmip_data.pipelines.engine.unfinished import UNITS
 from kmip_data.reading.dataset import ShardedDataset

@@ -21,7 +21,9 @@ from kmip_data.pipelines import added_splits as splits_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.added_splits import ensure_split
 from kmip_data.pipelines.engine import encode as encode_module
-from kmip_data.pipelines.engine.encode import encode_build, repair_build
+from kmip_data.pipelines.engine import repair as repair_module
+from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.pipelines.engine.repair import repair_build
 
 pytestmark = pytest.mark.real_workers
 
@@ -95,9 +97,9 @@ def test_repair_writes_no_shard_of_the_build_that_went(
     shard.chmod(0o644)
     shard.write_bytes(shard.read_bytes()[:-1])
     raw = raw_folder(tmp_path / "raw")
-    monkeypatch.setattr("kmip_data.pipelines.engine.encode.obtain_raw", lambda *_, **__: raw)
-    monkeypatch.setattr(encode_module, "pipeline_of", lambda _: toy_pipeline())
-    _wait_for(monkeypatch, encode_module, _replace(tmp_path))
+    monkeypatch.setattr(repair_module, "obtain_raw", lambda *_, **__: raw)
+    monkeypatch.setattr(repair_module, "pipeline_of", lambda _: toy_pipeline())
+    _wait_for(monkeypatch, repair_module, _replace(tmp_path))
     with pytest.raises(UsageError, match=build.card.key):
         repair_build(build.path, quiet=True)
     assert verify_build(build.path).ok

@@ -1,0 +1,160 @@
+"""Repair a build: rebuild the files that ``verify`` finds broken."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+from kmip_data.builds.home import COLUMNS, Build, Home
+from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
+from kmip_data.files import atomic_writes as files
+from kmip_data.files.atomic_writes import build_lock
+from kmip_data.files.marker import MARKER
+from kmip_data.files.path_errors import writing
+from kmip_data.format.build_files import write_card
+from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.graphs.encoding import parse_encoding
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import (
+    AnyPipeline,
+    Params,
+    check_params,
+    pipeline_of,
+    recorded_split_parameters,
+)
+from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.engine.unfinished import stored_key
+from kmip_data.pipelines.raw.find_or_download import obtain_raw
+from kmip_data.runtime import signals
+from kmip_data.runtime.extras import require_extra
+from kmip_data.runtime.progress import say
+from kmip_data.text import as_options
+
+
+def repair_build(
+    path: Path,
+    *,
+    home: str | os.PathLike[str] | Home | None = None,
+    **options: Unpack[BuildArguments],
+) -> list[str]:
+    """Rebuild what ``verify`` finds broken: the whole build for a card, shard or split, else the column.
+
+    Shards and splits need the raw files the build was made from, which give the same bytes. Only
+    files of the build are replaced; what else lies in their place is moved aside
+    (:func:`~kmip_data.files.atomic_writes.clear_way`). The card is replaced last, so that a stopped repair
+    resumes.
+
+    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
+    raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no
+    build can have; ``UsageError`` where the build was not made by this version of a pipeline.
+    """
+    path = Path(path).absolute()
+    chosen = BuildOptions.of("", options)
+    report = verify_build(path)
+    problems = [problem.file for problem in report.problems]
+    broken = list(dict.fromkeys([*problems, *report.outdated]))
+    card = read_card(path)
+    if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
+        files.refuse_taken(path, files.build_content(card.key))
+    with writing(path), build_lock(path, quiet=chosen.quiet):
+        # Meanwhile another build may lie here.
+        Build(path, card).reread_card()
+        files.clear_way(path, broken)
+        files.mark(path, files.build_content(card.key))
+        write_card(path, card)
+
+    columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
+    if any(not file.startswith((f"{COLUMNS}/", MARKER)) for file in problems):
+        _build_again(path, Home.locate(home), chosen)
+    if columns:  # they need no raw files: they are computed from the shards, which are sound by now
+        build = Build(path, read_card(path))
+        encodings = [parse_encoding(name) for name in columns]
+        encode_build(
+            build,
+            encodings,
+            jobs=chosen.jobs,
+            quiet=chosen.quiet,
+            recompute=True,
+        )
+    return broken
+
+
+def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
+    """Build every shard and split on the card, and then the card."""
+    card = read_card(path)
+
+    # The card has all that decides the bytes: parameters and splits.
+    pipeline = _pipeline_of(card, path)
+    # The build key identifies its raw files.
+    options = replace(options, output=path, unpinned=True)
+    # The default split first, as it was when the build was made.
+    names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
+    try:
+        params = check_params(pipeline.Params, card.parameters, path.name)
+        splits = [
+            recorded_split_parameters(pipeline, card.splits[name].parameters, name)
+            for name in names
+        ]
+    except UsageError as error:
+        raise DamagedInput(
+            f"{path / CARD_NAME} has parameters that no build can have: {error.lines['found']}",
+            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+        ) from error
+    require_extra(pipeline.extra, card.dataset)
+    with signals.terminable():
+        try:
+            raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
+        except SourceUnavailable as error:
+            error.lines["next"] = _raw_again(pipeline.manifest, params, path)
+            raise
+        params = pipeline.resolve(params, raw)
+        plan = BuildPlan(pipeline, params, raw, home, options)
+        # Other raw files or parameters would put another build into this folder.
+        if plan.key != (stored_key(path) or card.key):
+            raise CheckFailed(
+                f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
+                next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
+            )
+        with build_lock(path, quiet=options.quiet):
+            Build(path, card).reread_card()
+            built = run_build(plan, splits, rebuild=True)
+    if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+        say(
+            f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet
+        )
+
+
+def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
+    """Return the commands that restore the raw files of a build."""
+    if manifest.recipe:
+        options = as_options(params.model_dump(exclude_defaults=True))
+        command = f"kmip-data build {manifest.file} --name {manifest.name} --archive PATH {options}"
+        return f"{command.rstrip()}, which brings the files; then run the same command again"
+    archive = f"kmip-data verify {path} --repair --archive PATH"
+    if any(source.mirrors for source in manifest.sources):
+        return f"kmip-data fetch {manifest.name}, then run the same command again; or {archive}"
+    return archive
+
+
+def _pipeline_of(card: Card, path: Path) -> AnyPipeline:
+    pipeline = pipeline_of(card)
+    if pipeline is None:
+        raise UsageError(
+            f"{path} was saved from memory; no pipeline can build it again.",
+            next="save it again from its source",
+        )
+    if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
+        raise UsageError(
+            f"{path} was made by version {card.pipeline_version} of the pipeline and format "
+            f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
+            next=f"kmip-data build {card.dataset} (a new build next to it)",
+        )
+    return pipeline
