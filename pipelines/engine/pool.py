@@ -73,7 +73,7 @@ class BuildTask:
         return self.unit.graphs
 
 
-def prepare(
+def run_pass(
     pipeline: AnyPipeline,
     name: str,
     source: RawFolder | Prepared,
@@ -287,8 +287,8 @@ class Executor(AbstractContextManager["Executor", None]):
         """
         return future.result()
 
-    def prepare(self, function: Callable[..., R], *arguments: object) -> R:
-        """Return ``function(*arguments)``, the one call that is not a unit.
+    def call_alone(self, function: Callable[..., R], *arguments: object) -> R:
+        """Return ``function(*arguments)`` of a pass over the raw files, while no unit runs.
 
         Raises ``OutOfResources`` where the worker died.
         """

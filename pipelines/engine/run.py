@@ -28,9 +28,9 @@ from kmip_data.pipelines.engine.pool import (
     Workers,
     build_unit,
     count_jobs,
-    prepare,
     read_count,
     run_all,
+    run_pass,
 )
 from kmip_data.pipelines.engine.unfinished import (
     UNITS,
@@ -99,7 +99,7 @@ def run_build(
         remove_work(folder)
         return finished
     with _Run.opened(plan) as run:
-        prepared = run.prepare()
+        prepared = run.run_passes()
         results = run.build(prepared)
         about = plan.pipeline.about(prepared, plan.params)
     card = finish_build(plan, split_params, results, about)
@@ -148,7 +148,7 @@ class _Run:
             # Left by workers that died or were killed while writing.
             remove_half_done(folder)
 
-    def prepare(self) -> Prepared:
+    def run_passes(self) -> Prepared:
         """Run ``prepare`` and further passes in a worker, each once, even if the build is interrupted."""
         raw = self.plan.raw
         work = self.steps.work
@@ -175,8 +175,8 @@ class _Run:
             files.make_folder(pieces, root=plan.folder)
         # A second process starts meanwhile; many builds need no more than these two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
-        prepared = self.executor.prepare(
-            prepare,
+        prepared = self.executor.call_alone(
+            run_pass,
             plan.pipeline,
             name,
             source,
