@@ -73,9 +73,9 @@ class Learner:
         loop.train_epoch(TURN)
         self.seconds += time.process_time() - begun
 
-        if loop.batch == loop.count:
+        if loop.batches_done == loop.batches_per_epoch:
             loop.epoch += 1
-            loop.batch = 0
+            loop.batches_done = 0
         self.module.metrics.reset()
         metrics = evaluate_parts(self.module, loop.data, ("val", "test"), loop.device)
         point = (self.seconds, metrics["val"]["accuracy"], metrics["test"]["accuracy"])

@@ -89,7 +89,7 @@ class Contestant:
         """Train on one warm-up batch and ``batches`` more; return their seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
         # 1. A step may accumulate several batches; an epoch's last step may have fewer.
-        of_one = min(self.config.training.accumulate, loop.count)
+        of_one = min(self.config.training.accumulate, loop.batches_per_epoch)
         steps = -(-(batches + 1) // of_one)
 
         # 2. Epoch after epoch, as far as the steps go.
@@ -98,9 +98,9 @@ class Contestant:
             while loop.step < steps:
                 times += timed_epoch(loop, of_one * (steps - loop.step))
                 loop.epoch = loop.epoch + 1
-                loop.batch = 0
+                loop.batches_done = 0
                 self.module.metrics.reset()
-        self.epoch = loop.count
+        self.epoch = loop.batches_per_epoch
         return times[1:]
 
     def measure(self, batches: int) -> None:

@@ -253,7 +253,7 @@ def train(
         batch = _batch(sizes["k"], table=table, seed=seed).to(device)
         batch.x = batch.x.to(precision)
         if captured is not None:
-            learned = captured(step, batch, optimizer, first=True, steps=True)
+            learned = captured(step, batch, optimizer, starts_step=True, ends_step=True)
         else:
             learned = step(batch)
     gradients = (weight.grad for weight in model.parameters())

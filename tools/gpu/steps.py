@@ -249,7 +249,7 @@ def _measure(
         least, most = (3, 3) if record.dry else (LEAST, MOST)
         until = time.monotonic() + SECONDS
         while len(seconds) < least or (len(seconds) < most and time.monotonic() < until):
-            loop.epoch, loop.batch = loop.epoch + bool(seconds), 0
+            loop.epoch, loop.batches_done = loop.epoch + bool(seconds), 0
             seconds += [each for each, _ in timed_epoch(loop, least)]
             loop.module.metrics.reset()
         later = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and capture
@@ -265,7 +265,7 @@ def _measure(
             _title(work, way), middle, "ms", target=target, kind="figure", note=note, first=first
         )
         if way is OURS:
-            loop.epoch, loop.batch = loop.epoch + 1, 0
+            loop.epoch, loop.batches_done = loop.epoch + 1, 0
             record.show(f"{work}\n{_profile(loop, cuda=cuda)}")
     return middle
 

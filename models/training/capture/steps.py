@@ -32,7 +32,7 @@ WARM_UP = 2
 #: Most captured shapes and positions in a step; others run operation by operation.
 MAX_GRAPHS = 32
 
-#: Learns from a batch: ``step(batch, optimizer, first=…, steps=…)``.
+#: Learns from a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
 Step = Callable[..., Learned]
 #: Shape of a batch, and its moment in a step.
 ShapeKey = tuple[object, ...]
@@ -86,7 +86,10 @@ class CapturedSteps:
         return evaluate()
 
     def __call__(self, step: Step, batch: Data, optimizer: Optimizer, **moment: bool) -> Learned:
-        """Call ``step(batch, optimizer, first=…, steps=…)``, or replay it for a shape that is captured."""
+        """Call ``step`` (:data:`Step`), or replay it for a shape that is captured.
+
+        ``moment`` is its ``starts_step`` and ``ends_step``.
+        """
         if self._rates is None:
             self._rates = _Rates(optimizer, batch.x.device)
         rates = self._rates

@@ -91,16 +91,15 @@ class Loop:
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
-        # Position of the run: finished epochs, batches of the current epoch, optimizer steps.
+        # Position of the run: finished epochs, batches done of the current epoch, optimizer steps.
         self.epoch = 0
-        self.batch = 0
+        self.batches_done = 0
         self.step = 0
-        #: Batches of an epoch.
-        self.count = len(data.batches(0))  # type: ignore[arg-type] # a loader or a list
+        self.batches_per_epoch = len(data.batches(0))  # type: ignore[arg-type] # a loader or a list
         self.optimizer = build_optimizer(module.model, self.config, device)
-        steps = -(-self.count // self.training.accumulate)
+        steps_per_epoch = -(-self.batches_per_epoch // self.training.accumulate)
         self.schedule = build_schedule(
-            self.optimizer, self.config.schedule, self.training.epochs, steps
+            self.optimizer, self.config.schedule, self.training.epochs, steps_per_epoch
         )
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.precision == "16-mixed"
@@ -129,9 +128,11 @@ class Loop:
         # One bar: evaluations of epochs have none of their own.
         self.module.quiet = True
         if self.folder is not None and is_main_process() and not self.quiet:
-            done = self.epoch * self.count + self.batch
-            self.progress = Progress("training", epochs * self.count, unit="batches", initial=done)
-        if rank() and not self.epoch and not self.batch:
+            done = self.epoch * self.batches_per_epoch + self.batches_done
+            self.progress = Progress(
+                "training", epochs * self.batches_per_epoch, unit="batches", initial=done
+            )
+        if rank() and not self.epoch and not self.batches_done:
             # All processes begin with the run's seed, for equal weights; dropout must differ.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
@@ -156,37 +157,41 @@ class Loop:
         if self.captured is not None:
             self.captured.under(k)  # captured steps contain this number
         self._begun = working_time()
-        meter.begin(self.step - self.batch // accumulate, self.count, self.device)
+        meter.begin(
+            self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
+        )
         # Include the batches before the resumption.
         if self._unfinished is not None:
             self._begun -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"])
             module.metrics.load(self._unfinished["metrics"], self.device)
             self._unfinished = None
-        batches = self.data.batches(self.epoch, self.batch)
+        batches = self.data.batches(self.epoch, self.batches_done)
         for batch in islice(prefetched_to_device(batches, self.device), most):
-            number = self.batch
-            last = number + 1 == self.count
+            number = self.batches_done
+            last = number + 1 == self.batches_per_epoch
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
             # A step ends after ``accumulate`` batches, or with the epoch: a short last group steps,
             # too.
-            first = number % accumulate == 0
-            steps = last or (number + 1) % accumulate == 0
-            learned = self.learn(batch, self.optimizer, first=first, steps=steps)
-            meter.note(number, learned.loss, learned.norm if steps else None)
+            starts_step = number % accumulate == 0
+            ends_step = last or (number + 1) % accumulate == 0
+            learned = self.learn(
+                batch, self.optimizer, starts_step=starts_step, ends_step=ends_step
+            )
+            meter.note(number, learned.loss, learned.norm if ends_step else None)
             module.metrics.update(learned.logits, learned.target, learned.loss)
-            if steps:
+            if ends_step:
                 self.step += 1
                 if self.config.schedule.per == "step":
                     self.schedule.step()
-            self.batch += 1
+            self.batches_done += 1
             self._heap.check()
             self.progress.update(1)
             if len(self._ends) < FORECAST_AFTER:
                 self._forecast()
             # Checkpoints have no gradients, so none is written within a step; the end of an epoch
             # writes its own.
-            if steps and not last and self._checkpoint_is_due():
+            if ends_step and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # a GPU may have an unread fault
                 self.save()
 
@@ -196,11 +201,11 @@ class Loop:
         if len(self._ends) < FORECAST_AFTER:
             return
         epochs = self.training.last_epoch
-        seconds = (self._ends[-1] - self._ends[-2]) * self.count * epochs
+        seconds = (self._ends[-1] - self._ends[-2]) * self.batches_per_epoch * epochs
         if seconds >= FORECAST_SECONDS:
             self.progress.message(
                 f"time: about {rough_time(seconds)} for {counted(epochs, 'epoch')} "
-                f"of {self.count:,} batches, by the third batch"
+                f"of {self.batches_per_epoch:,} batches, by the third batch"
             )
 
     def plain_step(
@@ -208,23 +213,23 @@ class Loop:
         batch: Data,
         optimizer: Optimizer,
         *,
-        first: bool,
-        steps: bool,
+        starts_step: bool,
+        ends_step: bool,
     ) -> Learned:
         """Learn from one batch; after the last batch of a step, clip the gradient and step."""
         module = self.module
         training = self.training
         # Gradients are exchanged once, at the end of a step.
-        waits = module.shared and not steps
+        waits = module.shared and not ends_step
         with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch)
-            if first:
+            if starts_step:
                 # In place, because captured steps contain the addresses of gradients.
                 optimizer.zero_grad(set_to_none=self.captured is None)
             # Divide each loss by the full number of batches, also in a short last group.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
-        if steps:
+        if ends_step:
             self.scaler.unscale_(optimizer)
             parameters = []
             for group in optimizer.param_groups:
@@ -263,7 +268,7 @@ class Loop:
 
         # 3. The position and the schedule, then files and lines.
         self.epoch = epoch + 1
-        self.batch = 0
+        self.batches_done = 0
         if self.config.schedule.per == "epoch":
             step_schedule(self.schedule, self.history)
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
@@ -383,7 +388,7 @@ class Loop:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
         unfinished = {}
         # Within an epoch: the measurements of each process so far.
-        if self.batch:
+        if self.batches_done:
             unfinished = {
                 "seconds": working_time() - self._begun,
                 "meter": self.module.meter.values.cpu(),
@@ -391,7 +396,7 @@ class Loop:
             }
         return {
             "epoch": self.epoch,
-            "batch": self.batch,
+            "batch": self.batches_done,
             "step": self.step,
             "model": self.module.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -425,7 +430,7 @@ class Loop:
                 next="resume with as many devices as it began with",
             )
         measured = all(f"val_{self.metric}" in history[best] for best in state["best_weights"])
-        if not measured or len(history) != epoch or not 0 <= batch < self.count:
+        if not measured or len(history) != epoch or not 0 <= batch < self.batches_per_epoch:
             raise ValueError("its history is no run's")
         for weights in (*state["best_weights"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
@@ -442,7 +447,7 @@ class Loop:
         # 3. The position. The order of an epoch is a function of its number, so the batches before
         #    ``batch`` are skipped, not loaded.
         self.epoch = epoch
-        self.batch = batch
+        self.batches_done = batch
         self.step = state["step"]
         # 4. This process's measurements of an unfinished epoch, and its random numbers: last,
         #    because nothing may draw any before the next batch.

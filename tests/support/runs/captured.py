@@ -81,12 +81,12 @@ def learn(
         learn = loop.learn
 
         def watched(batch: Any, *args: Any, **where: Any) -> Any:
-            with watch(batch, loop.batch + 1 == loop.count):
+            with watch(batch, loop.batches_done + 1 == loop.batches_per_epoch):
                 return learn(batch, *args, **where)
 
         loop.learn = watched
     for epoch in range(training.epochs):
-        loop.epoch, loop.batch = epoch, 0
+        loop.epoch, loop.batches_done = epoch, 0
         loop.train_epoch()
         run.epochs.append((module.meter.values.cpu().clone(), module.metrics.compute()))
     run.optimizer = loop.optimizer.state_dict()

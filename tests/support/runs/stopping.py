@@ -21,12 +21,12 @@ def stop_at(
     step, save = Loop.plain_step, Loop.save
 
     def stepping(self: Loop, *args: Any, **options: Any) -> Any:
-        if (self.epoch, self.batch) == (epoch, batch):
+        if (self.epoch, self.batches_done) == (epoch, batch):
             raise error("stopped")
         return step(self, *args, **options)
 
     def saving(self: Loop) -> None:
-        due = self.epoch == epoch + 1 and not self.batch
+        due = self.epoch == epoch + 1 and not self.batches_done
         if due and where == "unsaved":
             raise error("stopped")
         save(self)

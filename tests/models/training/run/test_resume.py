@@ -358,7 +358,7 @@ def resume_and_die(home, run, when):
             die()
 
     def stepping(self, *args, **options):
-        if when == "batch" and self.batch == 1:
+        if when == "batch" and self.batches_done == 1:
             die()
         return step(self, *args, **options)
 

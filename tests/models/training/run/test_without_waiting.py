@@ -63,7 +63,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     data = open_data(config, home=Home(tmp_path))
     loop = Loop(TrainingModule(data.pinned(config), data), data, CPU)
     for loop.epoch in range(2):
-        loop.batch = 0
+        loop.batches_done = 0
         loop.train_epoch()
     return steps
 
