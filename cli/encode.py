@@ -59,7 +59,7 @@ def command(
     training select by name: `columns=["rwse20"]`. Resumes an interrupted encoding and reuses a
     finished one.
     """
-    from kmip_data.builds.columns import column_facts
+    from kmip_data.builds.added_columns import column_facts
     from kmip_data.graphs.encoding import encodings as known_encodings
     from kmip_data.graphs.encoding import parse_encoding
     from kmip_data.pipelines.engine.encode import encode_build

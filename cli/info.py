@@ -63,7 +63,7 @@ def command(
     The name alone shows the dataset and lists its builds; a build folder, or the name with --sample
     or parameters, shows that build.
     """
-    from kmip_data.builds.columns import added_facts
+    from kmip_data.builds.added_columns import added_facts
     from kmip_data.manifest import dataset_names
 
     if model is not None:

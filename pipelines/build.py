@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from kmip_data.builds.columns import WORK
+from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from kmip_data.builds.columns import (
+from kmip_data.builds.added_columns import (
     ColumnsCard,
     columns_key,
     columns_schema,

@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.columns import ColumnsCard, read_columns
+from kmip_data.builds.added_columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name
 from kmip_data.files.path_errors import absolute_path

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.columns import ColumnsCard
+from kmip_data.builds.added_columns import ColumnsCard
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry

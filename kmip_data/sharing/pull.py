@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
 
-from kmip_data.builds.columns import read_columns, shards_digest
+from kmip_data.builds.added_columns import read_columns, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name
 from kmip_data.files.atomic_writes import (

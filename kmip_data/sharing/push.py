@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.builds.columns import named_encoding, read_columns
+from kmip_data.builds.added_columns import named_encoding, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import build_lock, remove_partials, written_name

@@ -12,7 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.builds.columns import (
+from kmip_data.builds.added_columns import (
     WORK,
     ColumnsCard,
     columns_key,
@@ -192,7 +192,7 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    for name, member in card.parts.items():
+    for name, member in card.members.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != member.bytes:
             return False

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data import __version__
 from kmip_data.arrays import Array
-from kmip_data.builds.columns import WORK
+from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from kmip_data.builds.columns import WORK
+from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes as files

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.builds.columns import shards_digest
+from kmip_data.builds.added_columns import shards_digest
 from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError

@@ -39,7 +39,7 @@ from support.attacks.home_model import (
 )
 from support.cli import done, kmip
 
-from kmip_data.builds.columns import files_of_build
+from kmip_data.builds.added_columns import files_of_build
 from kmip_data.builds.home import added_names
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import MARKER

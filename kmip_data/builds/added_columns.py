@@ -57,17 +57,17 @@ class ColumnsCard(Strict):
     digest: str = ""
 
     @property
-    def parts(self) -> dict[str, ShardMember]:
+    def members(self) -> dict[str, ShardMember]:
         """Size and digest of each file."""
-        parts = {}
+        members = {}
         for entry in self.files:
-            parts.update(entry.files)
-        return parts
+            members.update(entry.files)
+        return members
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file."""
-        return {file: member.sha256 for file, member in self.parts.items()}
+        return {file: member.sha256 for file, member in self.members.items()}
 
     @property
     def schema_(self) -> Schema:
