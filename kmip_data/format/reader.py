@@ -385,12 +385,12 @@ def check_values(shard: Shard) -> None:
 
     Indices must lie inside their graph, floating-point columns be finite, and bounds hold.
     """
-    check_edges(shard)
+    check_shard_edges(shard)
     for column in shard.schema.columns:
         check_column(shard, column)
 
 
-def check_edges(shard: Shard) -> None:
+def check_shard_edges(shard: Shard) -> None:
     """Raise DamagedInput if an edge leads out of its graph: compiled code follows edges unchecked."""
     if shard.schema.edges == "none":
         return

@@ -240,7 +240,7 @@ class Assembler:
 
         unchecked = bool(self._unchecked[graphs].any())
         if unchecked:
-            self._check_edges(edges, counts, graphs)
+            self._check_record_edges(edges, counts, graphs)
 
         # 3. One compiled call copies everything.
         gather.copy_batch(
@@ -293,7 +293,7 @@ class Assembler:
         if self._unchecked[graph]:
             unchecked = np.array([graph], np.int64)
             edges = table[len(self._outputs) :].take(unchecked, axis=1)
-            self._check_edges(edges, counts.take(unchecked, axis=1), unchecked)
+            self._check_record_edges(edges, counts.take(unchecked, axis=1), unchecked)
         gather.copy_graph(
             table,
             counts,
@@ -343,7 +343,7 @@ class Assembler:
 
         only = np.array([graph])
         edges = table[len(self._outputs) :].take(only, axis=1)
-        self._check_edges(edges, self.store.count.take(only, axis=1), only)
+        self._check_record_edges(edges, self.store.count.take(only, axis=1), only)
 
         view = self.store.shards[self.store.shard[graph]].mapped(EDGE_INDEX)
         if view is None:
@@ -412,7 +412,7 @@ class Assembler:
                 lengths,
             )
 
-    def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
+    def _check_record_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
         """Refuse edges out of their graph, as compiled code follows edges without checking."""
         if not len(edges):
             return

@@ -24,7 +24,7 @@ from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, 
 from kmip_data.pipelines.base import About, Prepared, Records, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
-from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
@@ -190,7 +190,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         )
     if e == 0:
         raise DamagedInput(f"{where}: there are no streets.")
-    check_edges(tensors.edge_index, n, where)
+    check_raw_edges(tensors.edge_index, n, where)
 
     most = float(np.finfo(np.float32).max)
     checks: tuple[tuple[Array, float, float, str], ...] = (

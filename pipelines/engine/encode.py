@@ -29,7 +29,7 @@ from kmip_data.files.path_errors import writing
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
-from kmip_data.format.reader import Shard, check_edges
+from kmip_data.format.reader import Shard, check_shard_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs
@@ -252,7 +252,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         threadpool_limits(1),
     ):
         shard = Shard(task.build / task.shard.file, entry=task.shard)
-        check_edges(shard)
+        check_shard_edges(shard)
         graphs = Graphs(
             shard.node_ptr,
             shard.edge_ptr,

@@ -21,7 +21,7 @@ def nodes_of(edges: Array) -> int:
     return int(edges.max()) + 1 if edges.size else 0
 
 
-def check_edges(edges: Array, nodes: int, where: str) -> None:
+def check_raw_edges(edges: Array, nodes: int, where: str) -> None:
     """Refuse more nodes than a shard can number, and edges (2, E) between missing nodes."""
     if nodes > MAX_NODES:
         raise DamagedInput(f"{where}: {nodes:,} nodes, of at most {MAX_NODES:,}.")

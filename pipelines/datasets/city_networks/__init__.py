@@ -28,7 +28,7 @@ from kmip_data.pipelines.domains.cities import (
     symmetrise,
 )
 from kmip_data.pipelines.formats.tensors import read_tensor
-from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 
 LABELS = "10-chunk_16-hop_node_labels.pt"
 #: Name of the labels when the graphs were directed.
@@ -71,7 +71,7 @@ def read_city_archive(folder: Path) -> CityTensors:
     index = read_tensor(folder / "edge_indices.pt", "int64", (2, None))
     shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
-    check_edges(index, n, "edge_indices.pt")
+    check_raw_edges(index, n, "edge_indices.pt")
     # Today's files are already symmetric.
     both, street = symmetrise(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)

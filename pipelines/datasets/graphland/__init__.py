@@ -35,7 +35,7 @@ from kmip_data.pipelines.base import (
     raw_lists,
 )
 from kmip_data.pipelines.common_columns import feature_column
-from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
@@ -329,7 +329,7 @@ def read_edges(path: Path, nodes: int) -> I64:
     values = read_table(path, index=None).to_numpy()
     if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
         raise DamagedInput(f"{path.name} is not a list of edges: two columns of integers.")
-    check_edges(values, nodes, path.name)
+    check_raw_edges(values, nodes, path.name)
     return values.T.astype(np.int64)
 
 

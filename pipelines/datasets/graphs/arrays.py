@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.heads import first_member, head_of
 from kmip_data.pipelines.formats.npz import NpzFile
-from kmip_data.pipelines.graph_arrays.graph_checks import check_edges, nodes_of
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, nodes_of
 
 WANTS = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
@@ -138,7 +138,7 @@ def _market_graph(path: Path, name: str, facts: Findings) -> GraphRecord:
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
     facts.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
     edges, weights = edges_of(sparse.coo_array(io.mmread(path, spmatrix=False)))
-    check_edges(edges, rows, name)
+    check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=rows, columns=weights, edge_index=edges.astype(np.int64))
 
@@ -181,7 +181,7 @@ def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRe
     # Labels of a single graph also count nodes that no edge has.
     # Those of one graph of many may be targets of the whole graph.
     nodes = nodes or max(nodes_of(edges), len(y) if alone else 0)
-    check_edges(edges, nodes, name)
+    check_raw_edges(edges, nodes, name)
     if features is not None:
         facts.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = _narrow(features.toarray()).reshape(nodes, -1)

@@ -13,7 +13,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
-from kmip_data.pipelines.graph_arrays.graph_checks import check_edges
+from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
 
 WANTS = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
@@ -63,7 +63,7 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     label = facts.label_of(["y"], ("y",), name)
     columns = {"node/x": arrays["x"], **facts.labels(label, arrays["y"], "node")}
     nodes = len(arrays["x"])
-    check_edges(arrays["edge_index"], nodes, name)
+    check_raw_edges(arrays["edge_index"], nodes, name)
     columns |= facts.divide(split, nodes, name)
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
