@@ -1,6 +1,6 @@
 """Make the record of a city from intersections and streets; base class of city pipelines.
 
-A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
+A reader gives :class:`CityArrays`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
 The rules follow City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
 ``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.domains.city_splits`.
@@ -38,6 +38,8 @@ FEATURES = (
 _ROWS = 2**20  #: streets that are averaged at a time
 #: The first columns are the node's own; the others are means over its streets.
 NODE_FEATURES = 12
+#: Hops, classes and weight of the published eccentricity and labels, which are taken as they are.
+PUBLISHED_TARGET = (16, 10, "length")
 
 
 class CityParams(OneGraphParams):
@@ -69,7 +71,7 @@ class CityParams(OneGraphParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CityTensors:
+class CityArrays:
     """A city as returned by a reader."""
 
     features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
@@ -174,15 +176,15 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
     return labels
 
 
-def check_tensors(tensors: CityTensors, where: str) -> None:
+def check_city(city: CityArrays, where: str) -> None:
     """Refuse a city whose arrays do not fit together or hold impossible values.
 
     ``where`` is its name.
     """
-    n = len(tensors.features)
-    e = tensors.edge_index.shape[1]
-    features = tensors.features
-    lengths = tensors.edge_length
+    n = len(city.features)
+    e = city.edge_index.shape[1]
+    features = city.features
+    lengths = city.edge_length
     if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
         raise DamagedInput(
             f"{where}: the arrays do not fit together: "
@@ -190,7 +192,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         )
     if e == 0:
         raise DamagedInput(f"{where}: there are no streets.")
-    check_raw_edges(tensors.edge_index, n, where)
+    check_raw_edges(city.edge_index, n, where)
 
     most = float(np.finfo(np.float32).max)
     checks: tuple[tuple[Array, float, float, str], ...] = (
@@ -206,22 +208,22 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
             raise DamagedInput(f"{where}: {problem}: {values[row]}, row {row}.")
 
 
-def street_weights(tensors: CityTensors, weight: str) -> F32:
+def street_weights(city: CityArrays, weight: str) -> F32:
     """Return the edge weights of the eccentricity, (E,) float32: metres, or seconds at the street's speed.
 
     Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not
     positive.
     """
     if weight == "length":
-        return tensors.edge_length
-    speed = tensors.edge_speed
-    missing = len(tensors.edge_length) if speed is None else int((~(speed > 0)).sum())
+        return city.edge_length
+    speed = city.edge_speed
+    missing = len(city.edge_length) if speed is None else int((~(speed > 0)).sum())
     if speed is None or missing:
         raise DamagedInput(
             f"Travel times need the speed of every street: {missing:,} have none.",
             next="--set weight=length",
         )
-    seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
+    seconds: F32 = (city.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds
 
 
@@ -251,7 +253,7 @@ def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F
 
 
 class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
-    """A dataset of one city; ``prepare`` stores its tensors (:func:`store_city`)."""
+    """A dataset of one city; ``prepare`` stores its arrays (:func:`store_city`)."""
 
     version = 1
     # Of a map: a million intersections, which take 0.8 GiB; a process starts in 1 s.
@@ -311,12 +313,12 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         arrays = {}
         for path in prepared.path.glob("*.npy"):
             arrays[path.stem] = np.load(path, "r")
-        city = CityTensors(**arrays)
+        city = CityArrays(**arrays)
         n = len(city.features)
 
         eccentricity = city.eccentricity
         labels = city.labels
-        as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
+        as_published = (params.hops, params.classes, params.weight) == PUBLISHED_TARGET
         if not as_published or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
             eccentricity = local_eccentricity(
@@ -378,7 +380,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         return city_split(records, params)
 
 
-def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
+def store_city(city: CityArrays, workdir: Path) -> Prepared:
     """Write the arrays into ``workdir``; the plan has what the card says about them.
 
     It includes what standardises the features, over the train nodes of the default split, for
@@ -386,15 +388,15 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     changes) of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then
     of latitude.
     """
-    for name, values in vars(tensors).items():
+    for name, values in vars(city).items():
         path = _file(workdir, name)
         # :func:`store_features` may have written one.
         if isinstance(values, np.ndarray) and not path.is_file():
             np.save(path, values, allow_pickle=False)
 
-    rows = np.flatnonzero(split_codes(len(tensors.features)) == 0)
+    rows = np.flatnonzero(split_codes(len(city.features)) == 0)
     train = np.empty((len(rows), len(FEATURES)))
-    for number, column in enumerate(tensors.features.T):
+    for number, column in enumerate(city.features.T):
         train[:, number] = column[rows]
     std = np.zeros(train.shape[1])
     if len(train) > 1:
@@ -406,8 +408,8 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
         "coordinate_range": bounds.tolist(),
     }
     plan = {
-        **tensors.facts,
-        "warnings": list(tensors.warnings),
+        **city.facts,
+        "warnings": list(city.warnings),
         "features": statistics,
     }
     return Prepared(workdir, plan)

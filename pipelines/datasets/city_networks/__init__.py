@@ -20,10 +20,10 @@ from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.domains.cities import (
     FEATURES,
     NODE_FEATURES,
+    CityArrays,
     CityParams,
     CityPipeline,
-    CityTensors,
-    check_tensors,
+    check_city,
     store_city,
     symmetrise,
 )
@@ -46,16 +46,16 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
 
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against the published counts."""
-        tensors = read_city_archive(raw.path)
+        city = read_city_archive(raw.path)
         if not raw.sample:
-            check_published(tensors, self.manifest)
-        return store_city(tensors, workdir)
+            check_published(city, self.manifest)
+        return store_city(city, workdir)
 
 
 PIPELINE = CityNetworksPipeline
 
 
-def read_city_archive(folder: Path) -> CityTensors:
+def read_city_archive(folder: Path) -> CityArrays:
     """Read the tensors of one city, from today's layout or from the layout of the directed graphs.
 
     A directed graph is made undirected by the authors' rule. Existing eccentricities and labels are
@@ -76,7 +76,7 @@ def read_city_archive(folder: Path) -> CityTensors:
     both, street = symmetrise(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)
     eccentricity, labels = _published_labels(folder, n)
-    tensors = CityTensors(
+    city = CityArrays(
         features=features,
         edge_index=both,
         edge_length=street[:, 0],
@@ -86,19 +86,19 @@ def read_city_archive(folder: Path) -> CityTensors:
         facts={"layout": "undirected" if undirected else "directed"},
         warnings=() if undirected else (DIRECTED_WARNING,),
     )
-    check_tensors(tensors, folder.name)
-    return tensors
+    check_city(city, folder.name)
+    return city
 
 
-def check_published(tensors: CityTensors, manifest: Manifest) -> None:
+def check_published(city: CityArrays, manifest: Manifest) -> None:
     """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
-    n = len(tensors.features)
+    n = len(city.features)
     expected = manifest.expected
-    labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
+    labels = np.zeros(0, np.int64) if city.labels is None else city.labels
     chunk = n // CLASSES + 1
     counts = {
         "intersections": (n, expected.avg_nodes),
-        "edges": (tensors.edge_index.shape[1], expected.avg_edges),
+        "edges": (city.edge_index.shape[1], expected.avg_edges),
     }
     # Chunks of the sorted nodes: all classes but the last have equal sizes.
     for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
@@ -110,7 +110,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     if wrong:
         raise DamagedInput(
             f"These are not the published tensors of {manifest.title}: {', '.join(wrong)}; the edges are "
-            f"{tensors.facts['layout']} (the authors changed their files on 2025-03-05).",
+            f"{city.facts['layout']} (the authors changed their files on 2025-03-05).",
             next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
             "--archive PATH, which takes the tensors as they are",
         )

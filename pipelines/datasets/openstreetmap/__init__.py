@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     OpenStreetMapParams,
     check_source,
 )
-from kmip_data.pipelines.domains.cities import CityPipeline, check_tensors, chunk_labels, store_city
+from kmip_data.pipelines.domains.cities import CityPipeline, check_city, chunk_labels, store_city
 from kmip_data.pipelines.raw.find_or_download import show_license
 
 
@@ -60,17 +60,17 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         write_sample(folder / self.manifest.content.anchor, limit=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
-        """Read the map and make the tensors of the city."""
+        """Read the map and make the arrays of the city."""
         # Only here: it loads pyosmium.
         from kmip_data.pipelines.datasets.openstreetmap.reading import (
             read_city,
         )
 
-        tensors = read_city(raw, params, workdir)
-        check_tensors(tensors, self.manifest.name)
+        city = read_city(raw, params, workdir)
+        check_city(city, self.manifest.name)
         # Refuse early: labels are chunks of this many nodes.
-        chunk_labels(np.zeros(len(tensors.features), np.float32), params.classes)
-        return store_city(tensors, workdir)
+        chunk_labels(np.zeros(len(city.features), np.float32), params.classes)
+        return store_city(city, workdir)
 
     def advice(self) -> None:
         """Return None, as errors state their next step."""

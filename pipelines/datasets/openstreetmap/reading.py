@@ -42,7 +42,7 @@ from kmip_data.pipelines.datasets.openstreetmap.tensors import (
     city_tensors,
     land_uses,
 )
-from kmip_data.pipelines.domains.cities import CityTensors
+from kmip_data.pipelines.domains.cities import CityArrays
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -102,7 +102,7 @@ def with_margin(area: Geometry) -> Geometry:
     return shapely.transform(margin, unwrapped)
 
 
-def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:
+def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityArrays:
     """Return the tensors of the city in ``raw``; raises an error for an area without streets."""
     extract = next((name for name in raw.members if ".osm" in name), None)
     if extract is None and GRAPHML not in raw.members:

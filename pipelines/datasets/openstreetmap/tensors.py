@@ -14,7 +14,7 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, nearest
 from kmip_data.pipelines.datasets.openstreetmap.network import StreetGraph, count_streets
 from kmip_data.pipelines.datasets.openstreetmap.streets import street_speeds
 from kmip_data.pipelines.domains.cities import (
-    CityTensors,
+    CityArrays,
     Streets,
     join_streets,
     mean_over_streets,
@@ -84,7 +84,7 @@ def city_tensors(
     vocabulary: Vocabulary | None = None,
     facts: Mapping[str, object],
     warnings: tuple[str, ...] = (),
-) -> CityTensors:
+) -> CityArrays:
     """Return the city of a simplified street graph.
 
     Its vocabulary and counts are added to ``facts``.
@@ -142,7 +142,7 @@ def city_tensors(
         warnings += (f"{', '.join(dropped)} are not in the vocabulary and were dropped.",)
 
     columns = _columns(graph, streets, (length, speed_mean), column)
-    return CityTensors(
+    return CityArrays(
         features=store_features(columns, n, workdir),
         edge_index=streets.edge_index,
         edge_length=length,

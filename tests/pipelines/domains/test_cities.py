@@ -21,8 +21,8 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Records, Unit, load_pipeline
 from kmip_data.pipelines.domains.cities import (
     FEATURES,
-    CityTensors,
-    check_tensors,
+    CityArrays,
+    check_city,
     chunk_labels,
     mean_over_streets,
     store_city,
@@ -175,7 +175,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     assert CitySplitParams().identity() == {"split": "random", "split_seed": 0}
 
 
-def tensors(**changes) -> CityTensors:
+def tensors(**changes) -> CityArrays:
     n = 30
     ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
     index, street = symmetrise(ring, np.tile(np.float32([50.0, 36.0]), (n, 1)), n)
@@ -185,7 +185,7 @@ def tensors(**changes) -> CityTensors:
         "edge_length": street[:, 0],
         "edge_speed": street[:, 1],
     }
-    return CityTensors(**{**values, **changes})
+    return CityArrays(**{**values, **changes})
 
 
 def test_record_follows_the_schema(tmp_path) -> None:
@@ -221,4 +221,4 @@ FAULTS = [
 def test_impossible_cities_are_refused() -> None:
     for changes, match in FAULTS:
         with pytest.raises(DamagedInput, match=match):
-            check_tensors(tensors(**changes), "x")
+            check_city(tensors(**changes), "x")

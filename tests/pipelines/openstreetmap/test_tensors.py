@@ -29,12 +29,12 @@ from kmip_data.pipelines.datasets.openstreetmap.tensors import (
     city_tensors,
     land_uses,
 )
-from kmip_data.pipelines.domains.cities import FEATURES, CityTensors
+from kmip_data.pipelines.domains.cities import FEATURES, CityArrays
 from kmip_data.runtime import memory
 
 
 @pytest.fixture(scope="module")
-def city(tmp_path_factory) -> CityTensors:
+def city(tmp_path_factory) -> CityArrays:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
     graph = simplify(largest_component(extract.ways))
     uses = land_uses(graph, extract.land_use)
