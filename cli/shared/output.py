@@ -129,12 +129,13 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
 
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
-    shown = {name: _cell(value) for name, value in pairs if value not in (None, "", [], ())}
-    width = indent + max(map(len, shown), default=0)
+    # Several pairs may have one name, or none: each is a line.
+    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
+    width = indent + max((len(name) for name, _ in shown), default=0)
     # Further lines of a value stand below its first.
     gap = "\n" + " " * (width + 2)
     lines = []
-    for name, value in shown.items():
+    for name, value in shown:
         title = f"{' ' * indent}{name}".ljust(width)
         lines.append(f"{title}  " + value.replace("\n", gap))
     return "\n".join(lines)

@@ -331,7 +331,7 @@ def _notes(
         notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
     if skipped:
         notes.append(
-            f"Skipped {len(skipped):,} records that could not be built "
+            f"Skipped {counted(len(skipped), 'record')} that could not be built "
             f"(statistics.skipped of {CARD_NAME} has the reasons)."
         )
     return notes

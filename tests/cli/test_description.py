@@ -301,3 +301,13 @@ def test_tables_of_pandas_have_the_keys_and_dtypes_of_files(home, tmp_path):
         with pytest.raises(UsageError, match=words):
             kmip_data.save(given, tmp_path / "refused", **options)
         assert not (tmp_path / "refused").exists()
+
+
+def test_every_ignored_column_has_a_line(tmp_path, home):
+    words = [f"w{number}" for number in range(6)]
+    table = {"source": [0, 1, 2], "target": [1, 2, 0], **{word: ["p", "q", "r"] for word in words}}
+    pd.DataFrame(table).to_csv(tmp_path / "edges.csv", index=False)
+    ignoring = [option for word in words for option in ("--set", f"ignore={word}")]
+    archive = str(tmp_path / "edges.csv")
+    printed = done("build", "graphs", "--name", "six", "--archive", archive, *ignoring).out
+    assert [word for word in words if f" {word}: by --set ignore=" in printed] == words

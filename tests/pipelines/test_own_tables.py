@@ -821,6 +821,29 @@ def test_lists_of_features_of_musae(tmp_path):
 def test_a_smi_is_a_list_of_molecules(tmp_path):
     got = made(write(tmp_path / "s", a_smi="CCO ethanol\nc1ccccc1 benzene\n"))
     assert [record.num_nodes for record in got.records] == [3, 6]
+    assert [record.key for record in got.records] == ["ethanol", "benzene"]
+
+
+def test_molecules_have_the_ids_of_their_table(tmp_path):
+    table = "compound_id,batch,smiles,y\nK1,a,CCO,0\nK2,a,CCC,1\n"
+    path = write(tmp_path / "t", t_csv=table)
+    assert [record.key for record in made(path, label=("y",)).records] == ["K1", "K2"]
+    numbered_rows = made(path, label=("y",), node="none").records
+    assert [record.key for record in numbered_rows] == ["000000", "000001"]
+    with pytest.raises(DamagedInput, match="'batch'") as caught:
+        made(path, label=("y",), node="batch")
+    assert "--set node=none" in caught.value.lines["next"]
+
+
+def test_a_node_that_one_table_lacks_is_named_with_its_line(tmp_path):
+    """The ids are in the column that has most of them, although it lacks one."""
+    path = write(
+        tmp_path / "t",
+        edges_csv="source,target\nann,bob\nbob,cem\n",
+        nodes_csv="age,person\n3,ann\n4,bob\n",
+    )
+    with pytest.raises(DamagedInput, match=r"edges.csv, line 3: the node cem"):
+        made(path)
 
 
 # --- advice --------------------------------------------------------------------------------------

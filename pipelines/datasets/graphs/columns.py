@@ -113,7 +113,8 @@ def columns_of(
             facts.ignored[name] = "not among --set feature="
         elif level == "graph":
             facts.ignored[name] = (
-                f"graphs have no features; --set label={shlex.quote(name)} makes it the target"
+                "a column of graphs is no feature of their nodes; "
+                f"--set label={shlex.quote(name)} would make it the target"
             )
         else:
             made = features_of(table, name, facts, given)
@@ -450,9 +451,17 @@ def _parts(table: Table, name: str) -> Array | None:
         raise table.error_at(
             row,
             f"{name!r} is {texts[row]!r}, not train, val or test",
-            f"--set ignore={shlex.quote(name)}, or correct the line",
+            f"write {_nearest_part(str(texts[row]))} in this line; --set ignore={shlex.quote(name)} "
+            "for a column that is no split",
         )
     return np.array(codes, np.uint8)
+
+
+def _nearest_part(text: str) -> str:
+    """Return the part that a text may mean; all of them where none is near."""
+    lowered = text.strip().lower()
+    starts = [part for part in NODE_PARTS if part[:2] == lowered[:2]]
+    return (starts or [{"dev": "val"}.get(lowered, "train, val or test")])[0]
 
 
 def _code(text: object) -> int | None:

@@ -322,7 +322,12 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
     if usual and not is_numbered:
         return usual[0]  # an end that is not in it is named with its line
     if not usual:
-        return ""
+        # The column with most of these ids: an end that it lacks is named with its line.
+        known = {
+            name: len({*texts_of(ids)} & {*texts_of(nodes.frame[name].to_numpy())}) for name in free
+        }
+        likely = max(known, key=known.__getitem__, default="")
+        return likely if likely and known[likely] and not is_numbered else ""
     raise DamagedInput(
         f"{nodes.name} has ids in {usual[0]!r}, which are not those of the edges.",
         found=f"edges of {_shown(ids)}; {usual[0]} of {_shown(nodes.frame[usual[0]].to_numpy())}",

@@ -53,8 +53,8 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     table = read_table(folder / name, facts, "graph")
     column = _smiles_column(table, facts.params)
     check_columns([table], facts, {column})
-    texts = table.ids(column)
-    facts.key = _key_column(table, {column, *facts.params.label})
+    texts = table.ids(column, hint="fill in the SMILES, or remove the line")
+    facts.key = _key_column(table, {column, *facts.params.label}, facts.params.node)
     keys = [f"{row:06d}" for row in range(len(texts))]
     if facts.key:
         keys = [str(key) for key in table.ids(facts.key)]
@@ -84,13 +84,32 @@ def _smiles_column(table: Table, params: GraphParams) -> str:
     raise unknown_column([table], "smiles", params.smiles, longest_first)
 
 
-def _key_column(table: Table, used: Collection[str]) -> str:
-    """Return the column with the names of the molecules; empty if the rows count them."""
-    for usual in (roles.GRAPH_IDS, roles.NODE_IDS):
-        for name in roles.named(table.names, usual):
-            values = table.frame[name]
-            if name not in used and values.notna().all() and values.is_unique:
-                return name
+def _key_column(table: Table, used: Collection[str], chosen: str) -> str:
+    """Return the column with the ids of the molecules; empty if the rows count them.
+
+    It has no value twice, and is the ``chosen`` one, or is called id, name or such, or ends in "id";
+    the second column of a ``.smi``.
+    """
+    if chosen == "none":
+        return ""
+    free = [name for name in table.names if name not in used]
+    if chosen and chosen not in free:
+        raise unknown_column([table], "node", chosen, [*roles.named(free, roles.NODE_IDS), *free])
+    named = [
+        *roles.named(free, roles.GRAPH_IDS),
+        *roles.named(free, roles.NODE_IDS),
+        *(name for name in free if roles.normal(name).endswith("id")),
+        *(() if table.has_names else free[:1]),
+    ]
+    for name in [chosen] if chosen else named:
+        values = table.frame[name]
+        if values.notna().all() and values.is_unique:
+            return name
+    if chosen:
+        raise DamagedInput(
+            f"{table.name}: {chosen!r} does not name each molecule: values are missing or occur twice.",
+            next="--set node=none, which counts the rows",
+        )
     return ""
 
 

@@ -82,12 +82,11 @@ class Table:
         """Return the error for one row."""
         return DamagedInput(f"{self.place(row)}: {problem}.", next=hint)
 
-    def ids(self, name: str) -> Array:
+    def ids(self, name: str, hint: str = "fill in the id, or remove the line") -> Array:
         """Return a column of ids, without empty cells.
 
         They are int64 if all are written canonically, else texts: 001 is not 1, 2⁶³ not 2⁶³ + 1.
         """
-        hint = "fill in the id, or remove the line"
         values = self.frame[name]
         empty = values.isna()
         if empty.any():
@@ -180,7 +179,11 @@ def unknown_column(
         found="; ".join(columns)[:1_000],
         next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
-    if close and is_slip(name, close):
+    several = name.split(",")
+    if len(several) > 1 and all(each in {*likely} for each in several):
+        options = [f"--set {key}={shlex.quote(each)}" for each in several]
+        error.lines["next"] = f"name each column by an option of its own: {' '.join(options)}"
+    elif close and is_slip(name, close):
         error.meant = (name, close)
     return error
 
