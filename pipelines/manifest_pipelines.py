@@ -65,7 +65,7 @@ class FoldParams(SplitParams):
     )
 
 
-class ManifestPipeline(OneGraphPipeline[OneGraphParams, FP]):
+class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     """Dataset of one graph, whose splits are published as masks."""
 
     version = 1
@@ -156,7 +156,7 @@ class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
             yield record_of(key, pieces[positions[row]], schema)
 
 
-class GraphsPipeline(PiecesPipeline):
+class GraphsInPartsPipeline(PiecesPipeline):
     """Dataset of many graphs in published parts."""
 
     @abstractmethod

@@ -31,10 +31,10 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 
 
-class QM9(GraphsPipeline):
+class QM9(GraphsInPartsPipeline):
     """Charges of the atoms of a chain and its energy, after the part that it belongs to."""
 
     records_per_unit = 50

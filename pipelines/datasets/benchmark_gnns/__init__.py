@@ -18,12 +18,12 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import forget, mapped, read_torch_file
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 
 _FORGOTTEN = 1_000  #: graphs after which pages of the file are dropped from memory
 
 
-class BenchmarkPipeline(GraphsPipeline):
+class BenchmarkPipeline(GraphsInPartsPipeline):
     """Pipeline of ``cifar10``, ``mnist``, ``pattern`` and ``cluster``."""
 
     records_per_unit = 2_000  #: about 20 MB per shard of CIFAR10, 50 MB of PATTERN

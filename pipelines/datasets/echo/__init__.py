@@ -18,13 +18,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 
 #: Task -> column of y; 0 of the others.
 _COLUMNS = {"echo-diam": 1, "echo-sssp": 2}
 
 
-class EchoPipeline(GraphsPipeline):
+class EchoPipeline(GraphsInPartsPipeline):
     """Pipeline of ``echo-*``."""
 
     records_per_unit = 10_000

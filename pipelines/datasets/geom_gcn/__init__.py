@@ -16,13 +16,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
-from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline
+from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 
 NODES = "out1_node_feature_label.txt"
 EDGES = "out1_graph_edges.txt"
 
 
-class GeomGCNPipeline(ManifestPipeline[FoldParams]):
+class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
     def read(self, raw: Raw) -> dict[str, Array]:

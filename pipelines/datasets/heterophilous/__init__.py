@@ -9,10 +9,10 @@ from __future__ import annotations
 from kmip_data.arrays import Array
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
-from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline
+from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 
 
-class HeterophilousPipeline(ManifestPipeline[FoldParams]):
+class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
 
     def read(self, raw: Raw) -> dict[str, Array]:

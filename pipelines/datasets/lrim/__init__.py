@@ -16,10 +16,10 @@ import numpy as np
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 
 
-class LRIMPipeline(GraphsPipeline):
+class LRIMPipeline(GraphsInPartsPipeline):
     """Pipeline of the published ``lrim-*``."""
 
     records_per_unit = 64

@@ -21,7 +21,7 @@ from kmip_data.pipelines.base import Records, Split, check_fold
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.graph_arrays.layout_reader import Raw
-from kmip_data.pipelines.manifest_pipelines import FoldParams, ManifestPipeline
+from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
 
 VAL, TEST = 500, 1_000  #: nodes
 A_CLASS = 20  #: train nodes per class of a drawn split
@@ -41,7 +41,7 @@ class PlanetoidSplitParams(FoldParams):
     )
 
 
-class PlanetoidPipeline(ManifestPipeline[PlanetoidSplitParams]):
+class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
     """Pipeline of ``cora``, ``citeseer`` and ``pubmed``."""
 
     SplitParams = PlanetoidSplitParams

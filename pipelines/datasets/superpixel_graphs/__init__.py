@@ -28,14 +28,14 @@ from kmip_data.pipelines.formats.tensors import (
     stream_pickled,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 from kmip_data.pipelines.units_and_splits import in_order
 
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
 
 
-class SuperpixelPipeline(GraphsPipeline):
+class SuperpixelPipeline(GraphsInPartsPipeline):
     """Pipeline of ``pascalvoc-sp`` and ``coco-sp.toml``."""
 
     records_per_unit = 1_000  #: about 46 MB per shard

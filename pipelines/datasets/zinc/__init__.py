@@ -20,7 +20,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import Graph, Raw
-from kmip_data.pipelines.manifest_pipelines import GraphsPipeline
+from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline
 from kmip_data.runtime.extras import require_extra
 
 ATOMS = "atom_type"
@@ -28,7 +28,7 @@ BONDS = "bond_type"
 TARGET = "logP_SA_cycle_normalized"
 
 
-class ZincPipeline(GraphsPipeline):
+class ZincPipeline(GraphsInPartsPipeline):
     """Pipeline of ``zinc`` and ``zinc-full``."""
 
     records_per_unit = 20_000  #: about 12 MB per shard
