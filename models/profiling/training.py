@@ -16,7 +16,7 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.precision import float32_products
 from kmip_data.models.profiling.clock import StageClock
 from kmip_data.models.profiling.measuring import Peak
-from kmip_data.models.training.capture.graphs import Learned
+from kmip_data.models.training.capture.cuda_graphs import Learned
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device

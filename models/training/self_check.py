@@ -206,11 +206,11 @@ def check_layers(component: str, device: torch.device, **sizes: int) -> None:
 
 def capture(device: torch.device, sizes: dict[str, int]) -> None:
     """Check captured training steps against plain ones."""
-    from kmip_data.models.training.capture import graphs, steps
+    from kmip_data.models.training.capture import cuda_graphs, steps
 
     # Any search but the CUDA one waits for the GPU.
     search = "auto" if cuda.unusable(device.type) is None else None
-    captured = steps.CapturedSteps(graphs.CudaGraphs(device), sys.exit)
+    captured = steps.CapturedSteps(cuda_graphs.CudaGraphs(device), sys.exit)
     # Two warm up, one is captured and replayed, three are replayed.
     six = functools.partial(train, device, sizes, steps=6, search=search)
     near(six(captured=captured), six(), 1e-3)
@@ -229,7 +229,7 @@ def train(
 ) -> list[Tensor]:
     """Run training steps with two layers; return logits and gradients of the last one."""
     from kmip_data.models.network import build_model
-    from kmip_data.models.training.capture.graphs import Learned
+    from kmip_data.models.training.capture.cuda_graphs import Learned
 
     attention_settings = {**sizes, "search": search, "output_projection": True, "dropout": dropout}
     settings = {"layers": 2, "hidden_dim": attention_settings.pop("hidden_dim"), "dropout": dropout}

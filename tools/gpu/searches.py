@@ -17,7 +17,7 @@ from kmip_data.models.profiling.measuring import CHUNK_BYTES
 from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
-from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.runtime.memory import is_out_of_memory
 from tools.gpu.ceilings import ceilings
 from tools.gpu.results import Recorder, milliseconds

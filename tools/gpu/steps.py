@@ -28,7 +28,7 @@ from kmip_data.models.layers.adjacency import EdgeList, widened
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.precision import float32_products
 from kmip_data.models.profiling.training import timed_epoch
-from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides

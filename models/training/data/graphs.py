@@ -1,4 +1,7 @@
-"""Data of a run: builds of many graphs, and builds of one graph."""
+"""Open the data of a run: one :class:`RunData` for builds of many graphs, one for builds of one graph.
+
+What both have in common is in :mod:`.run_data`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Data of a run, many graphs or one: build, split, parts, task, and transfer to a GPU."""
+"""Base of the data of a run: build, split, parts, task, and transfer to a GPU.
+
+Batches of many graphs or of one graph are in :mod:`.graphs`.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.reading import csv_bytes
 from kmip_data.format.split_files import PARTS
-from kmip_data.models.training.capture.graphs import Learned
+from kmip_data.models.training.capture.cuda_graphs import Learned
 from kmip_data.models.training.capture.steps import CapturedSteps, Step
 from kmip_data.models.training.data.run_data import RunData, prefetched_to_device
 from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers

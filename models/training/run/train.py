@@ -31,7 +31,7 @@ from kmip_data.models.network import GPSNetwork, build_model, count_parameters
 from kmip_data.models.precision import float32_products
 from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.training import machine, self_check
-from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml

@@ -24,7 +24,7 @@ from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.search.gpu.launch import run
 from kmip_data.models.training import self_check as parts
-from kmip_data.models.training.capture import graphs
+from kmip_data.models.training.capture import cuda_graphs
 
 ROOT = Path(__file__).parents[3]
 SIZES = {"heads": 2, "k": 4, "key_dim": 5, "value_dim": 7, "hidden_dim": 12}
@@ -55,7 +55,7 @@ def on_the_cpu(part: str) -> None:
     """Send tensors of the CPU to the kernels; captured steps are of operators alone."""
     from kmip_data.models.layers.gpu import gated_edges
 
-    graphs.CudaGraphs = _Graphs  # type: ignore[misc]
+    cuda_graphs.CudaGraphs = _Graphs  # type: ignore[misc]
     if part == "capture":
         gated_gcn._kernel = lambda *_: None
         return

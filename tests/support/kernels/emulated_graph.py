@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter
 
 from kmip_data.models.attention.overflow import check_lengths, check_weights
-from kmip_data.models.training.capture.graphs import Learned, StepFunction
+from kmip_data.models.training.capture.cuda_graphs import Learned, StepFunction
 
 #: Operators that have the host wait for a GPU.
 WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
@@ -84,7 +84,7 @@ class _Recording(TorchDispatchMode):
 
 
 class EmulatedGraphs:
-    """Stand-in for :class:`~kmip_data.models.training.capture.graphs.CudaGraphs`."""
+    """Stand-in for :class:`~kmip_data.models.training.capture.cuda_graphs.CudaGraphs`."""
 
     def __init__(self) -> None:
         self.captured = self.replayed = 0

@@ -12,7 +12,7 @@ from support.builds.learnable import tiny_config
 from torch.optim.lr_scheduler import LambdaLR
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.graphs import open_data

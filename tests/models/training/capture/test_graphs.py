@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kmip_data.models.training.capture.graphs import CudaGraphs, Learned
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, Learned
 from kmip_data.runtime.memory import keep_alive
 
 

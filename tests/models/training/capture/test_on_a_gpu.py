@@ -13,7 +13,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.search.backends import cuda
-from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.run.module import TrainingModule
 
 pytestmark = pytest.mark.skipif(
