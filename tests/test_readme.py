@@ -22,7 +22,7 @@ NOT_RUN = {
     "make demo": "run by the tests of the demo command",
     "source .venv/bin/activate": "of the reader's shell",
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
-    "pip install rdkit": "the tests have it",
+    "python -m pip install -c constraints.txt '.[gpu,cuda]'": "needs a GPU",
 }
 #: Paths of the reader's own in README.md, and the files that the tests use instead.
 STAND_INS = {"~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP}
