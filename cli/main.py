@@ -214,6 +214,10 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
             refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
             refused.meant = wrong
             return refused
+        if isinstance(kind, click.Choice) and isinstance(error, click.BadParameter) and error.param:
+            option = error.param.opts[0]
+            if option.startswith("--"):
+                step = f"{option} {kind.choices[0]}"
         usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.

@@ -189,6 +189,6 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
             f"--records {text} does not name records of {where}.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=str(last) if last >= count else f"{len(chosen)} positions",
-            next="kmip-data preview --help",
+            next="--records 0",
         )
     return chosen

@@ -15,6 +15,7 @@ from kmip_data.cli.shared.output import check_output, csv_of
 from kmip_data.cli.shared.printed_tables import report_text
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
+from kmip_data.text import nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -56,6 +57,7 @@ def command(
     combines the seeds of one configuration on the same data: mean ± standard deviation, the
     published result, and the differences.
     """
+    from kmip_data.models.sweeps.cells import sweep_names
     from kmip_data.models.sweeps.run_folders import folders_of
 
     if output is not None:
@@ -68,15 +70,26 @@ def command(
     from kmip_data.models.reports.sheets import page_of, sheet_of
 
     runs, notices = read_runs(folders)
+    models = sorted({run.result.model for run in runs})
     if model is not None:
         runs = [run for run in runs if run.result.model == model]
     if not runs:
         of_model = f" of {model}" if model else ""
-        raise UsageError(
+        error = UsageError(
             f"There is no finished run{of_model} to report.",
-            found="; ".join(notices) or f"none below {home.runs}",
+            found="; ".join(notices or [f"{', '.join(models) or 'none'} below {home.runs}"]),
             next="kmip-data runs, which names the command that resumes each run",
         )
+        close = nearest_names(model, models) if model else []
+        if model and close:
+            error.meant = (model, close[0])
+        elif not folders and len(names) == 1 and names[0] in sweep_names():
+            error = UsageError(
+                f"There is no finished run of the sweep {names[0]}.",
+                found=f"none below {home.runs}",
+                next=f"kmip-data sweep {names[0]}",
+            )
+        raise error
     tables, left_out = tables_of(runs, against)
     rows = list(itertools.chain(*(results.rows for results in tables)))
     notices += left_out

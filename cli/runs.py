@@ -10,6 +10,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show
 from kmip_data.cli.shared.printed_tables import runs_table
+from kmip_data.text import nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -35,13 +36,19 @@ def command(
 
     # Runs on a sample have a folder of their own, and the name of the dataset means them, too.
     runs = []
-    for run in list_runs(home):
+    existing = list_runs(home)
+    for run in existing:
         of_dataset = dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
         if of_dataset and model in {None, run["model"]}:
             runs.append(run)
     text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
     if dataset is not None or model is not None:
-        text = f"No such runs in {home.runs}\nNext: kmip-data runs, which lists all"
+        text = f"No such runs in {home.runs}"
+        for kind, name in {"dataset": dataset, "model": model}.items():
+            names = {run[kind] for run in existing}
+            if name is not None and name not in names and (close := nearest_names(name, names)):
+                text += f". Did you mean --{kind} {' or '.join(close)}?"
+        text += "\nNext: kmip-data runs, which lists all"
     if runs:
         text = runs_table(runs)
     show({"home": home.root, "runs": runs}, text)

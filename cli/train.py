@@ -149,11 +149,16 @@ def command(
     dataset = dataset or target
     given_as = [bool(dataset or file), resume is not None, reproduce is not None]
     if sum(given_as) != 1:
+        step = "kmip-data train --help"
+        if resume is not None:
+            step = f"kmip-data train --resume {shlex.quote(resume)}"
+        elif reproduce is not None:
+            step = f"kmip-data train --reproduce {shlex.quote(reproduce)}"
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
             expected="TARGET (or --dataset TARGET), --config FILE, --resume RUN or --reproduce ROW",
             found="several of them" if any(given_as) else "none of them",
-            next="kmip-data train --help",
+            next=step,
         )
 
     # 1. A resumed run keeps its configuration; others take one from a row, a file or a preset.
@@ -183,6 +188,10 @@ def command(
             folds = ",".join(map(str, row.folds)) or None
             chosen |= _settings_of(row, chosen["stop_after"])
         _refuse_second_model()
+        options |= {
+            "seeds": None if seeds is None else distinct_numbers("--seeds", seeds),
+            "folds": None if folds is None else distinct_numbers("--folds", folds),
+        }
         chosen |= {"home": home, "file": file, "quiet": quiet}
         if chosen["neighbors"] is not None:
             chosen["neighbors"] = number_list("--neighbor-sampling", chosen["neighbors"])
@@ -190,10 +199,6 @@ def command(
 
         config = configuration(dataset, requested(RECORDS), requested(SPLITS), **chosen)
         _check_targets(config, home)
-        options |= {
-            "seeds": None if seeds is None else distinct_numbers("--seeds", seeds),
-            "folds": None if folds is None else distinct_numbers("--folds", folds),
-        }
         if folds is not None and name is None:
             from kmip_data.models.sweeps.cells import digest
 

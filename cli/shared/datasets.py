@@ -41,7 +41,10 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         ),
     },
     SPLITS: {
-        "split": (str, "Split rule, such as upstream, random or stratified."),
+        "split": (
+            str,
+            "Split rule, such as random or stratified; `kmip-data info NAME` lists them.",
+        ),
         "split_seed": (int, "Seed of the split rule.  [default: 0]"),
         "test_area": (int, "S3DIS: area used as test set, 1 to 6.  [default: 6]"),
     },

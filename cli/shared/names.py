@@ -89,6 +89,13 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 step += f"; on other data: kmip-data train NAME --preset {text}"
             raise UsageError(f"{text} is a dataset and a model, not a dataset alone.", next=step)
 
+        if self.kinds == ("build",) and _is_run(text, home):
+            run = shlex.quote(text)
+            command = f"kmip-data evaluate {run}"
+            if ctx is not None and ctx.info_name == "train":
+                command = f"kmip-data train --resume {run}"
+            raise UsageError(f"{text} is a run, not a dataset or a build.", next=command)
+
         # 1. A name that exists, the file of a plan, or the folder of a build.
         known = self._known(home)
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
@@ -120,6 +127,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         from kmip_data.builds.home import list_builds, own_command
         from kmip_data.errors import unknown_name
         from kmip_data.manifest import dataset_names
+        from kmip_data.strict_model import shipped_names
 
         if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
             raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
@@ -151,12 +159,15 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if os.sep in text:  # a path, or the name of a run
             known = [name for name in known if os.sep in name and text[0] not in "/.~"]
         kind = "run" if "run" in self.kinds else self.kinds[-1]
+        shipped = {*dataset_names()}
+        if kind == "run":
+            shipped.update({"sweep"}, shipped_names("sweeps"))
         raise unknown_name(
             _TITLES.get(self.name, self.name),
             text,
             known,
             command=f"kmip-data {_LISTS[kind]}",
-            own=[name for name in known if name not in dataset_names()],
+            own=[name for name in known if name not in shipped],
         )
 
 
@@ -172,6 +183,12 @@ def _dataset_and_model(text: str, home: Home) -> tuple[str, str] | None:
     if dataset in dataset_names() or list_builds(home, dataset):
         return dataset, model
     return None
+
+
+def _is_run(text: str, home: Home) -> bool:
+    """True if a text is the folder of a run, or its path below ``runs/``."""
+    folders = (Path(text).expanduser(), home.runs / text)
+    return os.sep in text and any((folder / "config.toml").is_file() for folder in folders)
 
 
 def _newest_run(dataset: str, home: Home) -> str | None:

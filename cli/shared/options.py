@@ -249,10 +249,15 @@ def number_list(option: str, text: str) -> list[int]:
         if match is not None:
             new = range(int(match[1]), int(match[2] or match[1]) + 1)
         if not 0 < len(new) <= MAX_NUMBERS - len(numbers):
-            raise UsageError(
+            error = UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
                 next=f"numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
             )
+            # A range backwards, or with another sign between its ends.
+            if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
+                first, last = sorted(map(int, ends.groups()))
+                error.meant = (item, f"{first}..{last}")
+            raise error
         numbers.extend(new)
     return numbers
 

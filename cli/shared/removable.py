@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -81,8 +82,11 @@ def find(target: str, home: Home) -> Removable:
         return matches[0]
     if matches:
         names = "\n    ".join(["", *(item.name for item in matches)])
+        oldest = min(matches, key=lambda item: item.path.stat().st_mtime)
         raise UsageError(
-            f"{len(matches)} folders are called {target!r}.", found=names, next="one of them"
+            f"{len(matches)} folders are called {target!r}.",
+            found=names,
+            next=f"one of them; the oldest: kmip-data remove {shlex.quote(oldest.name)}",
         )
     # 4. Nothing: suggest the nearest name. Raw files only where raw/ is written.
     known_names = [

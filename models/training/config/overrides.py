@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ _SAME = {
     "hidden": "hidden_dim",
     "num_epochs": "epochs",
 }
+#: Type of a value -> its name in a sentence.
+_WORDS = {"bool": "true or false", "int": "whole number", "float": "number", "str": "text"}
 #: Names of options of the command line -> the key that each sets.
 _OF_OPTIONS = {
     "k": "data.parameters.k",
@@ -272,10 +275,23 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
         close = nearest(text, list(key.names.table()))
         message += _hint(close)
         limit = ""
-    refusal = _refused(message, f"{key.type}{limit} ({key.doc})", text)
+    refusal = _refused(message, f"{_in_words(key.type)}{limit} ({key.doc})", text)
+    if key.default not in {..., None, ""}:
+        value = key.default if isinstance(key.default, str) else json.dumps(key.default)
+        refusal.lines["next"] = f"--set {key.name}={shlex.quote(value)}"
     if close:
         refusal.meant = (text, close)
     raise refusal
+
+
+def _in_words(type_name: str) -> str:
+    """Return a type as a sentence has it.
+
+    >>> _in_words("int | list")
+    'whole number or list'
+    """
+    *others, last = [_WORDS.get(name, name) for name in type_name.split(" | ")]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _hint(close: str | None) -> str:

@@ -17,7 +17,9 @@ from kmip_data.files.marker import outputs_of
 from kmip_data.files.path_errors import absolute_path, writing
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import dataset_names
+from kmip_data.models.config import dotted
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
+from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import folder_of
 
 CONFIG_NAME = "config.toml"
@@ -93,6 +95,24 @@ def resume_command(run: Path) -> str:
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
 
 
+def other_settings(folder: Path, config: RunConfig) -> UsageError:
+    """Return the error for a name whose run has other settings, which it names."""
+    existing = dict(dotted(read_config(folder / CONFIG_NAME).model_dump(mode="json")))
+    wanted = dict(dotted(config.model_dump(mode="json")))
+    keys = [key for key in {**existing, **wanted} if existing.get(key) != wanted.get(key)]
+    step = resume_command(folder)
+    epochs = config.training.epochs
+    longer = (folder / RESULT_NAME).is_file() and epochs > existing["training.epochs"]
+    if longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
+        step += f" --epochs {epochs}"
+    shown = [f"{key} {existing.get(key)}, not {wanted.get(key)}" for key in keys]
+    return UsageError(
+        f"A run called {folder.name!r} already exists, with other settings: {folder}",
+        found="; ".join(shown),
+        next=f"{step}, or another --name",
+    )
+
+
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/``.
 
@@ -116,7 +136,14 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         return matches[0]
     if matches:
         several = "".join(f"\n    {folder}" for folder in matches)
-        raise UsageError(f"{len(matches)} runs match {text!r}.", found=several, next="give a path")
+        newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
+        error = UsageError(
+            f"{len(matches)} runs match {text!r}.",
+            found=several,
+            next=f"its path, such as {newest}",
+        )
+        error.meant = (text, str(newest))
+        raise error
     names = [str(folder.relative_to(home.runs)) for folder in runs]
     raise unknown_name("run", text, names, command="kmip-data runs")
 

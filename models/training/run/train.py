@@ -201,6 +201,8 @@ def _train_one(
     is_run = content_of(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file()
     if is_run and read_config(existing / CONFIG_NAME) == config:
         return resume(existing, home=home, quiet=quiet, **build_options)
+    if is_run:
+        raise run_folder.other_settings(existing, config)
 
     weights = None
     if config.training.init_from:
