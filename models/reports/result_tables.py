@@ -34,6 +34,7 @@ from kmip_data.models.training.config.presets import (
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
+from kmip_data.pipelines.domains.molecules import ATOM_FIELDS
 from kmip_data.pipelines.find import parameters_on_card
 from kmip_data.text import natural
 
@@ -157,6 +158,12 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         if splits and re.sub(ending, "", name) not in alike:
             usual["split"] = ", ".join(splits)
 
+    # Encoders of atoms and bonds are filled in where the columns are their indices.
+    if not config.preset and result.columns == ATOM_FIELDS:
+        usual["model.node_encoder"] = "atom"
+        if chosen["model.edge_encoder"] == "bond":
+            usual["model.edge_encoder"] = "bond"
+
     # Compare both ways: a key may belong to one kind of attention alone.
     for key in {**usual, **chosen}:
         value = chosen.get(key)
@@ -166,6 +173,8 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
 
 

@@ -95,9 +95,12 @@ def resume_command(run: Path) -> str:
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
 
 
-def other_settings(folder: Path, config: RunConfig) -> UsageError:
-    """Return the error for a name whose run has other settings, which it names."""
-    existing = dict(dotted(read_config(folder / CONFIG_NAME).model_dump(mode="json")))
+def check_settings(folder: Path, config: RunConfig) -> None:
+    """Raise ``UsageError``, which names the differences, unless a run has these settings."""
+    stored = read_config(folder / CONFIG_NAME)
+    if stored == config:
+        return
+    existing = dict(dotted(stored.model_dump(mode="json")))
     wanted = dict(dotted(config.model_dump(mode="json")))
     keys = [key for key in {**existing, **wanted} if existing.get(key) != wanted.get(key)]
     step = resume_command(folder)
@@ -106,7 +109,7 @@ def other_settings(folder: Path, config: RunConfig) -> UsageError:
     if longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
         step += f" --epochs {epochs}"
     shown = [f"{key} {existing.get(key)}, not {wanted.get(key)}" for key in keys]
-    return UsageError(
+    raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found="; ".join(shown),
         next=f"{step}, or another --name",

@@ -198,11 +198,9 @@ def _train_one(
     config = plan_evaluation(data.pinned(config), data, device, log)
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
-    is_run = content_of(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file()
-    if is_run and read_config(existing / CONFIG_NAME) == config:
+    if content_of(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
+        run_folder.check_settings(existing, config)
         return resume(existing, home=home, quiet=quiet, **build_options)
-    if is_run:
-        raise run_folder.other_settings(existing, config)
 
     weights = None
     if config.training.init_from:
