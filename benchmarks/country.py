@@ -215,14 +215,14 @@ def _within(stage: str, function: Callable[..., Any], after: str | None) -> Call
     return called
 
 
-def prepare(*args: Any) -> Any:
+def run_pass(*args: Any) -> Any:
     """Prepare a build as a worker does, with a log of the stages."""
     from kmip_data.pipelines.datasets.openstreetmap import reading
     from kmip_data.pipelines.engine import pool
 
     for name in ("land_uses", "city_tensors"):
         setattr(reading, name, _within("features", getattr(reading, name), "features"))
-    return _within("read and simplify", pool.prepare, None)(*args)
+    return _within("read and simplify", pool.run_pass, None)(*args)
 
 
 def build_unit(task: Any) -> Any:
@@ -307,7 +307,7 @@ if __name__ == "__main__":
         from kmip_data.pipelines.engine import run
 
         # Workers receive functions by name, and log their stages inside.
-        run.prepare, run.build_unit = here.prepare, here.build_unit  # type: ignore[assignment]
+        run.run_pass, run.build_unit = here.run_pass, here.build_unit  # type: ignore[assignment]
         main()
     else:
         measured(1_000, commands=False)  # compiles what no earlier run has compiled

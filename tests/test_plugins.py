@@ -394,7 +394,7 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     (result,) = (folder / "home/runs").glob("*/*/own/result.json")
     values = json.loads(result.read_text())
     assert values["metric"] == "recall"
-    reported = {"loss", "recall"} | usual_metrics("single-label")
+    reported = {"loss", "recall"} | usual_metrics("single-label", "graph")
     assert {*values["metrics"]["val"]} == {*values["metrics"]["test"]} == reported
     with fresh():
         assert "recall" in done("runs").out

@@ -47,7 +47,8 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     pipeline = load_pipeline(manifest)
     schema = pipeline.schema(pipeline.Params())
     metric = eval_metric(schema, dataset)
-    metrics = usual_metrics(target_type_of(target_column(schema))) | {metric}
+    target = target_column(schema)
+    metrics = usual_metrics(target_type_of(target), target.level) | {metric}
     limit = records_of(dataset)
     arguments = [
         "train",

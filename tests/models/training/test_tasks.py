@@ -44,8 +44,8 @@ def test_targets_decide_task_loss_metric_and_head(tmp_path, target_type):
     assert (result.metric, result.num_classes) == (metric, outputs)
     assert result.config["training"]["loss"] == loss
     assert result.config["model"]["head"] == "graph"
-    assert metric in usual_metrics(targets)
-    assert set(result.metrics["test"]) == {"loss"} | usual_metrics(targets)
+    assert metric in usual_metrics(targets, "graph")
+    assert set(result.metrics["test"]) == {"loss"} | usual_metrics(targets, "graph")
     evaluation = evaluate(summary.runs[0], home=Home(tmp_path))
     assert evaluation.same
     assert ("MAE" if metric == "mae" else "[%]") in evaluation.table()
