@@ -19,7 +19,7 @@ from support.shared import ROOT
 from kmip_data.models.training.run.folder import metrics_columns
 from tools import structure
 
-FOLDERS = ("kmip_data", "pipelines", "models", "cli", "manifests", "tests", "docs")
+FOLDERS = ("kmip_data", "pipelines", "models", "cli", "manifests", "tests", "tools", "docs")
 
 PIPELINE = '''"""QM9: small molecules, each a line of one file."""
 
