@@ -36,6 +36,7 @@ _BEGINNINGS = {
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
 UNITS_A_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
+_FILTER_BLOCKS = 1_024  #: blocks of a filter by numbers: 4 GB
 _UNDEFINED = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
 Values = tuple[str, ...]
@@ -238,12 +239,14 @@ class _Map:
 
         wanted = osmium.filter.KeyFilter("highway", "landuse")
         for way in self._elements(osmium.osm.WAY, wanted):
+            if len(way.nodes) < 2:
+                continue
             tags = way.tags
             tag_set = self._tag_set(tags) if "highway" in tags else -1
             street = tag_set >= 0 and self.is_street[tag_set]
             use = tags.get("landuse")
             area = use is not None and tags.get("area") != "no" and way.is_closed()
-            if len(way.nodes) < 2 or not (street or area):
+            if not (street or area):
                 continue
             refs = [node.ref for node in way.nodes]
             self._refuse(way.id, *refs)
@@ -263,8 +266,9 @@ class _Map:
         wanted = {ref for _, refs in self.relations.values() for ref in refs}
         if not wanted:
             return
-        for way in self._elements(osmium.osm.WAY, osmium.filter.IdFilter(wanted)):
-            self.members.add(way.id, [node.ref for node in way.nodes])
+        for way in self._elements(osmium.osm.WAY, *_number_filter(np.array([*wanted]))):
+            if way.id in wanted:
+                self.members.add(way.id, [node.ref for node in way.nodes])
 
     def _read_nodes(self) -> tuple[I64, I32, I32]:
         """Return number, longitude and latitude of the nodes that are referred to, by number."""
@@ -273,7 +277,7 @@ class _Map:
         found = (self.streets, self.areas, self.members)
         wanted = np.unique(np.concatenate([np.array(references.ref) for references in found]))
         number, x, y = array("q"), array("i"), array("i")
-        for node in self._elements(osmium.osm.NODE, osmium.filter.IdFilter(array("q", wanted))):
+        for node in self._elements(osmium.osm.NODE, *_number_filter(wanted)):
             location = node.location
             number.append(node.id)
             x.append(location.x)
@@ -392,6 +396,18 @@ class _Map:
         for number, size in zip(ways.number, ways.size, strict=True):
             yield number, line[start : start + size]
             start += size
+
+
+def _number_filter(numbers: I64) -> list[Any]:
+    """Return libosmium's filter by numbers (n,), as a list; no filter where it would be too large.
+
+    It has 4 MB for each 2²⁵ numbers in a row of which one is wanted: 1.6 GB for OpenStreetMap's
+    nodes, any amount for a file that was made to fill the memory.
+    """
+    import osmium
+
+    blocks = len(np.unique(numbers >> 25))
+    return [osmium.filter.IdFilter(array("q", numbers))] if blocks <= _FILTER_BLOCKS else []
 
 
 def coded(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]]:

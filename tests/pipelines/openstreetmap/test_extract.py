@@ -17,6 +17,7 @@ from support.maps.osm_maps import convert, helsinki, write_map
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.openstreetmap import extract
 from kmip_data.pipelines.datasets.openstreetmap.extract import Extract, file_format, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 
@@ -107,6 +108,29 @@ def test_areas_are_closed_ways_and_relations(tmp_path):
     land_use = read(path, tmp_path).land_use
     assert land_use.value == ["grass", "retail"]
     assert [round(area.area, 6) for area in land_use.area] == [0.25, 0.75]
+
+
+def test_numbers_that_are_far_apart_need_no_filter(tmp_path, monkeypatch):
+    """A filter by numbers has a block for each 2^25 of them; without one the extract is the same."""
+    far = 2**26
+    nodes, ring = square(1, 10.0, 1.0)
+    nodes = [(number * far, *place) for number, *place in nodes]
+    ring = [number * far for number in ring]
+    ways = [(far, ring[:3], STREET), (2 * far, ring[2:], {}), (9 * far, ring, {"landuse": "grass"})]
+    members = [("w", far, "outer"), ("w", 2 * far, "outer")]
+    relations = [(1, members, {"type": "multipolygon", "landuse": "retail"})]
+    path = write_map(tmp_path / "map.osm.pbf", nodes, ways, relations)
+    filtered = read(path, tmp_path)
+    assert filtered.land_use.value == ["grass", "retail"]
+    monkeypatch.setattr(extract, "_FILTER_BLOCKS", 1)
+    assert_same(read(path, tmp_path), filtered)
+
+
+def test_a_way_without_nodes_is_left_out(tmp_path):
+    nodes, ring = square(1, 10.0, 1.0)
+    ways = [(1, [], {"landuse": "grass", "highway": "path"}), (2, ring, STREET)]
+    path = write_map(tmp_path / "map.osm.pbf", nodes, ways, [])
+    assert len(read(path, tmp_path).ways) == 1
 
 
 def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_them(tmp_path):
