@@ -103,6 +103,9 @@ class SavedTables:
         else:
             for number, graph in enumerate(given):
                 add_graph(graph, f"{number:08d}", self._rows)
+            for rows in self._rows.values():
+                for row in rows:
+                    row.update({key: _listed(value) for key, value in row.items()})
 
     @classmethod
     def of(cls, given: Any) -> SavedTables | None:
@@ -150,6 +153,11 @@ _NUMPY: dict[str, Any] = {
 }  #: kind -> dtype
 
 
+def _listed(value: object) -> object:
+    """Return an array as a list, whose ``repr`` has all values."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the dtypes that tables of files have."""
     columns = {}
@@ -162,6 +170,8 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
         elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
             # Of pandas' own dtypes, which know missing values.
             plain = values.astype("float64" if values.hasnans else _NUMPY[values.dtype.kind])
+        elif values.dtype == object:
+            plain = values.map(_listed)
         columns[str(name)] = plain
     return pd.DataFrame(columns).reset_index(drop=True)
 
