@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
-from kmip_data.text import as_options
+from kmip_data.text import as_options, possible_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -323,8 +322,7 @@ def _build_recipe(
 def _name_option(archives: tuple[Path, ...]) -> str:
     """Return ``--name`` after the file that is built from."""
     stem = archives[0].name.partition(".")[0].lower() if archives else ""
-    name = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
-    return f"a name: --name my-{name or 'data'}"
+    return f"a name: --name my-{possible_name(stem) or 'data'}"
 
 
 def _build_class(

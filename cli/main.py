@@ -265,10 +265,14 @@ def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | Non
 
 def _with_archive(args: Sequence[str]) -> str | None:
     """Return the line of a build with a file behind its name as ``--archive``; ``None`` without one."""
+    from kmip_data.cli.shared.names import name_of_file
+    from kmip_data.manifest import dataset_names, load_manifest
+
     files = [word for word in args[2:3] if Path(word).exists()]
-    if not files or "--archive" in args:
+    if not files or "--archive" in args or args[1] not in dataset_names():
         return None
-    name = [] if "--name" in args else ["--name", Path(files[0]).name.partition(".")[0]]
+    named = "--name" in args or not load_manifest(args[1]).recipe
+    name = [] if named else ["--name", name_of_file(Path(files[0]))]
     return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
 
 

@@ -194,6 +194,15 @@ def is_slip(name: str, known: str) -> bool:
     return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= 0.75
 
 
+def possible_name(text: str) -> str:
+    """Return a name of a dataset or a run that resembles a text; empty if it has no letter or digit.
+
+    >>> possible_name("my data (2)")
+    'my-data-2'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
+
+
 def natural(text: str) -> list[str | float]:
     """Return a key that sorts numbers in texts by value.
 

@@ -34,6 +34,7 @@ from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.pipelines.user_files import MAX_MEMORY
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
+from kmip_data.text import possible_name
 
 
 def build_dataset(
@@ -308,5 +309,5 @@ def _check_name(name: str) -> None:
 
 def _name_like(name: str) -> str:
     """Return a possible name of a dataset that resembles ``name``."""
-    like = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-_.")[:63]
+    like = possible_name(name)
     return like if like and like.lower() not in dataset_names() else f"my-{like or 'data'}"

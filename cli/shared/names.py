@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from kmip_data.errors import UsageError
+from kmip_data.text import possible_name
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -198,6 +199,14 @@ def _newest_run(dataset: str, home: Home) -> str | None:
     return None if newest is None else newest.parent.relative_to(home.runs).as_posix()
 
 
+def name_of_file(path: Path) -> str:
+    """Return a name for the dataset of a file, which no published dataset has."""
+    from kmip_data.manifest import dataset_names
+
+    name = possible_name(path.name.partition(".")[0].lower()) or "mine"
+    return f"my-{name}" if name in dataset_names() else name
+
+
 def _is_file(text: str, home: Home) -> UsageError:
     """Return the error for a file where a name is expected, with the command that builds from it."""
     path = Path(text)
@@ -206,8 +215,7 @@ def _is_file(text: str, home: Home) -> UsageError:
         recipe = "points"
     elif path.suffix in {".pbf", ".osm"}:
         recipe = "city"
-    name = re.sub(r"[^a-z0-9]+", "-", path.name.partition(".")[0].lower()).strip("-") or "mine"
-    command = ["kmip-data", "build", recipe, "--name", name, "--archive", text]
+    command = ["kmip-data", "build", recipe, "--name", name_of_file(path), "--archive", text]
     return UsageError(
         f"{text} is a file; this command takes the name of a dataset.",
         next=f"build a dataset from it: {shlex.join(command)}",

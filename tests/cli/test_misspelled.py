@@ -162,6 +162,16 @@ def test_a_file_behind_the_name_of_a_build_belongs_to_archive(tmp_path, home, mo
     advised = "kmip-data build graphs --name roads --archive roads.csv"
     assert f"next: {advised}\n" in capsys.readouterr().err
     assert run(advised.split()[1:]) == 0
+    # A name that is possible and no published dataset's; a published dataset takes no --name.
+    (tmp_path / "My Roads.csv").write_text("source,target\n1,2\n")
+    (tmp_path / "cora.csv").write_text("source,target\n1,2\n")
+    for words, step in (
+        (["graphs", "My Roads.csv"], "graphs --name my-roads --archive 'My Roads.csv'"),
+        (["graphs", "cora.csv"], "graphs --name my-cora --archive cora.csv"),
+        (["s3dis", "cora.csv"], "s3dis --archive cora.csv"),
+    ):
+        assert run(["build", *words]) == 2
+        assert f"next: kmip-data build {step}\n" in capsys.readouterr().err
 
 
 def test_an_extra_is_installed_by_its_packages():

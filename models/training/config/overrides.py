@@ -276,7 +276,7 @@ def _typed(key: Key, field: FieldInfo, text: str) -> object:
         message += _hint(close)
         limit = ""
     refusal = _refused(message, f"{_in_words(key.type)}{limit} ({key.doc})", text)
-    if key.default not in {..., None, ""}:
+    if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
         refusal.lines["next"] = f"--set {key.name}={shlex.quote(value)}"
     if close:

@@ -21,6 +21,7 @@ from kmip_data.models.config import dotted
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import folder_of
+from kmip_data.text import possible_name
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -50,7 +51,7 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"{name!r} is not a name for a run.",
             expected="letters, digits, '.', '_' and '-', a letter or digit first",
-            next=f"another name: --name {re.sub('[^A-Za-z0-9._-]+', '-', name).strip('._-')[:128] or 'mine'}",
+            next=f"another name: --name {possible_name(name) or 'mine'}",
         )
 
 
