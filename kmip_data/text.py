@@ -10,8 +10,10 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
-OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks", "like")}
-OPTIONS |= {"split": "--split-rule", "split_seed": "--split-seed", "test_area": "--test-area"}
+OPTIONS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("k", "limit", "split_rule", "split_seed", "test_area", "place", "images", "masks", "like")
+}
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text),
 #: and halves of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
 _CONTROLS = re.compile(

@@ -51,7 +51,7 @@ def ensure_split(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
         )
     if of_user and card.default_split:
-        requested.setdefault("split", card.splits[card.default_split].parameters["split"])
+        requested.setdefault("split_rule", card.splits[card.default_split].parameters["split_rule"])
     params = check_params(pipeline.SplitParams, requested, card.dataset)
     return add_split(build, pipeline, params, None, quiet=quiet)
 

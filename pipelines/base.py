@@ -55,7 +55,7 @@ class Params(Strict):
 class SplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
-    A subclass lists its rules in ``split``; ``stratified`` is any dataset's
+    A subclass lists its rules in ``split_rule``; ``stratified`` is any dataset's
     (:func:`~kmip_data.pipelines.units_and_splits.apply_split`).
     """
 
@@ -64,7 +64,7 @@ class SplitParams(Strict):
     #: Rule whose records and sizes of parts the stratified one keeps; ``None``: the default.
     sizes_of: ClassVar[str | None] = None
 
-    split: str = Field(default="upstream", description="rule")
+    split_rule: str = Field(default="upstream", description="rule")
     split_seed: int = Field(
         default=0,
         ge=0,
@@ -74,14 +74,14 @@ class SplitParams(Strict):
 
     @model_validator(mode="after")
     def _seed_is_used(self) -> Self:
-        if self.split_seed and self.split not in self.seeded:
-            raise ValueError(f"the rule {self.split!r} draws nothing: a seed changes nothing")
+        if self.split_seed and self.split_rule not in self.seeded:
+            raise ValueError(f"the rule {self.split_rule!r} draws nothing: a seed changes nothing")
         return self
 
     def identity(self) -> dict[str, object]:
         """Return the parameters that identify a split: those its rule reads."""
-        unread = {name for name, rule in self.only.items() if rule != self.split}
-        if self.split not in self.seeded:
+        unread = {name for name, rule in self.only.items() if rule != self.split_rule}
+        if self.split_rule not in self.seeded:
             unread.add("split_seed")
         return self.model_dump(mode="json", exclude=unread)
 
@@ -89,7 +89,7 @@ class SplitParams(Strict):
 class PublishedSplitParams(SplitParams):
     """Split parameters of a dataset published in parts."""
 
-    split: Literal["upstream", "stratified"] = Field(
+    split_rule: Literal["upstream", "stratified"] = Field(
         default="upstream",
         description="upstream: the published train, val and test parts; stratified: drawn anew, equal "
         "shares of the classes",
@@ -403,9 +403,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                 unknown = True
                 close = nearest(field, model.model_fields)
                 hint = f" (did you mean {close!r}?)" if close else ""
-                if field in {"split_rule", *SplitParams.model_fields} and not issubclass(
-                    model, SplitParams
-                ):
+                if field in SplitParams.model_fields and not issubclass(model, SplitParams):
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
                 if field == "k" and not issubclass(model, SplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
@@ -414,8 +412,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             elif not field:  # a problem of several values together
                 problems.append(why)
             else:
-                typed = "split_rule" if field == "split" else field  # --split-rule, split_rule=
-                problems.append(f"{typed} = {problem['input']!r}: {why}")
+                problems.append(f"{field} = {problem['input']!r}: {why}")
         raise UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,

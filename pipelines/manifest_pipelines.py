@@ -55,7 +55,7 @@ FP = TypeVar("FP", bound="FoldParams")
 class FoldParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["upstream", "stratified"] = Field(
+    split_rule: Literal["upstream", "stratified"] = Field(
         default="upstream",
         description="upstream: the published masks; stratified: drawn anew in parts of the same "
         "sizes, with equal shares of the classes",

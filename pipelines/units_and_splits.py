@@ -148,10 +148,10 @@ def apply_split(
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.split_rules.stratified_draw`).
     """
-    if params.split != "stratified":
+    if params.split_rule != "stratified":
         return pipeline.split(records, params, raw)
-    rule = params.sizes_of or type(params).model_fields["split"].default
-    default = pipeline.split(records, params.model_copy(update={"split": rule}), raw)
+    rule = params.sizes_of or type(params).model_fields["split_rule"].default
+    default = pipeline.split(records, params.model_copy(update={"split_rule": rule}), raw)
     rest = default.name.removeprefix(default.rule)
     name = f"stratified-{rest}" if rest == default.name else f"stratified{rest}"
     seed = f"-seed{params.split_seed}"

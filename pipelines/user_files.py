@@ -76,7 +76,7 @@ class OwnSplitParams(SplitParams):
     seeded: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
     sizes_of: ClassVar[str | None] = "random"
 
-    split: str = Field(
+    split_rule: str = Field(
         default="given",
         pattern="^(given|random|stratified)$",
         description="given: folders called train, val and test, else random; random: records divided at "
@@ -162,7 +162,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
         Parts are in source order, and train is never empty.
         """
-        by_folder = parts_by_folder(records.keys) if params.split == "given" else {}
+        by_folder = parts_by_folder(records.keys) if params.split_rule == "given" else {}
         if by_folder:
             if by_folder["val"]:
                 return Split("folders", "given", {}, by_folder, note="by the folders of the files")
@@ -173,7 +173,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             return Split(name, "given", options, parts, note=note)
         parts = {part: rows.tolist() for part, rows in dealt(len(records.keys), params).items()}
         name = random_name(params)
-        return Split(name, "random", params.model_dump(exclude={"split"}), parts)
+        return Split(name, "random", params.model_dump(exclude={"split_rule"}), parts)
 
     def file_of(self, key: str) -> str:
         """Return the name of the file of a record, whose records stay in one part."""

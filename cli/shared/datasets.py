@@ -41,7 +41,7 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         ),
     },
     SPLITS: {
-        "split": (
+        "split_rule": (
             str,
             "Split rule, such as random or stratified; `kmip-data info NAME` lists them.",
         ),
@@ -82,7 +82,7 @@ def _stored_option(store: str, name: str) -> click.Option:
         if value is not None:
             ctx.meta.setdefault(store, {})[parameter] = value
 
-    metavars = {"split": "RULE", "images": "DIR", "masks": "DIR", "like": "DATASET"}
+    metavars = {"split_rule": "RULE", "images": "DIR", "masks": "DIR", "like": "DATASET"}
     metavar = "N" if value_type is int else metavars.get(parameter, parameter.upper())
     return click.Option(
         [OPTIONS.get(name, f"--{parameter}"), name],

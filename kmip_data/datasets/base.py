@@ -162,8 +162,7 @@ class BuiltDataset(ShardedDataset):
         """
         import_plugin_of("datasets", self.dataset_name)
         of_records, of_split = parameter_names(self.dataset_name)
-        rule_keys = (of_split | {"split_rule"}) - {"split"}
-        own_keys = (of_records | rule_keys) - parameters.keys()
+        own_keys = (of_records | of_split) - parameters.keys()
         for key in arguments:
             if key == "split" and not self.has_parts:
                 raise UsageError(
@@ -199,10 +198,10 @@ class BuiltDataset(ShardedDataset):
         # One list of arguments, three receivers: build, split, and what all classes share.
         parameters |= {key: options[key] for key in own_keys & options.keys()}
         rule = {}
-        for key in rule_keys & parameters.keys():
+        for key in of_split & parameters.keys():
             value = parameters.pop(key)
             if value is not None:
-                rule["split" if key == "split_rule" else key] = value
+                rule[key] = value
 
         name = name or self.dataset_name
         # ``root`` may be the home folder, or a build itself, which its card shows.

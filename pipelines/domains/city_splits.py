@@ -38,7 +38,7 @@ class CitySplitParams(SplitParams):
     seeded: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
     only: ClassVar[Mapping[str, str]] = {"block_size": "spatial", "buffer": "spatial"}
 
-    split: Literal["random", "spatial", "stratified"] = Field(
+    split_rule: Literal["random", "spatial", "stratified"] = Field(
         default="random",
         description="random: intersections at random, as the paper has them; spatial: whole blocks of the "
         "map with a buffer between them, so that train and test streets are not neighbours; stratified: at "
@@ -142,7 +142,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     """Apply the rule that ``params`` asks for to a build of one city."""
     n = int(records.nodes[0])
     seed = params.split_seed
-    if params.split == "random":
+    if params.split_rule == "random":
         note = "10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe"
         return Split(
             f"random-seed{seed}",

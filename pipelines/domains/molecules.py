@@ -259,10 +259,10 @@ class MoleculePipeline(Pipeline[P, S]):
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
         folder = raw_lists(self.manifest, raw)
-        arrays = self.read_lists(folder, params.split)
+        arrays = self.read_lists(folder, params.split_rule)
         lists = {part: listed.tolist() for part, listed in arrays.items()}
         rows = [int(key) for key in records.keys]
-        return split_by_lists(lists, rows, "row numbers", params.split)
+        return split_by_lists(lists, rows, "row numbers", params.split_rule)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""

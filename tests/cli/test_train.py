@@ -157,7 +157,7 @@ def test_options_reach_the_configuration():
         ),
     )
     assert (config.variant, config.data.sample, config.data.parameters["k"]) == ("text", True, 16)
-    assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 4}
+    assert config.data.split == {"split_rule": "upstream", "test_area": 6, "split_seed": 4}
     assert config.data.split_seed_follows_run is False, "a seed of the split that is given counts"
     assert config.training.epochs == 7
     with pytest.raises(UsageError, match=r"--epochs 7 and --set training\.epochs=9"):

@@ -82,7 +82,7 @@ def test_labels_of_other_parameters(home: Path, archive: Path) -> None:
     parameters = {"hops": 3, "classes": 4, "weight": "travel_time", "bands": 2}
     build = build_own(
         "city", "times", {"archive": archive}, parameters=parameters, home=Home(home), jobs=1, quiet=True,
-        split_parameters={"split": "spatial", "block_size": 150.0},
+        split_parameters={"split_rule": "spatial", "block_size": 150.0},
     )  # fmt: skip
     item = CityNetwork("times", root=home, **parameters, split_rule="spatial", block_size=150.0)[0]
     assert item.x.shape == (NODES, 8 + 35)

@@ -43,7 +43,7 @@ def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path
         oracle.change(raw)
     theirs = oracle.read(raw, tmp_path / "theirs")
 
-    split = {"split": oracle.split} if oracle.split else None
+    split = {"split_rule": oracle.split_rule} if oracle.split_rule else None
     build = build_dataset(
         name,
         archives=[raw],
@@ -55,7 +55,7 @@ def test_items_equal_those_of_the_original(name: str, real: bool, tmp_path: Path
     )
     assert bool(build.card.complete) is build.card.pinned is real
     if FOLDS not in theirs:
-        named = {"split_name": oracle.split} if oracle.split else {}
+        named = {"split_name": oracle.split_rule} if oracle.split_rule else {}
         for part, graphs in theirs.items():
             ours = oracle.opened(build.path, split=part, **named)
             assert len(ours) == len(graphs) > 0

@@ -255,9 +255,9 @@ def test_folders_called_as_parts_are_the_split(blocks):
     # Other folders, or one part alone, are dealt at random.
     for names in (keys("train", "test", "more"), keys("train"), keys("test", "val")):
         parts = dealt(names)
-        assert parts == dealt(names, split="random")
+        assert parts == dealt(names, split_rule="random")
         assert all(parts.values())
-    assert dealt(two, split="random")["test"] != below(two, "test")
+    assert dealt(two, split_rule="random")["test"] != below(two, "test")
 
 
 def test_a_stratified_split_has_the_shares_that_are_asked_for_not_those_of_folders(tmp_path):

@@ -134,11 +134,11 @@ def test_upstream_split_at_full_size(full_keys, seed):
 
 
 def test_other_splits_and_limits(full_keys):
-    drawn = split(full_keys, split="room", split_seed=3)
+    drawn = split(full_keys, split_rule="room", split_seed=3)
     rooms = {part: {full_keys[i].split("/")[0] for i in rows} for part, rows in drawn.parts.items()}
     assert not rooms["train"] & rooms["val"]
     assert len(drawn.parts["val"]) == 3_294
-    assert drawn.parts["val"] != split(full_keys, split="room", split_seed=4).parts["val"]
+    assert drawn.parts["val"] != split(full_keys, split_rule="room", split_seed=4).parts["val"]
     quarter = split(full_keys, val_fraction=0.25, test_area=1)
     assert quarter.name == "upstream-area1-seed0-val0.25"
     assert (len(quarter.parts["val"]), len(quarter.parts["test"])) == (4_975, 3_687)

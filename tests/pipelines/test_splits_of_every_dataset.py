@@ -37,7 +37,7 @@ def records(classes, label=None):
 def test_every_dataset_takes_the_rule():
     def check(name):
         params = load_pipeline(load_manifest(name)).SplitParams
-        assert params(split="stratified", split_seed=3).identity()["split_seed"] == 3
+        assert params(split_rule="stratified", split_seed=3).identity()["split_seed"] == 3
         default = params()
         assert default.split != "stratified"
         if default.split not in params.seeded:
@@ -92,7 +92,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     labels = np.sort(np.random.default_rng(0).integers(0, CLASSES, 600))
     built_records = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
     split = apply_split(
-        Thirds(), built_records, SplitParams(split="stratified", split_seed=1), None
+        Thirds(), built_records, SplitParams(split_rule="stratified", split_seed=1), None
     )
     assert split.name == "stratified-seed1"
     assert sorted(row for part in split.parts.values() for row in part) == list(range(600))
@@ -105,7 +105,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     class Fixed(Thirds):
         stratified_parts = ("train", "val")
 
-    split = apply_split(Fixed(), built_records, SplitParams(split="stratified"), None)
+    split = apply_split(Fixed(), built_records, SplitParams(split_rule="stratified"), None)
     assert list(split.parts["test"]) == list(range(300, 600))
     assert sorted([*split.parts["train"], *split.parts["val"]]) == list(range(300))
 
@@ -139,7 +139,7 @@ def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
     built_records = replace(
         records([[1, 1, 1]], column("node")), node_labels=(labels, column("node"))
     )
-    dealt = apply_split(Nodes(), built_records, SplitParams(split="stratified"), None).node_code
+    dealt = apply_split(Nodes(), built_records, SplitParams(split_rule="stratified"), None).node_code
     assert ((dealt == 255) == (codes == 255)).all()
     assert (np.bincount(dealt) == np.bincount(codes)).all()
     for part in range(3):

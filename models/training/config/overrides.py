@@ -39,7 +39,7 @@ _WORDS = {"bool": "true or false", "int": "whole number", "float": "number", "st
 _OF_OPTIONS = {
     "k": "data.parameters.k",
     "limit": "data.parameters.limit",
-    "split_rule": "data.split.split",
+    "split_rule": "data.split.split_rule",
     "split_seed": "data.split.split_seed",
     "test_area": "data.split.test_area",
 }
@@ -102,7 +102,7 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
 
     A value is read as the type of its key: ``optimizer.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
-    values are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
+    values are read as TOML (``data.parameters.k=16``, ``data.split.split_rule=room``).
     ``model.hidden_dim`` switches off ``model.parameter_budget``, and ``training.task`` the loss and
     metric, unless these are given too. Raises ``UsageError`` for an item without ``=``, an unknown
     key (the nearest one is named) or a value of the wrong type.

@@ -68,7 +68,7 @@ class GraphLandParams(OneGraphParams):
 class GraphLandSplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["RL", "RH", "stratified"] = Field(
+    split_rule: Literal["RL", "RH", "stratified"] = Field(
         default="RL",
         description="RL, RH: as published, 10/10/80 and 50/25/25 of the streets; stratified: in parts of "
         "RL's sizes drawn anew (at random: there are no classes)",
@@ -167,10 +167,10 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
-        code = read_masks(raw_lists(self.manifest, raw), params.split, int(records.nodes[0]))
+        code = read_masks(raw_lists(self.manifest, raw), params.split_rule, int(records.nodes[0]))
         code[np.isnan(records.column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is not known"
-        return Split(params.split, params.split, {}, note=note, node_code=code)
+        return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)
 
 
 PIPELINE = GraphLandPipeline

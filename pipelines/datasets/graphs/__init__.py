@@ -96,7 +96,7 @@ class GraphSplitParams(OwnSplitParams):
     seeded: ClassVar[tuple[str, ...]] = ("random", "stratified")
     sizes_of: ClassVar[str | None] = None
 
-    split: str = Field(
+    split_rule: str = Field(
         default="given",
         description="given: the masks, or column of parts, else random; random: records, or nodes of a single "
         "graph, divided at random; stratified: with equal shares of the classes; or the name of a column "
@@ -348,7 +348,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         codes = np.full(len(known), NO_PART, np.uint8)
         for name, rows in dealt(int(known.sum()), params).items():
             codes[np.flatnonzero(known)[rows]] = NODE_PARTS[name]
-        options = params.model_dump(exclude={"split", "fold"})
+        options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_name(params), "random", options, node_code=codes)
 
     def _given(self, records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
@@ -359,7 +359,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             if column.doc == PART_DOC and (len(records.keys) == 1 or column.level == "graph"):
                 columns[column.attribute] = column
         names = [*records.given, *columns]
-        rule = params.split
+        rule = params.split_rule
         if rule == "given":
             rule = next(iter(names), "random")
         if rule in records.given:

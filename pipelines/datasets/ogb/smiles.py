@@ -42,7 +42,7 @@ GRAPHGPS_SEED = 42
 class PCQM4MSplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["graphgps", "upstream", "stratified"] = Field(
+    split_rule: Literal["graphgps", "upstream", "stratified"] = Field(
         default="graphgps",
         description="graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in "
         "GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified: drawn anew "

@@ -43,7 +43,7 @@ MAX_TABLE_BYTES = 40_000_000_000
 class PCQMContactSplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["shuffle", "num-atoms", "stratified"] = Field(
+    split_rule: Literal["shuffle", "num-atoms", "stratified"] = Field(
         default="shuffle",
         description="shuffle: at random; num-atoms: the largest molecules validate and test; "
         "stratified: drawn anew (at random: the graphs have no classes)",

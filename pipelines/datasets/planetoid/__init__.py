@@ -33,7 +33,7 @@ class PlanetoidSplitParams(FoldParams):
 
     seeded = ("stratified", "per-class")
 
-    split: Literal["upstream", "per-class", "stratified"] = Field(  # type: ignore[assignment]
+    split_rule: Literal["upstream", "per-class", "stratified"] = Field(  # type: ignore[assignment]
         default="upstream",
         description="upstream: the public split; per-class: 20 nodes of each class drawn to train, "
         "500 of the others to val, 1,000 to test, as tunedGNN draws them; stratified: the public "
@@ -48,7 +48,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
 
     def split(self, records: Records, params: PlanetoidSplitParams, raw: Path | None) -> Split:
         """Return the public split, or nodes drawn by class."""
-        if params.split != "per-class":
+        if params.split_rule != "per-class":
             return super().split(records, params, raw)
         check_fold(self.manifest.name, params.fold, 1)
         assert records.node_labels is not None

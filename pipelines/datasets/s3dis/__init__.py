@@ -66,7 +66,7 @@ class S3DISSplitParams(SplitParams):
 
     seeded = ("upstream", "room", "stratified")
 
-    split: Literal["upstream", "room", "stratified"] = Field(
+    split_rule: Literal["upstream", "room", "stratified"] = Field(
         default="upstream",
         description="upstream: validation blocks drawn at random, as the paper's code does; room: whole "
         "rooms, so that no validation block overlaps a train block; stratified: drawn with equal "
@@ -168,17 +168,17 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         pool = sorted(rooms.keys() - test)
         val = share_of(len(pool), params.val_fraction or VALIDATION_SHARE)
         seed = params.split_seed
-        if params.split == "upstream":
+        if params.split_rule == "upstream":
             parts = shuffled_split(pool, test, val=val, seed=seed)
             note = "validation blocks overlap train blocks, as upstream's do; parts in upstream's order"
         else:
             parts = grouped_split(pool, test, rooms, val=val, seed=seed)
             note = "whole rooms validate; parts in source order"
 
-        name = f"{params.split}-area{params.test_area}-seed{seed}"
+        name = f"{params.split_rule}-area{params.test_area}-seed{seed}"
         if params.val_fraction is not None:
             name += f"-val{params.val_fraction}"
-        return Split(name, params.split, params.model_dump(exclude={"split"}), parts, note)
+        return Split(name, params.split_rule, params.model_dump(exclude={"split_rule"}), parts, note)
 
     def name_parts(self, params: S3DISParams) -> list[str]:
         """Return ``k32`` and deviations from the defaults."""

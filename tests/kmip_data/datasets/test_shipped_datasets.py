@@ -76,10 +76,8 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
         parameters = inspect.signature(made).parameters
         types = get_type_hints(made.__init__)
         pipeline = load_pipeline(manifest)
-        rule = pipeline.SplitParams.model_fields
-        fields = pipeline.Params.model_fields | rule
-        for name, field in fields.items():
-            argument = "split_rule" if name == "split" and name in rule else name
+        fields = pipeline.Params.model_fields | pipeline.SplitParams.model_fields
+        for argument, field in fields.items():
             if (title, argument) in REPLACED:
                 assert REPLACED[title, argument] in {None, *parameters}
                 continue

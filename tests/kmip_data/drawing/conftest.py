@@ -16,7 +16,7 @@ def build(tmp_path_factory) -> Build:
     """Helsinki, 2,526 intersections, with two splits."""
     home = Home(tmp_path_factory.mktemp("home"))
     build_dataset("helsinki", home=home, offline=True, **OPTIONS)
-    split = {"split": "spatial", "block_size": 150.0}
+    split = {"split_rule": "spatial", "block_size": 150.0}
     return build_dataset("helsinki", split_parameters=split, home=home, offline=True, **OPTIONS)
 
 

@@ -158,7 +158,7 @@ def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
             "rule": "upstream",
             "digests": {"val": str(seed)},
         }
-        split["parameters"] = {"split": "upstream", "test_area": 6, "split_seed": seed}
+        split["parameters"] = {"split_rule": "upstream", "test_area": 6, "split_seed": seed}
         write_run(tmp_path, 0.6 + seed / 100, dataset="s3dis", seed=seed, split=split)
         write_run(tmp_path, 0.5, dataset="s3dis", seed=seed, model="gcn", split=split)
     gcn, kmip = rows_of(tmp_path)

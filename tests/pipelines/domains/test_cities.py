@@ -155,7 +155,7 @@ def grid(side: int, metres: float) -> Records:
 def test_blocks_fit_the_city(metres: float, side: str) -> None:
     """Towns of 600 m and 6 km; train and val are near a tenth in each."""
     town = grid(61, metres)
-    split = city_split(town, CitySplitParams(split="spatial"))
+    split = city_split(town, CitySplitParams(split_rule="spatial"))
     assert split.name == f"spatial-{side}-buffer1-seed0"
     train, val, test = np.bincount(split.node_code, minlength=256)[:3] / 61**2
     assert 0.1 <= train <= 0.15
@@ -167,12 +167,12 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
         in split.note
     )
     with pytest.raises(UsageError, match=r"60 hops .*\bval\b"):
-        city_split(town, CitySplitParams(split="spatial", buffer=60))
-    touching = city_split(town, CitySplitParams(split="spatial", buffer=0))
+        city_split(town, CitySplitParams(split_rule="spatial", buffer=60))
+    touching = city_split(town, CitySplitParams(split_rule="spatial", buffer=0))
     assert touching.name == f"spatial-{side}-seed0"
     assert "in no part" not in touching.note
     assert not (touching.node_code == DROPPED).any()
-    assert CitySplitParams().identity() == {"split": "random", "split_seed": 0}
+    assert CitySplitParams().identity() == {"split_rule": "random", "split_seed": 0}
 
 
 def tensors(**changes) -> CityArrays:

@@ -57,7 +57,7 @@ def test_card_counts_what_a_plain_loop_counts(tmp_path: Path, edges: str) -> Non
     assert classes["total"] == [sum(int((row == c).sum()) for row in labels) for c in range(3)]
     split = card.splits["graph-fold0"]
     assert split.parameters == {
-        "split": "upstream", "fold": 0, "level": "graph", "from_raw": False, "tenths": 10
+        "split_rule": "upstream", "fold": 0, "level": "graph", "from_raw": False, "tenths": 10
     }  # fmt: skip
     for part, rows in (("test", [0, 10]), ("val", [1, 11])):
         entry = split.parts[part]

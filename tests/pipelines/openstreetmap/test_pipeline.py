@@ -95,7 +95,7 @@ def test_options_make_other_builds(home):
         "classes": 4,
         "weight": "travel_time",
     }
-    spatial = {"split": "spatial", "block_size": 60}
+    spatial = {"split_rule": "spatial", "block_size": 60}
     other = build_city("centre", parameters=small, home=home, split_parameters=spatial)
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
@@ -106,7 +106,7 @@ def test_options_make_other_builds(home):
         summary = _summary(other, other.card.default_split).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
-    assert obtain_split(other, {"split": "random"}) == "random-seed0"
+    assert obtain_split(other, {"split_rule": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
     assert (
         int(opened[0].train_mask.sum())
@@ -194,7 +194,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
         4,
     }
     with pytest.raises(UsageError, match="1,000 hops") as caught:
-        build_city("centre", home=empty, split_parameters={"split": "spatial", "buffer": 1_000})
+        build_city("centre", home=empty, split_parameters={"split_rule": "spatial", "buffer": 1_000})
     # The labels are finished by then: a folder stays, and the error does not claim otherwise.
     (folder,) = empty.built.glob("centre-*")
     assert caught.value.lines["on disk"] == f"unfinished: {folder}"

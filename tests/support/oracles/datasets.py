@@ -39,7 +39,7 @@ class Oracle:
     read: Callable[[Path, Path], Graphs]  #: part -> graphs in their order, or ``FOLDS`` -> graph
     limit: int = 30  #: records, or nodes, of the sample
     change: Callable[[Path], None] = lambda raw: None  #: what a sample lacks
-    split: str | None = None  #: name of the split
+    split_rule: str | None = None  #: rule of the split, which is its name too
     sample: str = ""  #: dataset whose sample is taken, if not this one's
     opened: Callable[..., ShardedDataset] = kmip_data.open
 
@@ -315,7 +315,7 @@ ORACLES: Mapping[str, Oracle] = {
     **{name: superpixel_graphs(name) for name in ("pascalvoc-sp", "coco-sp")},
     **{name: peptides(name) for name in ("peptides-func", "peptides-struct")},
     "pcqm-contact": Oracle(pcqm_contact, limit=60, opened=kmip_data.PCQMContact),
-    "pcqm4mv2": Oracle(pcqm4m, limit=60, split="upstream"),
+    "pcqm4mv2": Oracle(pcqm4m, limit=60, split_rule="upstream"),
     **{name: Oracle(ogb_graphs) for name in ("ogbg-molhiv", "ogbg-molpcba")},
     "ogbn-arxiv": ogb_nodes("time", additional_node_files=["node_year"]),
     "ogbn-products": ogb_nodes("sales_ranking", add_inverse_edge=True),

@@ -70,7 +70,7 @@ def test_overrides_take_the_type_of_their_key():
             "data.parameters",
             {"category": ["Bag", "Cap"]},
         ),
-        ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
+        ("data.split={split_rule='room', test_area=5}", "data.split", {"split_rule": "room", "test_area": 5}),
     ):
         parsed = key_value(apply_overrides(config(), [item]), key)
         assert (parsed, type(parsed)) == (value, type(value)), item
@@ -189,7 +189,7 @@ def test_a_short_run_gets_a_short_warm_up():
 def test_another_seed_moves_the_split_where_it_follows_the_run():
     preset = load_preset("s3dis").with_seed(2)
     assert preset.training.seed == 2
-    assert preset.data.split == {"split": "upstream", "test_area": 6, "split_seed": 2}
+    assert preset.data.split == {"split_rule": "upstream", "test_area": 6, "split_seed": 2}
     assert "split_seed" not in load_preset("shapenet-part").with_seed(2).data.split
 
 

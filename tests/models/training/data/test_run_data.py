@@ -143,7 +143,7 @@ def test_a_folder_keeps_what_it_was_built_with(sample):
     assert config.preset == "s3dis/gps-kmip"
     assert config.data.parameters == {"k": 4, "limit": 12, "knn_rule": "exact"}
     assert config.data.sample
-    assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 0}
+    assert config.data.split == {"split_rule": "upstream", "test_area": 6, "split_seed": 0}
     data = open_data(config.with_seed(5), home=sample)
     assert data.split_name == "upstream-area6-seed0"
     with pytest.raises(UsageError, match="another build"):
