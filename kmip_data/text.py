@@ -10,9 +10,9 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
-OPTIONS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in ("k", "limit", "split_rule", "split_seed", "test_area", "place", "images", "masks", "like")
+OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks", "like")}
+OPTIONS |= {
+    name: f"--{name.replace('_', '-')}" for name in ("split_rule", "split_seed", "test_area")
 }
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text),
 #: and halves of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.

@@ -152,7 +152,9 @@ def test_a_finished_run_is_not_advised_to_change_its_keys(build):
 def test_a_split_among_the_parameters_of_records(home, tmp_path):
     (tmp_path / "scan.txt").write_text("0 0 0\n1 1 1\n")
     with pytest.raises(UsageError) as caught:
-        build_own("points", "mine", {"path": tmp_path}, parameters={"split_rule": "random"}, home=home)
+        build_own(
+            "points", "mine", {"path": tmp_path}, parameters={"split_rule": "random"}, home=home
+        )
     assert "the split has parameters of its own (split_parameters=" in str(caught.value)
 
 

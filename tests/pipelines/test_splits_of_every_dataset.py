@@ -139,7 +139,9 @@ def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
     built_records = replace(
         records([[1, 1, 1]], column("node")), node_labels=(labels, column("node"))
     )
-    dealt = apply_split(Nodes(), built_records, SplitParams(split_rule="stratified"), None).node_code
+    dealt = apply_split(
+        Nodes(), built_records, SplitParams(split_rule="stratified"), None
+    ).node_code
     assert ((dealt == 255) == (codes == 255)).all()
     assert (np.bincount(dealt) == np.bincount(codes)).all()
     for part in range(3):

@@ -178,7 +178,8 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         name = f"{params.split_rule}-area{params.test_area}-seed{seed}"
         if params.val_fraction is not None:
             name += f"-val{params.val_fraction}"
-        return Split(name, params.split_rule, params.model_dump(exclude={"split_rule"}), parts, note)
+        drawn_by = params.model_dump(exclude={"split_rule"})
+        return Split(name, params.split_rule, drawn_by, parts, note)
 
     def name_parts(self, params: S3DISParams) -> list[str]:
         """Return ``k32`` and deviations from the defaults."""

@@ -194,7 +194,9 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
         4,
     }
     with pytest.raises(UsageError, match="1,000 hops") as caught:
-        build_city("centre", home=empty, split_parameters={"split_rule": "spatial", "buffer": 1_000})
+        build_city(
+            "centre", home=empty, split_parameters={"split_rule": "spatial", "buffer": 1_000}
+        )
     # The labels are finished by then: a folder stays, and the error does not claim otherwise.
     (folder,) = empty.built.glob("centre-*")
     assert caught.value.lines["on disk"] == f"unfinished: {folder}"

@@ -70,7 +70,11 @@ def test_overrides_take_the_type_of_their_key():
             "data.parameters",
             {"category": ["Bag", "Cap"]},
         ),
-        ("data.split={split_rule='room', test_area=5}", "data.split", {"split_rule": "room", "test_area": 5}),
+        (
+            "data.split={split_rule='room', test_area=5}",
+            "data.split",
+            {"split_rule": "room", "test_area": 5},
+        ),
     ):
         parsed = key_value(apply_overrides(config(), [item]), key)
         assert (parsed, type(parsed)) == (value, type(value)), item
