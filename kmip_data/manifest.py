@@ -171,7 +171,8 @@ class Manifest(Strict):
     name: str
     title: str
     summary: str
-    file: str = ""  #: name of its folder; set when it is read, never in it
+    #: name that :func:`load_manifest` knows it by, also in builds that a recipe makes under others
+    registered_name: str = ""
     #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
     pipeline: str
     task: str
@@ -206,6 +207,11 @@ class Manifest(Strict):
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     layout: Layout = Layout()
+
+    @property
+    def is_of_plugin(self) -> bool:
+        """True if a loaded plugin adds the dataset, so that it has no files in the package."""
+        return self.registered_name in ADDED["datasets"]
 
     @property
     def pins(self) -> dict[str, list[str]]:
@@ -277,7 +283,7 @@ def load_manifest(name: str) -> Manifest:
     """
     # A plugin's dataset has its manifest in Python, checked when it was added.
     if name in ADDED["datasets"]:
-        added: Manifest = ADDED["datasets"][name][0].manifest
+        added: Manifest = ADDED["datasets"][name].value.manifest
         return added
     if name not in (names := dataset_names()):
         raise unknown_name("dataset", name, names)
@@ -287,7 +293,7 @@ def load_manifest(name: str) -> Manifest:
         while "base" in values:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values
-        return Manifest.model_validate(values | {"file": name})
+        return Manifest.model_validate(values | {"registered_name": name})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(
             f"The manifest of {name!r} is not valid.",
@@ -304,7 +310,7 @@ def named(manifest: Manifest, name: str) -> Manifest:
 
 def no_recipe(manifest: Manifest) -> Manifest:
     """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
-    if manifest.recipe and manifest.name == manifest.file:
+    if manifest.recipe and manifest.name == manifest.registered_name:
         raise UsageError(
             f"{manifest.name!r} is not a dataset: it makes one.",
             next=f"kmip-data info {manifest.name}",

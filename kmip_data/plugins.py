@@ -28,7 +28,7 @@ from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageErro
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.reading import first_problem, json_digest, read_small, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
-from kmip_data.registry import ADDED, Plugin
+from kmip_data.registry import ADDED, Added, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
 from kmip_data.text import is_slip, nearest
@@ -55,7 +55,7 @@ _NEEDED = {
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MAX_RAW_BYTES = 2**40  #: bytes of the raw files of a plugin's dataset
 
-Added = tuple[str, str, object]  #: group, name and object that a plugin adds
+Entry = tuple[str, str, object]  #: group, name and object in a plugin's table
 _loaded: dict[str, Plugin] = {}  #: plugins by file or package
 
 
@@ -84,7 +84,7 @@ def load(source: str | os.PathLike[str]) -> Plugin:
             sys.modules.pop(Path(key).stem, None)
         raise
     for group, name, value in checked:
-        ADDED[group][name] = value, plugin
+        ADDED[group][name] = Added(value, plugin)
     _loaded[key] = plugin
 
     # 2. Child processes load it, too.
@@ -186,7 +186,7 @@ def _entry_points(group: str) -> list[Any]:
     return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
-def _from_package(name: str) -> tuple[Plugin, list[Added]]:
+def _from_package(name: str) -> tuple[Plugin, list[Entry]]:
     points = []
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
         entry_points = metadata.distribution(name).entry_points
@@ -212,7 +212,7 @@ def _from_package(name: str) -> tuple[Plugin, list[Added]]:
     return Plugin(source=name, sha256=json_digest(digests)), objects
 
 
-def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
+def _from_file(path: Path) -> tuple[Plugin, list[Entry]]:
     name = path.stem
     if not name.isidentifier() or name in sys.modules or _origin(name) not in {None, str(path)}:
         raise UsageError(
@@ -296,7 +296,7 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> object:
     if name in shipped.get(group, ()):
         raise UsageError(f"{label} is a name of kmip-data itself.", next="use another name")
     if name in ADDED[group]:
-        raise UsageError(f"{label} is a name of the plugin {ADDED[group][name][1].name}, too.")
+        raise UsageError(f"{label} is a name of the plugin {ADDED[group][name].plugin.name}, too.")
 
     missing = [attribute for attribute in _NEEDED[group] if not hasattr(value, attribute)]
     missing += sorted(getattr(value, "__abstractmethods__", ()))
@@ -353,7 +353,7 @@ def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
         }
     defaults["generated"] = not (files or facts.keys() & {"sources", "content"})
 
-    identity = {"name": name, "file": name, "pipeline": pipeline.__module__}
+    identity = {"name": name, "registered_name": name, "pipeline": pipeline.__module__}
     try:
         return Manifest.model_validate({**defaults, **facts, **identity})
     except ValidationError as error:

@@ -7,7 +7,7 @@ import pkgutil
 from collections import defaultdict
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kmip_data.errors import UsageError
 from kmip_data.strict_model import Digest, Strict
@@ -35,8 +35,15 @@ class Plugin(Strict):
         return self.source.replace("\\", "/").rpartition("/")[2]
 
 
-#: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
-ADDED: defaultdict[str, dict[str, tuple[Any, Plugin]]] = defaultdict(dict)
+class Added(NamedTuple):
+    """An object that a plugin has added under a name."""
+
+    value: Any
+    plugin: Plugin
+
+
+#: Objects that loaded plugins have added: group of entry points -> name -> object.
+ADDED: defaultdict[str, dict[str, Added]] = defaultdict(dict)
 
 
 def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
@@ -46,9 +53,9 @@ def with_added(group: str, ours: Mapping[str, T]) -> Mapping[str, T]:
     """
     if not (added := ADDED[group]):
         return ours
-    for name, (_, plugin) in added.items():
+    for name, entry in added.items():
         if name in ours:
             raise UsageError(
-                f"The plugin {plugin.name} names {name!r}, which kmip-data has itself."
+                f"The plugin {entry.plugin.name} names {name!r}, which kmip-data has itself."
             )
-    return {**ours, **{name: value for name, (value, _) in added.items()}}
+    return {**ours, **{name: entry.value for name, entry in added.items()}}

@@ -98,8 +98,8 @@ def models() -> Mapping[str, Mapping[str, Any]]:
 
 def network_of(name: str) -> Builder | None:
     """Return the whole network that a plugin has for a model; None for a model of GPS layers."""
-    model, _ = ADDED["models"].get(name, ({}, None))
-    return None if isinstance(model, Mapping) else model
+    added = ADDED["models"].get(name)
+    return None if added is None or isinstance(added.value, Mapping) else added.value
 
 
 @functools.cache

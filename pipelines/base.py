@@ -156,6 +156,11 @@ class About:
     given: Mapping[str, U8] = field(default_factory=dict)
 
 
+def _no_column(key: str) -> Array:
+    """Raise ``KeyError``: records without stored columns."""
+    raise KeyError(key)
+
+
 @dataclass(frozen=True)
 class Records:
     """Facts about all G records of a build in source order, for split rules."""
@@ -169,7 +174,7 @@ class Records:
     node_labels: tuple[Array, Column] | None
     #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or
     #: graph.
-    column: Callable[..., Array] = {}.__getitem__
+    column: Callable[[str], Array] = _no_column
     label: Column | None = None  #: the column that ``classes`` counts
     columns: tuple[Column, ...] = ()  #: all columns that ``column`` may read
     given: Mapping[str, U8] = field(default_factory=dict)  #: as in :class:`About`
@@ -287,7 +292,7 @@ class Pipeline(ABC, Generic[P, S]):
 
         The module ``sample`` in the family's folder does it, by ``write_sample``.
         """
-        if self.manifest.file in ADDED["datasets"]:
+        if self.manifest.is_of_plugin:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
@@ -332,7 +337,7 @@ def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
         return True
     # Judge by sizes on disk, without reading.
     size = sum((raw.path / member).stat().st_size for member in raw.members)
-    if pipeline.manifest.name in ADDED["datasets"]:
+    if pipeline.manifest.is_of_plugin:
         return 0 < size <= PLUGIN_BYTES
     return pipeline.one_unit and size <= pipeline.small_bytes
 
@@ -352,8 +357,8 @@ def raw_lists(manifest: Manifest, raw: Path | None) -> Path:
 
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or a loaded plugin's."""
-    if manifest.file in ADDED["datasets"]:
-        added: AnyPipeline = type(ADDED["datasets"][manifest.file][0])(manifest)
+    if manifest.is_of_plugin:
+        added: AnyPipeline = type(ADDED["datasets"][manifest.registered_name].value)(manifest)
         return added
     module = importlib.import_module(f"{_FAMILIES}.{manifest.pipeline}")
     pipeline: AnyPipeline = module.PIPELINE(manifest)

@@ -453,7 +453,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
 def test_the_loss_of_the_page_is_focal(folder):
     (folder / "own.py").write_text(MINE)
     plugins.load("own.py")
-    focal = ADDED["losses"]["focal"][0]
+    focal = ADDED["losses"]["focal"].value
     logits, target = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
     chosen = logits.log_softmax(1)[torch.arange(5), target]
     assert focal(logits, target) == pytest.approx(

@@ -279,7 +279,7 @@ def finish_build(
         statistics,
         split_classes,
         dataset=manifest.name,
-        manifest=manifest.file,
+        manifest=manifest.registered_name,
         pipeline=manifest.pipeline,
         title=manifest.title,
         key=plan.key,

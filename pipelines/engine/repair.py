@@ -136,7 +136,7 @@ def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
     """Return the commands that restore the raw files of a build."""
     if manifest.recipe:
         options = as_options(params.model_dump(exclude_defaults=True))
-        command = f"kmip-data build {manifest.file} --name {manifest.name} --archive PATH {options}"
+        command = f"kmip-data build {manifest.registered_name} --name {manifest.name} --archive PATH {options}"
         return f"{command.rstrip()}, which brings the files; then run the same command again"
     archive = f"kmip-data verify {path} --repair --archive PATH"
     if any(source.mirrors for source in manifest.sources):

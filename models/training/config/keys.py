@@ -269,7 +269,7 @@ class RunConfig(Strict):
             ("optimizers", self.optimizer.name),
             *self.model.components,
         ]
-        plugins = [ADDED[group][name][1] for group, name in used if name in ADDED[group]]
+        plugins = [ADDED[group][name].plugin for group, name in used if name in ADDED[group]]
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
     def updated(self, section: str, **values: Any) -> RunConfig:

@@ -32,7 +32,7 @@ def write_sample(
     seed: int,
 ) -> None:
     """Write the file with train, val and test in the published proportions."""
-    name = manifest.file
+    name = manifest.registered_name
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
     if "node/y" in manifest.layout.columns:

@@ -37,7 +37,7 @@ class EchoPipeline(GraphsInPartsPipeline):
             yield part, self._graphs(raw, raw.each("graph", stream_graphs(path)))
 
     def _graphs(self, raw: Raw, graphs: Iterable[Graph]) -> Iterator[Graph]:
-        column = _COLUMNS.get(self.manifest.file, 0)
+        column = _COLUMNS.get(self.manifest.registered_name, 0)
         of_graph = "graph/y" in self.manifest.layout.columns
         for graph in graphs:
             # Some are float64, which the authors' class converts to float32.

@@ -30,7 +30,7 @@ def write_sample(
 ) -> None:
     """Write the three files, with alternating topologies."""
     rng = Generator(PCG64(seed))
-    task = manifest.file.removeprefix("echo-")
+    task = manifest.registered_name.removeprefix("echo-")
     make = _molecule if task in {"charge", "energy"} else _graph
     row = 0
     for part, size in part_sizes(limit or DEFAULT_GRAPHS, _SHARES).items():

@@ -38,7 +38,7 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
             if y[node] >= 0:
                 raise DamagedInput(f"{raw.place}: node {node} occurs a second time.")
             (y[node],) = raw.numbers(label, columns["node/y"].classes or 0, 1)
-            if self.manifest.file == "actor":
+            if self.manifest.registered_name == "actor":
                 x[node, raw.numbers(features, width)] = 1
             else:
                 x[node] = raw.numbers(features, 256, width)

@@ -40,7 +40,7 @@ def write_sample(
         words = np.unique([*class_words, *rng.integers(0, columns, WORDS // 2)])
         if node == 0:
             words[-1] = columns - 1  # the largest number determines the width of x
-        if manifest.file != "actor":
+        if manifest.registered_name != "actor":
             row = np.zeros(columns, np.int64)
             row[words] = 1
             words = row

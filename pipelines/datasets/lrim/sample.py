@@ -27,7 +27,7 @@ def write_sample(
     seed: int,
 ) -> None:
     """Write the one file."""
-    difficulty = "hard" if manifest.file.endswith("hard") else "easy"
+    difficulty = "hard" if manifest.registered_name.endswith("hard") else "easy"
     table = couplings(SIZE, SIGMA[difficulty])
     bonds = Bonds.at(table, TEMPERATURE[SIZE, difficulty])
     edges = grid_edges(SIZE)

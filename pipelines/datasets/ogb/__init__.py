@@ -25,5 +25,5 @@ _OTHERS: dict[str, type[AnyPipeline]] = {
 
 def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
     """Return the pipeline of the manifest's dataset."""
-    pipeline = _OTHERS.get(manifest.file, OGBGraphsPipeline)
+    pipeline = _OTHERS.get(manifest.registered_name, OGBGraphsPipeline)
     return pipeline(manifest)

@@ -53,9 +53,9 @@ def write_sample(
     classes = manifest.expected.classes or 1
     if manifest.layout.columns:
         write_graph(folder, max(50, limit or DEFAULT_NODES), rng, manifest)
-    elif manifest.file == "ogbn-papers100m":
+    elif manifest.registered_name == "ogbn-papers100m":
         write_papers(folder, max(200, limit or DEFAULT_NODES), classes, seed)
-    elif manifest.file.startswith("ogbg-"):
+    elif manifest.registered_name.startswith("ogbg-"):
         write_molecules(folder, limit or DEFAULT_MOLECULES, rng, labels=classes)
     else:
         write_smiles(folder, limit or DEFAULT_MOLECULES, rng)

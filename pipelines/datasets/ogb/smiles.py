@@ -77,7 +77,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
                     f"{TABLE}, line {unknown[0] + 2}: a molecule of {part} without a target."
                 )
         np.save(workdir / "y.npy", y.astype(np.float32))
-        if self.manifest.file.endswith("-subset"):
+        if self.manifest.registered_name.endswith("-subset"):
             chosen = np.sort(np.concatenate(subset_lists(parts)))
             np.save(workdir / "chosen.npy", chosen)
             rows = len(chosen)

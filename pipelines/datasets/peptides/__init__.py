@@ -177,7 +177,6 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
 def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it
     """Return the pipeline of the manifest's dataset."""
-    pipeline = (
-        PeptidesStructPipeline if manifest.file == "peptides-struct" else PeptidesFuncPipeline
-    )
+    is_struct = manifest.registered_name == "peptides-struct"
+    pipeline = PeptidesStructPipeline if is_struct else PeptidesFuncPipeline
     return pipeline(manifest)

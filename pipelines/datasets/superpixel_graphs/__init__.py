@@ -43,7 +43,8 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
-        self.is_coco = manifest.file == "coco-sp"  #: labels are category ids of COCO, not classes
+        #: True if labels are category ids of COCO, not classes
+        self.is_coco = manifest.registered_name == "coco-sp"
         # The parts that were drawn from one set of pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 

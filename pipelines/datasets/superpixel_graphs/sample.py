@@ -38,7 +38,7 @@ def write_sample(
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
     """
     count = limit or DEFAULT_PICTURES
-    coco = manifest.file == "coco-sp"
+    coco = manifest.registered_name == "coco-sp"
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
     pictures = [sample_picture_graph(i, len(ids), rng, side=(6, 11)) for i in range(count)]

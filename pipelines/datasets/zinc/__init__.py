@@ -40,7 +40,7 @@ class ZincPipeline(GraphsInPartsPipeline):
 
     def numbers(self, raw: Raw, part: str) -> list[int] | None:
         """Return the numbers that the benchmark's index lists."""
-        if self.manifest.file != "zinc":
+        if self.manifest.registered_name != "zinc":
             return None
         text = ",".join(read_lines(raw.path(f"{part}.index"))).removesuffix(",")
         words = text.split(",") if text else []  # a part of a small sample may have none

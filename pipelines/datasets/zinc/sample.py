@@ -31,7 +31,7 @@ def write_sample(
 ) -> None:
     """Write ``limit`` molecules; for the benchmark's subset more, and index files that list as many."""
     rng = Generator(PCG64(seed))
-    subset = manifest.file == "zinc"
+    subset = manifest.registered_name == "zinc"
     for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
         total = size + UNLISTED * subset
         molecules = [_molecule(rng) for _ in range(total)]

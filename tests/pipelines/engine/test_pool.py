@@ -25,7 +25,7 @@ from support.builds.toy_pipeline import (
 
 from kmip_data.pipelines.base import PLUGIN_BYTES, needs_no_worker
 from kmip_data.pipelines.engine.pool import Workers
-from kmip_data.registry import ADDED
+from kmip_data.registry import ADDED, Added
 from kmip_data.runtime import signals
 
 pytestmark = pytest.mark.real_workers
@@ -57,7 +57,7 @@ def test_few_bytes_of_a_plugin_are_small(tmp_path: Path, monkeypatch: pytest.Mon
     write_raw(tmp_path / "raw", GRAPHS)
     raw = raw_folder(tmp_path / "raw")
     pipeline = toy_pipeline()
-    monkeypatch.setitem(ADDED["datasets"], pipeline.manifest.name, (pipeline, None))
+    monkeypatch.setitem(ADDED["datasets"], pipeline.manifest.registered_name, Added(pipeline, None))
     assert needs_no_worker(pipeline, raw)
     (tmp_path / "raw/part1.txt").write_bytes(bytes(PLUGIN_BYTES))
     assert not needs_no_worker(pipeline, raw)

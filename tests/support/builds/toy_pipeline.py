@@ -196,7 +196,8 @@ def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
 
 def toy_manifest() -> Manifest:
     values: dict[str, Any] = {
-        "name": "toy", "file": "toy", "title": "Toy rings", "summary": "Rings for tests.", "pipeline": "toy",
+        "name": "toy", "registered_name": "toy", "pipeline": "toy",
+        "title": "Toy rings", "summary": "Rings for tests.",
         "task": "node classification", "homepage": "https://example.com", "citation": "@misc{toy}",
         "license": {"name": "CC0", "url": "https://example.com", "notice": "Free."},
         "class_names": ("red", "green", "blue"), "sources": (), "expected": {"graphs": 20},
