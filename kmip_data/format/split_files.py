@@ -42,6 +42,8 @@ def in_order(parts: Iterable[str]) -> list[str]:
 
 SPLIT_FORMAT = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION = 1
+#: The parameter ``split_rule`` has another name in split files, whose bytes are pinned by digests.
+_STORED_RULE = "split"
 NODE_CODE = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
 NODE_PARTS = {part: code for code, part in enumerate(PARTS)}
 NO_PART = 255
@@ -229,10 +231,15 @@ def read_split(
     if set(attributes.digests) != expected_names:
         problem = f"digests of {sorted(attributes.digests)}, not of its parts"
         refuse(path, "does not follow the format", problem)
+    parameters = dict(attributes.parameters)
+    if _STORED_RULE in parameters:
+        parameters["split_rule"] = parameters.pop(_STORED_RULE)
     return SplitFile(
-        **dict(attributes),
+        rule=attributes.rule,
+        parameters=parameters,
         parts=parts,
         node_code=code,
+        digests=attributes.digests,
     )
 
 
@@ -242,11 +249,14 @@ def _encode(
     parameters: Mapping[str, object],
     digests: Mapping[str, str],
 ) -> bytes:
+    stored = dict(parameters)
+    if "split_rule" in stored:
+        stored[_STORED_RULE] = stored.pop("split_rule")
     with memory_file() as file:
         put_text(file, "format", SPLIT_FORMAT)
         file.attrs.create("format_version", np.array(SPLIT_VERSION, dtype="<i8"))
         put_text(file, "rule", rule)
-        put_text(file, "parameters", canonical_json(parameters))
+        put_text(file, "parameters", canonical_json(stored))
         put_text(file, "digests", canonical_json(digests))
         for key, array in datasets.items():
             file.create_dataset(key, data=array, track_times=False)

@@ -39,12 +39,12 @@ def test_every_dataset_takes_the_rule():
         params = load_pipeline(load_manifest(name)).SplitParams
         assert params(split_rule="stratified", split_seed=3).identity()["split_seed"] == 3
         default = params()
-        assert default.split != "stratified"
-        if default.split not in params.seeded:
+        assert default.split_rule != "stratified"
+        if default.split_rule not in params.seeded:
             assert "split_seed" not in default.identity()
             with pytest.raises(UsageError, match=repr(name)) as caught:
                 check_params(params, {"split_seed": 3}, name)
-            assert repr(default.split) in caught.value.lines["found"]
+            assert repr(default.split_rule) in caught.value.lines["found"]
 
     check_each(check, dataset_names())
 
