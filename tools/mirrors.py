@@ -23,7 +23,7 @@ from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.raw.archives import HEAD, format_of
 from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
-from kmip_data.runtime import http_client as http
+from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.strict_model import shipped_datasets
 from kmip_data.text import human_bytes
@@ -77,15 +77,15 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
 
 def first_bytes(url: str) -> tuple[int | None, bytes]:
     """Return size and first bytes of a file; a server without ranges begins to send all of it."""
-    with http.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
+    with http_client.open_response(url, {"Range": f"bytes=0-{HEAD - 1}"}) as response:
         if response.status_code not in {200, 206}:
-            raise http.from_status(response)
+            raise http_client.from_status(response)
         size = response.raw.length_remaining
         if response.status_code == 206:
-            span = http.content_range(response)
+            span = http_client.content_range(response)
             size = None if span is None else span[2]
         head = b""
-        for piece in http.body(response):
+        for piece in http_client.body(response):
             head += piece
             if len(head) >= HEAD:
                 break
@@ -94,11 +94,11 @@ def first_bytes(url: str) -> tuple[int | None, bytes]:
 
 def digest_of(mirror: Mirror) -> tuple[str, str]:
     """Download a small file; return the beginning of its SHA-256, and what is wrong with it."""
-    with http.open_response(mirror.url, {}) as response:
+    with http_client.open_response(mirror.url, {}) as response:
         if response.status_code != 200:
-            raise http.from_status(response)
+            raise http_client.from_status(response)
         data = b""
-        for piece in http.body(response):
+        for piece in http_client.body(response):
             data += piece
             if len(data) > SMALL:
                 raise MirrorFailed("sends more than it declares")

@@ -12,7 +12,7 @@ from typing import Literal
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.marker import MARKER
 from kmip_data.format.card import CARD_NAME
@@ -120,19 +120,19 @@ def remove(items: Sequence[Removable]) -> None:
     with contextlib.ExitStack() as locks:
         # 1. Lock every folder before anything is removed.
         for item in items:
-            files.refuse_links_below(item.top, item.path)
+            atomic_writes.refuse_links_below(item.top, item.path)
             names = sorted(path.name for path in item.path.iterdir())
             # Raw files have receipts: archives of the user's may lie between them.
-            marked = item.kind == "raw files" or files.content_of(item.path) is not None
+            marked = item.kind == "raw files" or atomic_writes.content_of(item.path) is not None
             if names and not marked:
-                raise files.foreign_files_error(item.path, names[:MAX_SHOWN])
+                raise atomic_writes.foreign_files_error(item.path, names[:MAX_SHOWN])
             locks.enter_context(build_lock(item.path, quiet=True, wait=False))
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
         #    was put in since the question leads nowhere.
         for item in items:
             below = item.path.relative_to(item.top).as_posix()
-            files.refuse_links_below(item.top, item.path)
+            atomic_writes.refuse_links_below(item.top, item.path)
             files_of = {"raw files": files_of_raw, "run": files_of_run}
             names = files_of.get(item.kind, files_of_build)(item.path)
             paths = [PurePosixPath(below, name) for name in names]
@@ -141,12 +141,12 @@ def remove(items: Sequence[Removable]) -> None:
             folders = [below, *(path.relative_to(item.top).as_posix() for path in inside)]
             for folder in folders:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
-                    files.remove_partials(item.top / folder, root=item.top)
-            files.remove_files(item.top, map(str, paths), folders=folders, strict=True)
+                    atomic_writes.remove_partials(item.top / folder, root=item.top)
+            atomic_writes.remove_files(item.top, map(str, paths), folders=folders, strict=True)
             # The marker goes last, so that a removal that was stopped can be resumed.
-            files.remove_files(item.top, [f"{below}/{MARKER}"], strict=True)
+            atomic_writes.remove_files(item.top, [f"{below}/{MARKER}"], strict=True)
 
     # 3. Without the locks, which lie in the folders: the folders themselves, where they are empty.
     for item in items:
         path = PurePosixPath(item.path.relative_to(item.top).as_posix())
-        files.remove_files(item.top, [], folders=[str(path), *map(str, path.parents[:-1])])
+        atomic_writes.remove_files(item.top, [], folders=[str(path), *map(str, path.parents[:-1])])

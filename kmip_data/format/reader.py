@@ -23,8 +23,19 @@ from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import checks
-from kmip_data.format import schema as names
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ExpectedDataset, parse_schema
+from kmip_data.format.schema import (
+    EDGE_INDEX,
+    EDGE_PTR,
+    FORMAT,
+    FORMAT_VERSION,
+    KEY,
+    NEIGHBOR,
+    NODE_PTR,
+    Column,
+    ExpectedDataset,
+    parse_schema,
+    shard_member_name,
+)
 from kmip_data.strict_model import Strict
 
 if TYPE_CHECKING:
@@ -121,8 +132,8 @@ class Shard:
     def _read_attributes(self, file: h5py.File) -> None:
         from kmip_data.format.safety import read_attributes
 
-        version = names.FORMAT_VERSION
-        attributes = read_attributes(self.path, file, _Attributes, names.FORMAT, version)
+        version = FORMAT_VERSION
+        attributes = read_attributes(self.path, file, _Attributes, FORMAT, version)
         self.dataset = attributes.dataset
         self.build_key = attributes.build_key
         try:
@@ -163,7 +174,7 @@ class Shard:
 
         # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per
         #    node.
-        self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
+        self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
@@ -173,7 +184,7 @@ class Shard:
                     f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)",
                 )
         elif self.schema.edges == "index":
-            self.edge_ptr = self._pointers(file, names.EDGE_PTR, self.edges)
+            self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
 
@@ -211,7 +222,7 @@ class Shard:
     def keys(self) -> list[str]:
         """Upstream identity of each graph."""
         try:
-            return [key.decode("ascii") for key in self.read(names.KEY, 0, self.graphs).tolist()]
+            return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
             refuse(self.path, "has a key that is not text", error)
 
@@ -312,7 +323,7 @@ def members_of(path: Path) -> list[Path]:
         return [path]
     members = []
     for number in itertools.count():
-        member = path.with_name(names.shard_member_name(path.name, number))
+        member = path.with_name(shard_member_name(path.name, number))
         if not member.is_file():
             break
         members.append(member)

@@ -16,8 +16,21 @@ import numpy as np
 from kmip_data.arrays import I64, Array, DType, Integers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import Digests, canonical_json
-from kmip_data.format import schema as names
-from kmip_data.format.schema import Column, ExpectedDataset, Schema, expected_datasets
+from kmip_data.format.schema import (
+    EDGE_INDEX,
+    EDGE_PTR,
+    FORMAT,
+    FORMAT_VERSION,
+    KEY,
+    NEIGHBOR,
+    NODE_PTR,
+    Column,
+    ExpectedDataset,
+    Schema,
+    bytes_per,
+    expected_datasets,
+    shard_member_name,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -149,7 +162,7 @@ def write_shard(
     from kmip_data.files.atomic_writes import remove_file
 
     content = ShardContent.of(records, schema, dataset, build_key)
-    size = int(np.dot(names.bytes_per(schema), content.totals))
+    size = int(np.dot(bytes_per(schema), content.totals))
     stream = _pieces(path, content, size)
 
     # 1. One file.
@@ -160,7 +173,7 @@ def write_shard(
     total = Digests()
     members = []
     for number, numbered in groupby(_cut(stream), itemgetter(0)):
-        member = path.with_name(names.shard_member_name(path.name, number))
+        member = path.with_name(shard_member_name(path.name, number))
         pieces = map(itemgetter(1), numbered)
         members.append(_write_pieces(member, pieces, root, total))
     # Readers prefer a single file to its members, so remove one that an earlier build left.
@@ -207,8 +220,8 @@ def _lay_out(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDatase
     Returns the datasets of these by offset.
     """
     left_out = {}
-    put_text(file, "format", names.FORMAT)
-    file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
+    put_text(file, "format", FORMAT)
+    file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
     for name, text in content.texts.items():
         put_text(file, name, text)
     for entry in content.layout.values():
@@ -352,7 +365,7 @@ class ShardContent(NamedTuple):
             "counts": canonical_json(dict(zip(COUNTS, totals, strict=True))),
             "schema": schema.to_json(),
         }
-        pointers = {names.NODE_PTR: nodes, names.EDGE_PTR: edges}
+        pointers = {NODE_PTR: nodes, EDGE_PTR: edges}
         return cls(graphs, layout, columns, pointers, texts, totals)
 
     def facts(self, digests: Digests) -> dict[str, object]:
@@ -361,9 +374,9 @@ class ShardContent(NamedTuple):
 
     def rows(self, record: GraphRecord, key: str) -> Array:
         """Return what a record has in a dataset."""
-        if key == names.EDGE_INDEX:
+        if key == EDGE_INDEX:
             return np.asarray(record.edge_index)
-        if key == names.NEIGHBOR:
+        if key == NEIGHBOR:
             return np.asarray(record.neighbor)
         return record.columns[key]
 
@@ -379,7 +392,7 @@ def _assemble(entry: ExpectedDataset, content: ShardContent) -> Array:
     if entry.per == "pointer":
         return content.pointers[entry.key]
     joined = np.empty(entry.shape(*content.totals), dtype=entry.dtype)
-    if entry.key == names.KEY:
+    if entry.key == KEY:
         joined[:] = [record.key.encode("ascii") for record in content.records]
         return joined
     if joined.size:

@@ -17,7 +17,7 @@ from torch_geometric.data import InMemoryDataset
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
@@ -295,13 +295,13 @@ def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False)
     if os.path.lexists(folder):
         paths = {part: folder / f"{part}.{to}" for part in parts_of(build)}
         finished = all(path.is_file() for path in paths.values())
-        if finished and files.content_of(folder) == content:
+        if finished and atomic_writes.content_of(folder) == content:
             return paths
         raise UsageError(f"{folder} already exists.", next="use another --output folder")
-    with files.new_folder(folder, content, quiet=quiet) as scratch:
+    with atomic_writes.new_folder(folder, content, quiet=quiet) as scratch:
         written = WRITERS[to](build, scratch, quiet=quiet)
         for path in scratch.rglob("*"):
-            files.fsync_path(path)
+            atomic_writes.fsync_path(path)
     return {part: folder / path.name for part, path in written.items()}
 
 

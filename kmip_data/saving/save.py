@@ -21,7 +21,7 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import feature_problems
 from kmip_data.columns.targets import TaskName
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import NAME_WORDS, is_name
 from kmip_data.manifest import License, dataset_names, load_manifest
@@ -137,7 +137,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     params = check_params(GraphParams, chosen, name)
     # A folder that appears is complete.
     with (
-        files.new_folder(folder, "unfinished build") as partial,
+        atomic_writes.new_folder(folder, "unfinished build") as partial,
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
@@ -145,7 +145,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             pipeline = SavedPipeline(manifest, graphs, split)
             raw = RawFolder(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
-            files.unmark(partial, root=partial)
+            atomic_writes.unmark(partial, root=partial)
             options = BuildOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
             card = run_build(plan, pipeline.chosen_splits(params))
@@ -159,7 +159,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
 
 def check_target(folder: Path, name: str) -> None:
     """Refuse an existing folder, and invalid names of saved datasets."""
-    files.refuse_link(folder)
+    atomic_writes.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} already exists.", next="use another folder, or remove this one first"

@@ -23,7 +23,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import make_folder, remove_file, write_file
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import MAX_BYTES, open_regular
-from kmip_data.runtime import http_client as http
+from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.sharing.share import (
@@ -139,7 +139,7 @@ class Remote:
                 passes = getattr(cause, "retry", not isinstance(cause, PermissionError))
                 if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
-                pause = http.PAUSE * 2 ** (attempt - 1)
+                pause = http_client.PAUSE * 2 ** (attempt - 1)
                 time.sleep(getattr(cause, "wait", None) or pause)
         if len(data) > most:
             raise damaged_error(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
@@ -264,7 +264,7 @@ class Remote:
         partial = bool(start) or stop is not None
         if partial:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
-        with http.open_response(
+        with http_client.open_response(
             url,
             headers,
             _session(),
@@ -279,11 +279,11 @@ class Remote:
                 yield io.BytesIO()
                 return
             if not response.ok:
-                raise http.from_status(response)
+                raise http_client.from_status(response)
             size = 0
             if partial:
                 size = self._partial_size(response, start, stop)
-            yield _Body(http.body(response), size)
+            yield _Body(http_client.body(response), size)
 
     def _partial_size(
         self,
@@ -299,7 +299,7 @@ class Remote:
                 f"{self.address} cannot be read remotely: its server sends whole files only.",
                 next=pull_command(self.address),
             )
-        sent = http.content_range(response)
+        sent = http_client.content_range(response)
         if sent is None or sent[0] != start:
             raise MirrorFailed("sends other bytes than requested")
         return sent[1] + 1 - start
@@ -362,12 +362,12 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     return share, BlockDigests(share, blocks, remote.address)
 
 
-def _session() -> http.Session:
+def _session() -> http_client.Session:
     # A forked child shares no connection with its parent.
     if getattr(_of_thread, "owner", None) != os.getpid():
         _of_thread.owner = os.getpid()
-        _of_thread.session = http.Session()
-    session: http.Session = _of_thread.session
+        _of_thread.session = http_client.Session()
+    session: http_client.Session = _of_thread.session
     return session
 
 

@@ -23,7 +23,7 @@ from kmip_data.builds.added_columns import (
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.path_errors import writing
 from kmip_data.format import writer
@@ -122,12 +122,14 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
-        files.refuse_links(build.path)
-        files.refuse_taken(build.path, files.build_content(build.card.key), build.remedy)
-        files.make_folder(work, root=build.path)
+        atomic_writes.refuse_links(build.path)
+        atomic_writes.refuse_taken(
+            build.path, atomic_writes.build_content(build.card.key), build.remedy
+        )
+        atomic_writes.make_folder(work, root=build.path)
         for folder in folders:
-            files.make_folder(folder, root=build.path)
-            files.remove_partials(folder, root=build.path)
+            atomic_writes.make_folder(folder, root=build.path)
+            atomic_writes.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
     with executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
@@ -150,8 +152,8 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         _write_card(build, encoding, units[first : first + count])
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in folders:
-        files.remove_partials(folder, root=build.path)
-    files.remove_tree(work, root=build.path)
+        atomic_writes.remove_partials(folder, root=build.path)
+    atomic_writes.remove_tree(work, root=build.path)
 
 
 def _tasks(
@@ -216,7 +218,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
     )
     for file in card.digests:
         protect(folder / file)
-    files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
+    atomic_writes.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
 def _edges(shard: Shard) -> Array:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import fsync_path
 from kmip_data.files.path_errors import FULL
 from kmip_data.format import writer
@@ -261,7 +261,7 @@ class Executor(AbstractContextManager["Executor", None]):
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""
-        files.remove_file(self.stop, root=self.stop.parent.parent)
+        atomic_writes.remove_file(self.stop, root=self.stop.parent.parent)
         return self
 
     @abstractmethod

@@ -11,7 +11,7 @@ from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import build_lock
 from kmip_data.files.marker import MARKER
 from kmip_data.files.path_errors import writing
@@ -62,12 +62,12 @@ def repair_build(
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
     if not os.path.lexists(path / MARKER):  # a damaged one is ours, too
-        files.refuse_taken(path, files.build_content(card.key))
+        atomic_writes.refuse_taken(path, atomic_writes.build_content(card.key))
     with writing(path), build_lock(path, quiet=chosen.quiet):
         # Meanwhile another build may lie here.
         Build(path, card).reread_card()
-        files.clear_way(path, broken)
-        files.mark(path, files.build_content(card.key))
+        atomic_writes.clear_way(path, broken)
+        atomic_writes.mark(path, atomic_writes.build_content(card.key))
         write_card(path, card)
 
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})

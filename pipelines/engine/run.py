@@ -14,7 +14,7 @@ from typing import Self
 from kmip_data.builds.added_columns import WORK
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
@@ -89,7 +89,7 @@ def run_build(
     ``SystemExit`` when it is interrupted. Workers are gone then, and finished shards stay.
     """
     folder = plan.folder
-    files.refuse_links(folder)
+    atomic_writes.refuse_links(folder)
     if not rebuild and (finished := finished_card(folder)) is not None:
         if finished.schema_ != plan.pipeline.schema(plan.params):
             raise UsageError(
@@ -125,9 +125,9 @@ class _Run:
         folder = plan.folder
         work = folder / WORK
         with writing(folder):
-            files.begin_folder(folder, files.build_content(plan.key))
+            atomic_writes.begin_folder(folder, atomic_writes.build_content(plan.key))
             for inside in (work, folder / "shards", folder / "splits"):
-                files.make_folder(inside, root=folder)
+                atomic_writes.make_folder(inside, root=folder)
             remove_half_done(folder)
         options = plan.options
         # Only the memory of a worker can be bounded.
@@ -162,7 +162,7 @@ class _Run:
             prepared = Prepared(raw.path if inside is None else work / inside, result["plan"])
             if number:
                 # Remove the files of a pass as soon as the next one is done.
-                files.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
+                atomic_writes.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
     def _run_pass(self, name: str, source: RawFolder | Prepared, step: str) -> Facts:
@@ -171,8 +171,8 @@ class _Run:
         work = self.steps.work
         pieces = work / step
         with writing(pieces):
-            files.remove_tree(pieces, root=plan.folder)  # left by a killed run
-            files.make_folder(pieces, root=plan.folder)
+            atomic_writes.remove_tree(pieces, root=plan.folder)  # left by a killed run
+            atomic_writes.make_folder(pieces, root=plan.folder)
         # A second process starts meanwhile; many builds need no more than these two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
         prepared = self.executor.call_alone(

@@ -10,7 +10,7 @@ from typing import Any
 from kmip_data.builds.added_columns import WORK, files_of_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import occupied_error
 from kmip_data.files.reading import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -67,7 +67,7 @@ class Steps:
 
     def finish(self, step: str, result: Facts) -> None:
         """Write the result of a step."""
-        files.write_file(self._path(step), canonical_json(result).encode())
+        atomic_writes.write_file(self._path(step), canonical_json(result).encode())
 
     def _path(self, step: str) -> Path:
         return self.work / f"{step}.json"
@@ -106,7 +106,7 @@ def finished_card(folder: Path) -> Card | None:
         return read_card(folder)
     except DamagedInput:
         # Without a marker the file is someone else's: the folder is taken.
-        if files.content_of(folder) is None:
+        if atomic_writes.content_of(folder) is None:
             return None
         raise
 
@@ -118,7 +118,7 @@ def check_folder(folder: Path, key: str) -> None:
     """
     card = finished_card(folder)
     if card is None:
-        files.refuse_taken(folder, files.build_content(key))
+        atomic_writes.refuse_taken(folder, atomic_writes.build_content(key))
     elif card.key != key:
         raise occupied_error(folder, f"build key {key}", f"build key {card.key}")
 
@@ -133,8 +133,8 @@ def stored_key(folder: Path) -> str | None:
 
 def remove_work(folder: Path) -> None:
     """Remove the work folder of a build with all in it."""
-    if files.content_of(folder) is not None:
-        files.remove_tree(folder / WORK, root=folder)
+    if atomic_writes.content_of(folder) is not None:
+        atomic_writes.remove_tree(folder / WORK, root=folder)
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
@@ -142,17 +142,17 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
     Returns True if there was one.
     """
-    ours = files.content_of(folder) == files.build_content(key)
+    ours = atomic_writes.content_of(folder) == atomic_writes.build_content(key)
     if not ours or (folder / CARD_NAME).exists():
         return False
     remove_half_done(folder)
-    files.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
+    atomic_writes.remove_files(folder, files_of_build(folder), folders=("shards", "splits"))
     remove_work(folder)
-    files.unmark(folder, root=folder)
+    atomic_writes.unmark(folder, root=folder)
     return True
 
 
 def remove_half_done(folder: Path) -> None:
     """Remove half-written files of ended writers."""
     for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
-        files.remove_partials(inside, root=folder)
+        atomic_writes.remove_partials(inside, root=folder)

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import json_digest, open_regular, read_json, sha256_file
 from kmip_data.format.card import Receipt
@@ -110,21 +110,21 @@ def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
     """Make ``folder`` and hold its lock: one process at a time imports."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with files.build_lock(folder, quiet=quiet):
+    with atomic_writes.build_lock(folder, quiet=quiet):
         try:
             yield
         finally:
-            files.remove_empty(folder)  # after an error
+            atomic_writes.remove_empty(folder)  # after an error
 
 
 @contextlib.contextmanager
 def staging(folder: Path) -> Iterator[Path]:
     """Give a new folder inside ``folder``, whose lock the caller holds."""
-    files.refuse_links(folder)
-    files.remove_partials(folder, root=folder)
+    atomic_writes.refuse_links(folder)
+    atomic_writes.remove_partials(folder, root=folder)
     # Remains of a killed import: the lock proves that none is running.
-    files.remove_tree(folder / _STAGE, root=folder)
-    with writing(folder), files.scratch(folder / _STAGE) as stage:
+    atomic_writes.remove_tree(folder / _STAGE, root=folder)
+    with writing(folder), atomic_writes.scratch(folder / _STAGE) as stage:
         yield stage
 
 
@@ -153,16 +153,20 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
             )
             if not better:
                 return earlier[0]
-            files.write_json(target / RECEIPT_NAME, receipt, root=folder)
+            atomic_writes.write_json(target / RECEIPT_NAME, receipt, root=folder)
             return copy
 
         # Many at a time, which the file system commits together: 3,000 files in 0.4 s instead of 12
         # to 18.
         inner = {str(parent) for name in members for parent in Path(name).parents}
         with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
-            list(pool.map(files.fsync_path, [staged.path / name for name in (*members, *inner)]))
+            list(
+                pool.map(
+                    atomic_writes.fsync_path, [staged.path / name for name in (*members, *inner)]
+                )
+            )
         # All members are on disk: write the receipt, then rename.
-        files.write_json(staged.path / RECEIPT_NAME, receipt)
+        atomic_writes.write_json(staged.path / RECEIPT_NAME, receipt)
         remove_copy(copy)  # a damaged one
         others = [path.name for path in target.rglob("*") if path.is_file()]
         if others:
@@ -170,8 +174,8 @@ def store(folder: Path, staged: RawFolder) -> RawFolder:
                 f"{target} holds more than its members: {', '.join(others[:5])}.",
                 next=f"move what is yours out of {target}, then run the same command again",
             )
-        files.move(staged.path, target)
-        files.fsync_path(folder)
+        atomic_writes.move(staged.path, target)
+        atomic_writes.fsync_path(folder)
     return copy
 
 
@@ -206,7 +210,7 @@ def remove_copy(copy: RawFolder) -> None:
     """Remove the members of a copy and its receipt; other files in its folder stay."""
     folder = copy.path.name
     names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
-    files.remove_files(copy.path.parent, names, folders=[folder])
+    atomic_writes.remove_files(copy.path.parent, names, folders=[folder])
 
 
 def receipt_path(target: Path) -> Path:
@@ -232,8 +236,8 @@ def verified_receipt(target: Path) -> Receipt | None:
 def discard_download(target: Path) -> None:
     """Remove a download that turned out to be damaged, and its receipt."""
     with writing(target):
-        files.remove_file(receipt_path(target))
-        files.remove_file(target)
+        atomic_writes.remove_file(receipt_path(target))
+        atomic_writes.remove_file(target)
 
 
 def files_of_raw(folder: Path) -> list[str]:

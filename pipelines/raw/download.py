@@ -20,7 +20,7 @@ from pathlib import Path
 from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import require_room, writing
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
@@ -28,7 +28,7 @@ from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD, check_whole, format_of
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise
-from kmip_data.runtime import http_client as http
+from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.strict_model import Strict
@@ -51,17 +51,17 @@ def fetch(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Re
     target = folder / source.name
     with writing(target):
         folder.mkdir(parents=True, exist_ok=True)
-    with files.build_lock(target, quiet=quiet):
+    with atomic_writes.build_lock(target, quiet=quiet):
         # Another process may have downloaded it while this one waited for the lock.
         receipt = verified_receipt(target)
         if receipt is None:
             partial = target.with_name(f"{target.name}.partial")
-            with files.continued_file(target, partial.name, root=folder) as file:
+            with atomic_writes.continued_file(target, partial.name, root=folder) as file:
                 receipt = _Download(source, partial, file, quiet=quiet).run(hint)
                 # Before the rename: a file without a receipt would not be recognised as a download.
                 entry = {**receipt.model_dump(), "time": timestamp()}
-                files.write_json(receipt_path(target), entry)
-            files.remove_file(_side_path(partial))
+                atomic_writes.write_json(receipt_path(target), entry)
+            atomic_writes.remove_file(_side_path(partial))
             size = human_bytes(receipt.bytes)
             say(f"fetched {receipt.name}: {size}, sha256 {receipt.sha256}", quiet=quiet)
         return receipt
@@ -133,12 +133,12 @@ class _Download:
             except MirrorFailed as failure:
                 fruitless += 1
                 # A byte per connection is no progress.
-                if self.size > longest + http.RATE * http.STALL:
+                if self.size > longest + http_client.RATE * http_client.STALL:
                     longest = self.size
                     fruitless = 0
                 if not failure.retry or fruitless >= (1 if failure.stalled else _ATTEMPTS):
                     raise
-                wait = failure.wait or http.PAUSE * 2**fruitless
+                wait = failure.wait or http_client.PAUSE * 2**fruitless
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
                 time.sleep(wait)
 
@@ -153,8 +153,8 @@ class _Download:
         resumes = self._belongs_to(mirror)
         if resumes:
             headers = {"Range": f"bytes={self.size}-", "If-Range": self.partial.etag}
-        with http.open_response(mirror.url, headers) as response:
-            pieces = http.body(response)
+        with http_client.open_response(mirror.url, headers) as response:
+            pieces = http_client.body(response)
             status = response.status_code
             # Some hosts label a .gz file so, which only a digest tells from one that is packed here.
             coding = response.headers.get("Content-Encoding", "identity")
@@ -169,12 +169,12 @@ class _Download:
             if status == 200:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not resumes:
-                raise http.from_status(response)
+                raise http_client.from_status(response)
             self._receive(mirror, pieces)
 
     def _continues(self, mirror: Mirror, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
-        span = http.content_range(response)
+        span = http_client.content_range(response)
         etag = _strong_etag(response)
         same = etag == self.partial.etag or (etag is None and mirror.pinned)
         return same and span is not None and span[0] == self.size
@@ -203,7 +203,7 @@ class _Download:
         # The new file has passed its checks: only now drop the old part.
         self._discard()
         self.partial = Partial(url=mirror.address, etag=_strong_etag(response), total=total)
-        files.write_json(_side_path(self.path), self.partial.model_dump())
+        atomic_writes.write_json(_side_path(self.path), self.partial.model_dump())
         return itertools.chain([head], pieces)
 
     def _most(self, mirror: Mirror) -> float:
@@ -217,7 +217,7 @@ class _Download:
         with Progress(name, total, unit="B", initial=size, quiet=self.quiet) as progress:
             # Count pieces as they are written: a server may send more than it declared.
             for piece in pieces:
-                files.write_all(self.file.fileno(), piece)
+                atomic_writes.write_all(self.file.fileno(), piece)
                 size += len(piece)
                 progress.update(len(piece))
                 if size > self._most(mirror):
@@ -263,7 +263,7 @@ class _Download:
     def _discard(self) -> None:
         self.file.truncate(0)
         self.partial = Partial()
-        files.remove_file(_side_path(self.path))
+        atomic_writes.remove_file(_side_path(self.path))
 
     def _say(self, mirror: Mirror, text: str) -> None:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)

@@ -24,7 +24,7 @@ from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.targets import NO_CLASS, Target, infer_target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Column, Schema, bytes_per
@@ -146,7 +146,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack(path, self.manifest, target, quiet=quiet, bare=bare)
             if path.is_relative_to(home.raw):  # of a copy of ours
-                files.remove_file(target / RECEIPT_NAME)
+                atomic_writes.remove_file(target / RECEIPT_NAME)
                 members.pop(RECEIPT_NAME, None)
             if described is not None:
                 (target / description.NAME).write_text(described.to_toml(), "utf-8")

@@ -14,7 +14,7 @@ from support.cases import check_each, contents
 from support.cli import python
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import continued_file, write_file, write_output
 
 DATA = bytes(range(256)) * 1000
@@ -27,7 +27,7 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     assert (tmp_path / "a.h5").read_bytes() == DATA
 
 
-def _name(machine=files._MACHINE):
+def _name(machine=atomic_writes._MACHINE):
     """Name a partial file of ``a.h5`` by another writer."""
     return f"a.h5.{machine}-{'0' * 16}.partial"
 
@@ -55,7 +55,7 @@ def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
             assert left.exists() is not removed
 
     check_each(check, cases)
-    files.remove_partials(tmp_path, root=tmp_path)
+    atomic_writes.remove_partials(tmp_path, root=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"a.h5", "a.h5.partial"}
 
 
@@ -134,13 +134,13 @@ def test_a_pipe_a_link_to_one_and_a_loop_are_not_replaced(tmp_path, write, name)
 OPERATIONS = {
     "write": lambda root: write_file(root / "a/b/new", b"x", root=root),
     "replace": lambda root: write_file(root / "a/b/mine", b"x", root=root),
-    "remove": lambda root: files.remove_file(root / "a/b/mine", root=root),
-    "remove by name": lambda root: files.remove_files(
+    "remove": lambda root: atomic_writes.remove_file(root / "a/b/mine", root=root),
+    "remove by name": lambda root: atomic_writes.remove_files(
         root, ["a/b/mine", "a/mine"], folders=["a/b/empty"]
     ),
-    "remove partial files": lambda root: files.remove_partials(root / "a/b", root=root),
-    "make a folder": lambda root: files.make_folder(root / "a/b/c/d", root=root),
-    "remove a tree": lambda root: files.remove_tree(root / "a/b", root=root),
+    "remove partial files": lambda root: atomic_writes.remove_partials(root / "a/b", root=root),
+    "make a folder": lambda root: atomic_writes.make_folder(root / "a/b/c/d", root=root),
+    "remove a tree": lambda root: atomic_writes.remove_tree(root / "a/b", root=root),
 }
 CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scandir")
 

@@ -10,7 +10,7 @@ import pytest
 from support.cases import contents
 
 from kmip_data.errors import UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import MARKER, begin_folder, content_of, refuse_taken
 
 MINE = "years of work"
@@ -84,7 +84,7 @@ def _killed(*_: object, **__: object) -> None:
 
 
 def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None:
-    for begin in (files.scratch, lambda path: files.new_folder(path, "export")):
+    for begin in (atomic_writes.scratch, lambda path: atomic_writes.new_folder(path, "export")):
         with contextlib.suppress(KeyboardInterrupt), begin(tmp_path / "s") as folder:
             (folder / "sub").mkdir()
             (folder / "sub/half").touch()
@@ -94,19 +94,19 @@ def test_a_scratch_folder_goes_and_one_of_the_user_stays(tmp_path: Path) -> None
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text(MINE)
-    files.remove_scratch(mine)
+    atomic_writes.remove_scratch(mine)
     assert contents(tmp_path) == {"mine/thesis.tex": MINE.encode()}
-    files.remove_tree(tmp_path / "mine/thesis.tex")  # no folder
+    atomic_writes.remove_tree(tmp_path / "mine/thesis.tex")  # no folder
     (tmp_path / "link").symlink_to(mine)
-    files.remove_tree(tmp_path / "link")
+    atomic_writes.remove_tree(tmp_path / "link")
     assert contents(mine) == {"thesis.tex": MINE.encode()}
 
 
 def test_a_folder_goes_with_its_marker_alone(tmp_path: Path) -> None:
     begin_folder(tmp_path / "D", "run")
     (tmp_path / "D/notes.txt").write_text(MINE)
-    files.remove_empty(tmp_path / "D")
+    atomic_writes.remove_empty(tmp_path / "D")
     assert content_of(tmp_path / "D") == "run"
     (tmp_path / "D/notes.txt").unlink()
-    files.remove_empty(tmp_path / "D")
+    atomic_writes.remove_empty(tmp_path / "D")
     assert not (tmp_path / "D").exists()

@@ -26,7 +26,7 @@ from support.runs.stopping import stop_at
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import main
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
-from kmip_data.files import atomic_writes as files
+from kmip_data.files import atomic_writes
 from kmip_data.models.config import models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run import checkpoint, loop
@@ -330,8 +330,8 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
 def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, tmp_path):
     home = Home(tmp_path / "home")
     run = home.runs / "clouds" / "gps-kmip" / "early"
-    files.begin_folder(run, RUN)
-    (run / files.partial_name("config.toml")).write_text("[da")
+    atomic_writes.begin_folder(run, RUN)
+    (run / atomic_writes.partial_name("config.toml")).write_text("[da")
     with pytest.raises(UsageError, match="'early'"):
         resume("early", home=home, quiet=True)
     train(tiny_config(build, **options), home=home, name="early", quiet=True)
@@ -351,7 +351,9 @@ def resume_and_die(home, run, when):
 
     def writing(path, data):
         if path.name == "last.ckpt" and when == "half":
-            path.with_name(files.partial_name(path.name)).write_bytes(data[: len(data) // 2])
+            path.with_name(atomic_writes.partial_name(path.name)).write_bytes(
+                data[: len(data) // 2]
+            )
             die()
         write(path, data)
         if path.name == "last.ckpt" and when == "after":
