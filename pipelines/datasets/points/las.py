@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.points.columns import Columns, check_count, split_up
-from kmip_data.pipelines.datasets.points.undeclared_points import check_end
 from kmip_data.runtime.extras import require_extra
 
 _CHUNK = 2**20  #: points decoded at a time
@@ -38,13 +39,18 @@ def read_las(path: Path) -> Columns:
             laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, read_evlrs=False) as reader,
             np.errstate(all="ignore"),  # coordinates that overflow are refused as not finite
         ):
-            check_end(reader.header, path)
-            return _las_columns(reader, size)
-    except (AssertionError, AttributeError, RuntimeError, laspy.LaspyException) as error:
+            return _las_columns(reader, path, size)
+    except (
+        AssertionError,
+        AttributeError,
+        RuntimeError,
+        struct.error,
+        laspy.LaspyException,
+    ) as error:
         raise ValueError(str(error) or "not a LAS file") from error
 
 
-def _las_columns(reader: Any, size: int) -> Columns:
+def _las_columns(reader: Any, path: Path, size: int) -> Columns:
     header = reader.header
     count = header.point_count
     least = header.offset_to_point_data + count * header.point_format.size
@@ -52,6 +58,16 @@ def _las_columns(reader: Any, size: int) -> Columns:
         least = count // _LAZ_POINTS_PER_BYTE
     if least > size:
         raise ValueError(f"{count:,} points are declared, and the file ends before")
+
+    if header.are_points_compressed:
+        _check_number_of_chunks(header, path)
+    else:
+        # laspy stops at the declared number, and would lose the others without an error. Only
+        # records and waveforms, located by the header, follow the points.
+        following = (header.start_of_first_evlr, header.start_of_waveform_data_packet_record)
+        excess = min([size, *filter(None, following)]) - least
+        if excess >= header.point_format.size:
+            raise ValueError(f"{count:,} points are declared, and the file has more")
 
     names = [*"xyz", *header.point_format.dimension_names]
     columns: dict[str, Array] = {}
@@ -74,3 +90,21 @@ def _las_columns(reader: Any, size: int) -> Columns:
     if not all(np.isfinite(columns[axis]).all() for axis in "xyz" if axis in columns):
         raise ValueError("scale and offset of the header make positions that are not finite")
     return Columns(columns)
+
+
+def _check_number_of_chunks(header: Any, path: Path) -> None:
+    """Raise ``ValueError`` for more chunks than fit into a LAZ file: lazrs allocates as many as are declared."""
+    import lazrs
+
+    (record,) = header.vlrs.get("LasZipVlr")
+    smallest = lazrs.LazVlr(record.record_data).item_size()  # a chunk begins with a whole point
+    with path.open("rb") as file:
+        file.seek(header.offset_to_point_data)
+        (table,) = struct.unpack("<q", file.read(8))
+        if table < 0:  # a file written as a stream has the offset at its end
+            file.seek(-8, os.SEEK_END)
+            (table,) = struct.unpack("<q", file.read(8))
+        file.seek(table)
+        _, chunks = struct.unpack("<II", file.read(8))
+    if chunks * smallest > path.stat().st_size:
+        raise ValueError(f"{chunks:,} chunks are declared, and the file ends before")
