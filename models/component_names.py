@@ -17,6 +17,7 @@ from pydantic_core import core_schema
 from kmip_data.errors import unknown_name
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
+from kmip_data.graphs.molecule_features import ATOM_SIZES, BOND_SIZES
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
@@ -118,12 +119,12 @@ _OGB = ", or OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric
 ATOM = Integers(
     features="node features",
     instead="--set model.node_encoder=linear" + _OGB,
-    sizes=(119, 5, 12, 12, 10, 6, 6, 2, 2),
+    sizes=ATOM_SIZES,
 )
 BOND = Integers(
     features="edge features",
     instead="--set model.edge_encoder=linear" + _OGB,
-    sizes=(5, 6, 2),
+    sizes=BOND_SIZES,
 )
 
 

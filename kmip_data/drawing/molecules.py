@@ -11,9 +11,8 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.drawing.style import CPK, element_colors, look
+from kmip_data.graphs.molecule_features import ATOM_FIELDS
 
-ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
-OGB_FIELDS = 9  #: number of features of an atom
 ZINC_ATOM = "atom type"  #: the only field of the atoms of ZINC
 SIZE = (1900, 1000)  #: pixels of a molecule's image: twice its panel's
 LETTERS = 24  #: minimum height of atom labels, in these pixels
@@ -56,11 +55,11 @@ def atoms_of(fields: Sequence[str], x: Array) -> list[Atom] | None:
     """
     if not fields or x.size == 0:
         return None
-    if fields[0] == ATOM:
+    if fields[0] == ATOM_FIELDS[0]:
         atoms = []
         for number, *rest in x.astype(np.int64).tolist():
             known = {}
-            if len(rest) == OGB_FIELDS - 1:
+            if len(rest) == len(ATOM_FIELDS) - 1:
                 known = {"charge": rest[2] - 5, "hydrogens": rest[3], "aromatic": bool(rest[6])}
             atoms.append(Atom(min(number + 1, 118), **known))
         return atoms

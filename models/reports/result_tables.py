@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
+from kmip_data.graphs.molecule_features import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted
 from kmip_data.models.reports.shipped_results import entry_for, row_of_result
@@ -34,7 +35,6 @@ from kmip_data.models.training.config.presets import (
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
-from kmip_data.pipelines.domains.molecules import ATOM_FIELDS
 from kmip_data.pipelines.find import parameters_on_card
 from kmip_data.text import natural
 

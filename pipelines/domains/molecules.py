@@ -20,6 +20,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.graphs.molecule_features import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -39,15 +40,6 @@ from kmip_data.pipelines.units_and_splits import split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
-
-ATOM_FIELDS = (
-    "atomic number - 1", "chirality", "degree with hydrogens", "formal charge + 5", "hydrogens",
-    "radical electrons", "hybridisation", "aromatic", "in a ring",
-)  # fmt: skip
-#: Number of values of each; the last is "another" of seven.
-ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
-BOND_FIELDS = ("type", "stereo", "conjugated")
-BOND_SIZES = (5, 6, 2)
 
 # By RDKit's numbers: unspecified, S, SP, SP2, SP3, SP2D, SP3D, SP3D2, other.
 _HYBRIDISATIONS = np.array([5, 5, 0, 1, 2, 5, 3, 4, 5], np.uint8)
@@ -236,7 +228,7 @@ class MoleculePipeline(Pipeline[P, S]):
         )
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """Deal the rows."""
+        """Divide the chosen rows, in order, into units of ``records_per_unit``."""
         return units_of_rows(params.choose(prepared.plan["rows"]), self.records_per_unit)
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:

@@ -447,7 +447,7 @@ def config_for(
 
 def _with_molecule_encoders(config: RunConfig, schema: Schema) -> RunConfig:
     """Return ``config`` with the encoders of atoms and bonds where the features are those indices."""
-    from kmip_data.pipelines.domains.molecules import ATOM_FIELDS, BOND_FIELDS
+    from kmip_data.graphs.molecule_features import ATOM_FIELDS, BOND_FIELDS
 
     fields = {column.attribute: column.fields for column in schema.columns}
     if fields.get("x") == ATOM_FIELDS:

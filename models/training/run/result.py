@@ -222,6 +222,17 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
+def chance_of(data: RunData, metric: str) -> float | None:
+    """Return the metric on test of a constant answer: accuracy of the largest class, ROC-AUC of a half."""
+    if metric == "roc_auc":
+        return 0.5
+    classes = data.build.card.statistics.get("classes", {}).get("splits", {})
+    counts = classes.get(data.split_name, {}).get("test", [])
+    if metric != "accuracy" or not sum(counts):
+        return None
+    return float(max(counts) / sum(counts))
+
+
 def title_of(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
     metric = all_metrics().get(name)

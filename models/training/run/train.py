@@ -1,4 +1,14 @@
-"""Training: one resumable run per fold and seed, and the mean over them."""
+"""Training: one resumable run per fold and seed, and the mean over them.
+
+From the command to a step of the optimizer:
+
+1. ``kmip-data train`` (``cli/train.py``) makes a configuration of its options and calls :func:`train`.
+2. :func:`train` calls :func:`_train_one` for each fold and seed, which opens data and run folder.
+   :func:`resume` does so for an existing run folder.
+3. :func:`fit` makes network and loop; if a GPU lacks memory, once more with recomputed layers.
+4. ``Loop.fit`` and ``Loop.train_epoch`` (``loop.py``) run over epochs and their batches.
+5. ``Loop.plain_step`` learns from a batch: forward, backward, and the step.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +64,7 @@ from kmip_data.models.training.run.result import (
     SplitUsed,
     Summary,
     TargetsUsed,
+    chance_of,
     is_edited,
     package_versions,
     read_result,
@@ -539,7 +550,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
-        chance=_chance(data, loop.metric),
+        chance=chance_of(data, loop.metric),
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),
@@ -557,17 +568,6 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
         result = result.model_copy(update={"files": digests})
         write_file(folder / RESULT_NAME, result.to_json().encode())
     return result
-
-
-def _chance(data: RunData, metric: str) -> float | None:
-    """Return the metric on test of a constant answer: accuracy of the largest class, ROC-AUC of a half."""
-    if metric == "roc_auc":
-        return 0.5
-    classes = data.build.card.statistics.get("classes", {}).get("splits", {})
-    counts = classes.get(data.split_name, {}).get("test", [])
-    if metric != "accuracy" or not sum(counts):
-        return None
-    return float(max(counts) / sum(counts))
 
 
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:

@@ -9,8 +9,8 @@ import pytest
 from support.builds.learnable import streets, streets_build
 
 from kmip_data.drawing.graphs import COLORS, atom_layers, feature_colors, record_graph
-from kmip_data.drawing.molecules import ATOM
 from kmip_data.errors import UsageError
+from kmip_data.graphs.molecule_features import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
 
 
@@ -27,7 +27,7 @@ def test_colours_are_those_of_the_features():
 
 
 def test_atoms_are_coloured_by_element():
-    (layer,) = atom_layers({ATOM: np.array([5, 5, 33, 7, 5], np.float32)})
+    (layer,) = atom_layers({ATOM_FIELDS[0]: np.array([5, 5, 33, 7, 5], np.float32)})
     assert [layer.labels[code] for code in layer.codes] == ["C", "C", "element 34", "O", "C"]
     assert atom_layers({"degree": np.zeros(3)}) == []
 

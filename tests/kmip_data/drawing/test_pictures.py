@@ -148,7 +148,8 @@ def test_layout_places_parts_apart_and_is_repeatable():
 
 
 def test_molecules_are_drawn_from_their_features():
-    from kmip_data.pipelines.domains.molecules import ATOM_FIELDS, read_smiles
+    from kmip_data.graphs.molecule_features import ATOM_FIELDS
+    from kmip_data.pipelines.domains.molecules import read_smiles
 
     molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
     atoms = atoms_of(ATOM_FIELDS, molecule.x)
@@ -168,7 +169,8 @@ def test_molecules_are_drawn_from_their_features():
 
 
 def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tmp_path):
-    from kmip_data.pipelines.domains.molecules import ATOM_FIELDS, read_smiles
+    from kmip_data.graphs.molecule_features import ATOM_FIELDS
+    from kmip_data.pipelines.domains.molecules import read_smiles
 
     chain = read_smiles("N" + "CC(=O)N" * 30 + "C")
     edges = chain.edge_index.astype(np.int64)
