@@ -140,7 +140,7 @@ class PiecesPipeline(Pipeline[Params, PublishedSplitParams]):
     records_per_unit: ClassVar[int]
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:
-        """Deal the graphs of each part."""
+        """Divide the chosen graphs of each part, in order, into units of ``records_per_unit``."""
         sizes = {part: prepared.plan["sizes"][part] for part in self.parts}
         return units_of_parts(sizes, params, self.records_per_unit)
 

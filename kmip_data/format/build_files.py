@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,10 @@ from kmip_data.arrays import I64, U8
 from kmip_data.files.atomic_writes import build_content, mark, write_file
 from kmip_data.files.marker import PICTURE_NAME, outputs_of
 from kmip_data.files.reading import open_regular, readable_json
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
 from kmip_data.format.croissant import build_croissant
 from kmip_data.format.page import render_card
-from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.split_files import NODE_PARTS, encode_node_split, encode_split
-from kmip_data.format.writer import COUNTS
 
 PAGE_NAME = "README.md"
 CROISSANT_NAME = "croissant.json"
@@ -107,36 +104,9 @@ def write_card(folder: Path, card: Card) -> None:
         write_file(folder / name, data, root=folder)
 
 
-def finish(
-    folder: Path,
-    schema: Schema,
-    shards: Iterable[ShardEntry],
-    splits: Mapping[str, SplitEntry],
-    statistics: Mapping[str, object],
-    classes: Mapping[str, Mapping[str, list[int]]],
-    **about: object,
-) -> Card:
-    """Protect the shards and write page and card.
-
-    The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts by split and
-    part) come from :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields
-    of the card.
-    """
-    # Counts of graphs, nodes and edges are fields of their own on the card.
-    rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
-    shards = list(shards)
-    card = Card(
-        format_version=FORMAT_VERSION,
-        data_schema=json.loads(schema.to_json()),
-        default_split=next(iter(splits), ""),
-        shards=shards,
-        splits=dict(splits),
-        counts={name: rest.pop(name) for name in COUNTS},
-        statistics=rest,
-        **about,
-    )
+def finish(folder: Path, card: Card) -> None:
+    """Protect the shards, mark the folder as a build, and write page and card."""
     for file in card.files:
         protect(folder / file)
     mark(folder, build_content(card.key))
     write_card(folder, card)
-    return card

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitE
 from kmip_data.format.reader import Shard, check_column
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.split_files import NODE_PARTS
+from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
@@ -270,14 +272,10 @@ def finish_build(
             splits,
             usual=usual,
         )
-    # The card comes last: a folder without one is an unfinished build.
-    finish(  # long because a card has many fields
-        folder,
-        schema,
-        shards,
-        splits,
-        statistics,
-        split_classes,
+    # Counts of graphs, nodes and edges are fields of their own on the card.
+    others = {**statistics, "classes": {"total": statistics["classes"], "splits": split_classes}}
+    counts = {name: others.pop(name) for name in COUNTS}
+    card = Card(
         dataset=manifest.name,
         manifest=manifest.registered_name,
         pipeline=manifest.pipeline,
@@ -288,11 +286,18 @@ def finish_build(
         pinned=bool(raw.pinned) and not raw.sample,
         parameters=params.model_dump(mode="json"),
         pipeline_version=pipeline.version,
+        format_version=FORMAT_VERSION,
         license=manifest.license.model_dump(mode="json"),
         citation=manifest.citation.strip(),
         receipts=list(raw.receipts),
         content_digest=raw.content_digest,
+        data_schema=json.loads(schema.to_json()),
+        default_split=next(iter(splits), ""),
         class_names=list(pipeline.names_of_classes(params, records)),
+        shards=shards,
+        splits=splits,
+        counts=counts,
+        statistics=others,
         versions=versions_of_bytes(),
         notes=[
             *manifest.notes,
@@ -301,6 +306,8 @@ def finish_build(
             *([] if known or raw.sample else _empty_classes(schema, statistics["classes"])),
         ],
     )
+    # The card comes last: a folder without one is an unfinished build.
+    finish(folder, card)
     return read_card(folder)
 
 
