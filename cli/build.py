@@ -459,8 +459,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
         yield "target", "none: a trained run can predict it"
     else:
         names = shortened(target.fields or (target.doc,))
-        task = target_type_of(target).replace("single-label", "classification")  # as training.task
-        yield "target", f"{task} of each {target.level} ({names})"
+        yield "target", f"{target_type_of(target)} of each {target.level} ({names})"
     counts = card.statistics["classes"]["total"]
     if counts:
         named = [f"{count:,}" for count in counts]

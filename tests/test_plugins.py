@@ -267,7 +267,7 @@ def by_class(task):
     return MulticlassAccuracy(task.outputs, average="macro")
 PLUGIN["encodings"]["whole"] = Whole
 PLUGIN["metrics"]["by-class"] = Metric(
-    float, "recall", "single-label", higher_is_better=False, accumulator=by_class
+    float, "recall", "classification", higher_is_better=False, accumulator=by_class
 )
 """
 NO_UNITS = GRAPHS.replace("def units", "def pieces")
@@ -394,7 +394,7 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     (result,) = (folder / "home/runs").glob("*/*/own/result.json")
     values = json.loads(result.read_text())
     assert values["metric"] == "recall"
-    reported = {"loss", "recall"} | usual_metrics("single-label", "graph")
+    reported = {"loss", "recall"} | usual_metrics("classification", "graph")
     assert {*values["metrics"]["val"]} == {*values["metrics"]["test"]} == reported
     with fresh():
         assert "recall" in done("runs").out
@@ -406,7 +406,7 @@ MINE = f"""{TRAINING}
 from kmip_data.models.training.metrics import Metric
 def mean_recall(confusion):
     return (confusion.diagonal() / confusion.sum(1).clamp_min(1)).mean()
-PLUGIN["metrics"] = {{"recall": Metric(mean_recall, "mean recall", "single-label", percent=True)}}
+PLUGIN["metrics"] = {{"recall": Metric(mean_recall, "mean recall", "classification", percent=True)}}
 """
 CHOSEN = (
     "training.metric=recall",
@@ -471,7 +471,7 @@ def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
     (folder / "own.py").write_text(OWN)
     plugins.load("own.py")
     logits, target = torch.randn(40, 3), torch.arange(40) % 3
-    first, then = (SplitMetrics(Task("graph", "single-label", 3), "by-class") for _ in range(2))
+    first, then = (SplitMetrics(Task("graph", "classification", 3), "by-class") for _ in range(2))
     first.update(logits[:30], target[:30], torch.zeros(()))
     then.load(first.state())  # as a run that was stopped in an epoch
     then.update(logits[30:], target[30:], torch.zeros(()))

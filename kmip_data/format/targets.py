@@ -10,10 +10,11 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
-TargetType = Literal["single-label", "multilabel", "regression", "links"]  #: type of the targets
+#: Type of the targets: a value of ``training.task``, or links.
+TargetType = Literal["classification", "multilabel", "regression", "links"]
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
 USUAL_METRICS: dict[TargetType, str] = {
-    "single-label": "accuracy",
+    "classification": "accuracy",
     "multilabel": "ap",
     "regression": "mae",
     "links": "mrr",
@@ -94,7 +95,7 @@ def target_type_of(column: Column) -> TargetType:
     if column.attribute == LINKS:
         return "links"
     if column.shape == () and is_integer(column):
-        return "single-label"
+        return "classification"
     # Labels are stored as floats where some are unknown.
     is_labels = is_integer(column) or column.num_classes is not None
     return "multilabel" if is_labels else "regression"
@@ -106,7 +107,7 @@ def task_type(schema: Schema) -> str | None:
     if column is None:
         return None
     target_type = target_type_of(column)
-    if target_type == "single-label":
+    if target_type == "classification":
         return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
     names: dict[TargetType, str] = {
         "links": "link prediction",

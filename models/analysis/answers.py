@@ -88,7 +88,7 @@ def predict_record(
     if task.level == "graph" and column is not None:
         prediction = prediction_of(task, logits[0])
         words = label_text(column, prediction, card.class_names)
-    if task.level == "node" and task.target_type == "single-label":
+    if task.level == "node" and task.target_type == "classification":
         classes = logits.argmax(dim=-1).numpy()
     if (task.level, task.target_type, task.outputs) == ("node", "regression", 1):
         values = logits[:, 0].numpy()
@@ -176,7 +176,7 @@ def by_hop(
 
 def prediction_of(task: Task, logits: Tensor) -> Array:
     """Return a row of logits (outputs,) as a prediction: a class, labels, or values."""
-    if task.target_type == "single-label":
+    if task.target_type == "classification":
         return logits.argmax().numpy()
     if task.target_type == "multilabel":
         return (logits > 0).numpy()
@@ -220,7 +220,7 @@ def counts_by_class(run: str | Path, **where: Any) -> dict[str, object]:
     """
     opened = open_run(run, **where)
     with opened.working() as module:
-        if module.task.target_type != "single-label":
+        if module.task.target_type != "classification":
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
         device = torch.device(opened.device.type)
         measured = measure_parts(module, opened.data, opened.data.parts, device)
@@ -279,7 +279,7 @@ def by_distance(
     distance = torch.cat([data.distance for data in dataset]).numpy()
     target = torch.cat([opened.task.targets(data) for data in dataset]).numpy()
 
-    if predictions.about.target_type == "single-label":
+    if predictions.about.target_type == "classification":
         metric = "accuracy"
         node_values = predictions.pred == target
     else:

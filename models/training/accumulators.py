@@ -225,7 +225,7 @@ class _TwoClasses(_Scores):
 def _accumulator_of(task: Task) -> Accumulator:
     """Return the accumulator for the metrics of a task's target type."""
     match task.target_type:
-        case "single-label":
+        case "classification":
             return _Sums(_confusion, task.outputs, task.outputs)
         case "multilabel":
             return _Scores(task.outputs)

@@ -267,15 +267,15 @@ class Loss:
 
 LOSSES: dict[str, Loss] = {
     "weighted_cross_entropy": Loss(
-        weighted_cross_entropy, "single-label", weight=_sum_of_class_weights, by_class=True
+        weighted_cross_entropy, "classification", weight=_sum_of_class_weights, by_class=True
     ),
     "weighted_binary_cross_entropy": Loss(
         weighted_binary_cross_entropy,
-        "single-label",
+        "classification",
         weight=lambda target, _: known_targets(target),
         by_class=True,
     ),
-    "cross_entropy": Loss(cross_entropy, "single-label"),
+    "cross_entropy": Loss(cross_entropy, "classification"),
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
     "l1": Loss(l1, "regression"),
     "mse": Loss(squared_error, "regression"),

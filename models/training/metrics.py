@@ -214,10 +214,10 @@ class Metric:
 #: Constructor of a metric in percent.
 _share = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
-    "accuracy": _share(accuracy, "accuracy", "single-label"),
-    "f1": _share(macro_f1, "macro F1", "single-label"),
-    "miou": _share(mean_iou, "mIoU", "single-label", of_nodes=True),
-    "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "single-label", everywhere=False),
+    "accuracy": _share(accuracy, "accuracy", "classification"),
+    "f1": _share(macro_f1, "macro F1", "classification"),
+    "miou": _share(mean_iou, "mIoU", "classification", of_nodes=True),
+    "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "classification", everywhere=False),
     "ap": _share(mean_average_precision, "AP", "multilabel", of_two_classes=True),
     "roc_auc": _share(mean_roc_auc, "ROC-AUC", "multilabel", of_two_classes=True, everywhere=False),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),

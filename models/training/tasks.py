@@ -28,12 +28,6 @@ NO_PAIR = -1
 NO_CLASS = -1  #: target of a row without a class
 
 Level = Literal["node", "graph", "link"]
-#: Value of training.task, as of a build's parameter -> type of the targets.
-TARGET_TYPE_OF_TASK: dict[str, TargetType] = {
-    "classification": "single-label",
-    "multilabel": "multilabel",
-    "regression": "regression",
-}
 
 
 def link_targets(batch: Data) -> Tensor:
@@ -68,9 +62,10 @@ def link_targets(batch: Data) -> Tensor:
 class Task:
     """Targets of a network.
 
-    ``single-label``: one of ``outputs`` classes, targets int64 (rows,), -1 where unknown; ``multilabel``: each of
-    ``outputs`` labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs),
-    NaN where unknown; ``links``: one score for each pair of nodes, see above.
+    ``classification``: one of ``outputs`` classes, targets int64 (rows,), -1 where unknown.
+    ``multilabel``: each of ``outputs`` labels or not; ``regression``: ``outputs`` numbers; of both
+    the targets are float (rows, outputs), NaN where unknown. ``links``: one score for each pair of
+    nodes, see above.
     """
 
     level: Level  #: unit that a prediction belongs to
@@ -99,7 +94,7 @@ class Task:
 
         device = batch.x.device
         rows = batch.num_nodes if self.level == "node" else batch.num_graphs
-        if self.target_type == "single-label":
+        if self.target_type == "classification":
             return torch.full((rows,), NO_CLASS, device=device)
         return torch.full((rows, self.outputs), torch.nan, device=device)
 
@@ -113,16 +108,16 @@ def _as_target_type(y: Tensor, task: Task) -> Tensor:
     """Return stored targets as another type, which :func:`target_types_of_values` allows."""
     import torch
 
-    if task.target_type == "single-label":
+    if task.target_type == "classification":
         one_hot = y.dim() > 1 and y.shape[1] > 1
         return y.argmax(dim=1) if one_hot else y.reshape(-1).long()
-    if task.target_type == "multilabel" and task.stored == "single-label":
+    if task.target_type == "multilabel" and task.stored == "classification":
         first = 1 if task.outputs == 1 else 0  # with two classes, the label is class 1
         classes = torch.arange(first, first + task.outputs, device=y.device)
         labels = (y[:, None] == classes).float()
         return labels.masked_fill((y == NO_CLASS)[:, None], torch.nan)
     values = y.reshape(-1, task.outputs).float()
-    if task.stored == "single-label":
+    if task.stored == "classification":
         values = values.masked_fill(values == NO_CLASS, torch.nan)
     return values
 
@@ -130,7 +125,7 @@ def _as_target_type(y: Tensor, task: Task) -> Tensor:
 def target_types_of_classes(num_classes: int) -> dict[TargetType, int]:
     """Return the possible types of class targets, with the number of outputs."""
     labels = 1 if num_classes == 2 else num_classes
-    return {"single-label": num_classes, "multilabel": labels, "regression": 1}
+    return {"classification": num_classes, "multilabel": labels, "regression": 1}
 
 
 def target_types_of_values(pieces: Iterable[Tensor]) -> dict[TargetType, int]:
@@ -157,7 +152,7 @@ def target_types_of_values(pieces: Iterable[Tensor]) -> dict[TargetType, int]:
     if labels:
         output_counts["multilabel"] = columns
     if columns > 1 and one_hot:
-        output_counts["single-label"] = columns
+        output_counts["classification"] = columns
     if columns == 1 and whole and largest < rows:
-        output_counts["single-label"] = int(largest) + 1
+        output_counts["classification"] = int(largest) + 1
     return output_counts

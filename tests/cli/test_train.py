@@ -341,11 +341,11 @@ def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     fitting = [
         name
         for name, metric in METRICS.items()
-        if metric.target_type == "single-label" or metric.of_two_classes
+        if metric.target_type == "classification" or metric.of_two_classes
     ]
     assert f"expected: {', '.join(fitting)}\n" in message
     message = refused(*words, *small, "--set", "training.loss=l1")
-    losses = [name for name, loss in LOSSES.items() if loss.target_type == "single-label"]
+    losses = [name for name, loss in LOSSES.items() if loss.target_type == "classification"]
     assert f"expected: {', '.join(losses)}\n" in message
 
 

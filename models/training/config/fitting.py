@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import get_args
 
+from kmip_data.columns.targets import TaskName
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
@@ -11,7 +13,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, key_value
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.tasks import TARGET_TYPE_OF_TASK, Level
+from kmip_data.models.training.tasks import Level
 
 
 def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
@@ -60,14 +62,12 @@ def fitting_names(
 ) -> dict[str, list[str]]:
     """Return the tasks, losses, metrics and heads, by key, for targets learned as ``target_type``.
 
-    ``target_types`` are all that the column allows, ``classes`` their number for ``single-label``.
+    ``target_types`` are all that the column allows, ``classes`` their number for ``classification``.
     """
-    two = target_type == "single-label" and classes == 2
+    two = target_type == "classification" and classes == 2
     level = level_of(column)
     return {
-        "training.task": [
-            name for name, other in TARGET_TYPE_OF_TASK.items() if other in target_types
-        ],
+        "training.task": [name for name in get_args(TaskName) if name in target_types],
         "training.loss": [
             name for name, loss in all_losses().items() if loss.target_type == target_type
         ],

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kmip_data.columns.targets import TaskName
 from kmip_data.graphs.city_columns import Coordinates
 from kmip_data.models.component_names import Names
 from kmip_data.models.components import Fraction
@@ -151,7 +152,7 @@ class TrainingConfig(Strict):
         default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
     )
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
-    task: Literal["classification", "multilabel", "regression"] | None = Field(
+    task: TaskName | None = Field(
         default=None,
         description="kind of the targets, with its usual loss and metric; none: as stored",
     )

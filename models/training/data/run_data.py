@@ -37,7 +37,6 @@ from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.tasks import (
-    TARGET_TYPE_OF_TASK,
     Task,
     target_types_of_classes,
     target_types_of_values,
@@ -47,7 +46,7 @@ from kmip_data.reading.dataset import ShardedDataset
 
 #: Kind of the targets -> default loss.
 USUAL_LOSSES: dict[TargetType, str] = {
-    "single-label": "cross_entropy",
+    "classification": "cross_entropy",
     "multilabel": "binary_cross_entropy",
     "regression": "l1",
     "links": "link_cross_entropy",
@@ -63,10 +62,10 @@ def task_of(column: Column, config: RunConfig, output_counts: Mapping[TargetType
     ``config`` do not fit the targets.
     """
     stored = target_type_of(column)
-    target_type = TARGET_TYPE_OF_TASK.get(config.training.task or "", stored)
+    target_type = config.training.task or stored
     level = level_of(column)
     targets = f"{stored} of a {level}"
-    if stored == "single-label":
+    if stored == "classification":
         targets = f"one of {output_counts[stored]} classes of a {level}"
     for name, names in fitting_names(
         column, target_type, output_counts, output_counts.get(target_type)
@@ -94,7 +93,7 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head filled in by the task."""
     loss = USUAL_LOSSES[task.target_type]
     metric = task.metric or USUAL_METRICS[task.target_type]
-    if task.target_type == "single-label" and task.level == "node":
+    if task.target_type == "classification" and task.level == "node":
         loss = "weighted_cross_entropy"
     config = config.updated(
         "training",
@@ -166,7 +165,7 @@ class RunData(ABC):
     def _kinds(self, column: Column, config: RunConfig) -> dict[TargetType, int]:
         """Return possible types of the targets, with the number of outputs."""
         stored = target_type_of(column)
-        if stored == "single-label":
+        if stored == "classification":
             # Count classes over all records, as a part may lack some.
             records = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
             return target_types_of_classes(int(records.num_classes))

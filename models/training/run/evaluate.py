@@ -277,7 +277,7 @@ def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool)
     # its own ranges.
     names: Sequence[str] = () if is_city(card) else card.class_names
     trained_names: Sequence[str] = result.class_names
-    has_classes = data.task.target_type == "single-label" and target_column(card.schema_)
+    has_classes = data.task.target_type == "classification" and target_column(card.schema_)
     if has_classes and bool(names) != bool(trained_names) and not is_city(card):
         # Classes without names are numbers.
         numbers = tuple(map(str, range(result.num_classes)))

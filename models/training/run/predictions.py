@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.nn.functional import one_hot
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
+from kmip_data.columns.targets import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.reading import csv_bytes, first_problem, open_regular
@@ -29,7 +30,7 @@ from kmip_data.models.training.data.run_data import ALL, RunData, prefetched_to_
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
-from kmip_data.models.training.tasks import NO_PAIR, TARGET_TYPE_OF_TASK, Level
+from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 from kmip_data.strict_model import Strict
@@ -152,7 +153,7 @@ def predict(
             pred = values.numpy()
         case "multilabel":
             pred = (values > 0).numpy()
-        case "single-label":
+        case "classification":
             pred = values.argmax(dim=-1).numpy()
     return Predictions(scores, pred, key, ptr, about)
 
@@ -197,7 +198,7 @@ def _probabilities(logits: Array, about: PredictionOrigin | None) -> Array | Non
     """Return the probabilities of classes and labels, (rows, outputs); None for other targets."""
     scores = logits.astype(np.float64)
     match about and about.target_type:
-        case "single-label":
+        case "classification":
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
         case "multilabel":
@@ -303,14 +304,7 @@ def evaluate_predictions(
     config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:
         # The file states the type of the targets; batches decide the order of sums.
-        task = next(
-            (
-                name
-                for name, target_type in TARGET_TYPE_OF_TASK.items()
-                if target_type == about.target_type
-            ),
-            None,
-        )
+        task = about.target_type if about.target_type in get_args(TaskName) else None
         # A plugin's metric is unknown without the plugin.
         metric = about.metric if about.metric in all_metrics() else None
         config = config.updated(
@@ -351,9 +345,9 @@ def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     columns = task.outputs
     dtype_kinds = "fiu"
     array: Any = predictions.logits
-    if array is None and task.target_type in {"single-label", "regression"}:
+    if array is None and task.target_type in {"classification", "regression"}:
         array = predictions.pred
-        if task.target_type == "single-label":
+        if task.target_type == "classification":
             columns = 1
             dtype_kinds = "iu"
 

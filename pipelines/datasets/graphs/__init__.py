@@ -476,8 +476,8 @@ def _description(
     classes: tuple[str, ...] = ()
     if target is not None:
         kind = target_type_of(target.column)
-        task = "classification" if kind == "single-label" else kind
-        if kind == "single-label":
+        task = "classification" if kind == "classification" else kind
+        if kind == "classification":
             classes = target.class_names or tuple(map(str, range(target.column.num_classes or 0)))
     elif findings.described is not None:
         task = findings.described.task

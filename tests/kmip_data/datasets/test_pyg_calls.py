@@ -333,7 +333,7 @@ def test_metrics_of_tasks():
     for kind, metric in chosen:
         kinds = {METRICS[metric].target_type}
         if METRICS[metric].of_two_classes:
-            kinds.add("single-label")
+            kinds.add("classification")
         assert kind in kinds, metric
     pipeline = load_pipeline(load_manifest("long-range"))
     distances = pipeline.schema(pipeline.Params(task="diam"))
@@ -341,4 +341,4 @@ def test_metrics_of_tasks():
     # Without a manifest, the metric that a training takes.
     schemas = [distances, pipeline.schema(pipeline.Params())]
     usual = [eval_metric(schema, "") for schema in schemas]
-    assert usual == [USUAL_METRICS["regression"], USUAL_METRICS["single-label"]]
+    assert usual == [USUAL_METRICS["regression"], USUAL_METRICS["classification"]]

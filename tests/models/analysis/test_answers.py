@@ -97,7 +97,7 @@ def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
 
 def test_a_row_of_logits_says_a_class_labels_or_values():
     row = torch.tensor([-1.0, 2.0, 0.5])
-    assert prediction_of(Task("graph", "single-label", 3), row) == 1
+    assert prediction_of(Task("graph", "classification", 3), row) == 1
     np.testing.assert_array_equal(
         prediction_of(Task("graph", "multilabel", 3), row), [False, True, True]
     )

@@ -53,7 +53,7 @@ def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
     logits[torch.arange(500), torch.from_numpy(predicted)] = 10.0
     loss = torch.from_numpy(rng.random(500))
 
-    metrics = SplitMetrics(Task("node", "single-label", classes))
+    metrics = SplitMetrics(Task("node", "classification", classes))
     fill(metrics, logits, torch.from_numpy(target), loss, batch)
     values = metrics.compute()
 
@@ -72,7 +72,7 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
     """Equals GraphGPS's loop over classes, and is computed on request only."""
     rng = np.random.default_rng(0)
     classes = 6
-    task = Task("node", "single-label", classes)
+    task = Task("node", "classification", classes)
     for labels in (range(6), [0, 1, 3], [2]):
         target = rng.choice(labels, 300)
         predicted = rng.choice(5, 300)
@@ -93,14 +93,14 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
         assert values == usual.compute()
 
 
-@pytest.mark.parametrize("target_type", ["single-label", "multilabel", "regression"])
+@pytest.mark.parametrize("target_type", ["classification", "multilabel", "regression"])
 def test_goes_on_from_what_was_counted(target_type):
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(40, 3, generator=draw)
     classes = torch.randint(0, 3, (40,), generator=draw)
     values = torch.randint(0, 2, (40, 3), generator=draw).float()
     target, loss = (
-        classes if target_type == "single-label" else values,
+        classes if target_type == "classification" else values,
         torch.rand(40, generator=draw),
     )
     first, then, whole = (SplitMetrics(Task("graph", target_type, 3)) for _ in range(3))
@@ -112,7 +112,7 @@ def test_goes_on_from_what_was_counted(target_type):
 
 
 def test_long_splits_are_counted_exactly():
-    metrics = SplitMetrics(Task("node", "single-label", 2))
+    metrics = SplitMetrics(Task("node", "classification", 2))
     metrics.update(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor(0.1))
     for _ in range(3):  # float32 sums would be off in the third digit
         metrics.rows.sums[0, 0] += 20_000_000
@@ -229,7 +229,7 @@ def test_two_classes_in_half_precision_keep_the_difference_of_their_scores():
     rng = np.random.default_rng(2)
     scores = torch.from_numpy(rng.standard_normal((2_000, 2)) * [0.01, 1] + [0, 30]).half()
     classes = torch.from_numpy(rng.integers(2, size=2_000))
-    metrics = SplitMetrics(Task("graph", "single-label", 2), "roc_auc")
+    metrics = SplitMetrics(Task("graph", "classification", 2), "roc_auc")
     metrics.update(scores, classes, torch.tensor(0.0))
     odds = scores[:, 1].double() - scores[:, 0].double()
     assert metrics.compute()["roc_auc"] == pytest.approx(roc_auc_score(classes, odds), abs=1e-12)
@@ -426,7 +426,11 @@ def test_counts_of_processes_are_those_of_one() -> None:
     target = (torch.rand(7, 3, generator=generator) < 0.5).float()
     classes = torch.randint(3, (7,), generator=generator)
     alone = {}
-    target_types = (("multilabel", target), ("single-label", classes), ("regression", target + 1e6))
+    target_types = (
+        ("multilabel", target),
+        ("classification", classes),
+        ("regression", target + 1e6),
+    )
     for target_type, truth in target_types:
         metrics = SplitMetrics(Task("graph", target_type, 3))
         metrics.update(scores, truth, torch.tensor(2.0))
@@ -465,7 +469,7 @@ def test_counts_follow_their_batches_and_keep_their_type() -> None:
 
 def test_metrics_and_losses_of_each_kind() -> None:
     """The literal lists: other tests derive theirs from the tables."""
-    target_types = ("single-label", "multilabel", "regression", "links")
+    target_types = ("classification", "multilabel", "regression", "links")
     reported = [
         {"accuracy", "f1", "miou"},
         {"ap"},
@@ -475,15 +479,15 @@ def test_metrics_and_losses_of_each_kind() -> None:
     assert list(map(usual_metrics, target_types)) == reported
     chosen = {name: metric.target_type for name, metric in METRICS.items() if not metric.everywhere}
     assert chosen == {
-        "accuracy_sbm": "single-label",
+        "accuracy_sbm": "classification",
         "roc_auc": "multilabel",
         "log10_mse": "regression",
     }
     assert [name for name, metric in METRICS.items() if metric.of_two_classes] == ["ap", "roc_auc"]
     assert {name: loss.target_type for name, loss in LOSSES.items()} == {
-        "weighted_cross_entropy": "single-label",
-        "weighted_binary_cross_entropy": "single-label",
-        "cross_entropy": "single-label",
+        "weighted_cross_entropy": "classification",
+        "weighted_binary_cross_entropy": "classification",
+        "cross_entropy": "classification",
         "binary_cross_entropy": "multilabel",
         "l1": "regression",
         "mse": "regression",

@@ -27,7 +27,7 @@ from kmip_data.models.training.run.train import train
 from kmip_data.models.training.tasks import NO_PAIR, Task, target_types_of_values
 
 USUAL = {
-    "classes": ("single-label", "cross_entropy", "accuracy", 3),
+    "classes": ("classification", "cross_entropy", "accuracy", 3),
     "labels": ("multilabel", "binary_cross_entropy", "ap", 2),
     "values": ("regression", "l1", "mae", 2),
     "value": ("regression", "l1", "mae", 1),
@@ -78,7 +78,7 @@ AS_OTHERS = {
     ("classes", "regression"): ("regression", "mae", lambda y: y[:, None].float()),
     ("classes", "multilabel"): ("multilabel", "ap", lambda y: F.one_hot(y, 3).float()),
     ("labels", "regression"): ("regression", "mae", lambda y: y.float()),
-    ("one-hot", "classification"): ("single-label", "accuracy", lambda y: y.argmax(dim=1)),
+    ("one-hot", "classification"): ("classification", "accuracy", lambda y: y.argmax(dim=1)),
 }
 
 
@@ -91,7 +91,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     batch = next(iter(data.passes(["val"])[0][1]))
     targets = expected(batch.y)
     assert torch.equal(data.task.targets(batch), targets)
-    columns = 3 if target_type == "single-label" else targets.shape[1]
+    columns = 3 if target_type == "classification" else targets.shape[1]
     assert (data.task.target_type, data.task.outputs) == (target_type, columns)
 
     summary = train(config, home=tmp_path, quiet=True)
@@ -107,12 +107,12 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
 @pytest.mark.parametrize(
     ("rows", "kinds"),
     [
-        ([[0, 1], [1, 0]], {"regression": 2, "multilabel": 2, "single-label": 2}),
+        ([[0, 1], [1, 0]], {"regression": 2, "multilabel": 2, "classification": 2}),
         ([[0, 1], [1, 1]], {"regression": 2, "multilabel": 2}),
         ([[0, 1], [0, 0]], {"regression": 2, "multilabel": 2}),
         ([[0, 1], [math.nan, 1]], {"regression": 2, "multilabel": 2}),
-        ([[0], [1], [1]], {"regression": 1, "multilabel": 1, "single-label": 2}),
-        ([0, 2, 1], {"regression": 1, "single-label": 3}),
+        ([[0], [1], [1]], {"regression": 1, "multilabel": 1, "classification": 2}),
+        ([0, 2, 1], {"regression": 1, "classification": 3}),
         ([0, 2, math.nan], {"regression": 1}),
         ([0, 1.5, 1], {"regression": 1}),
         ([-1, 1, 0], {"regression": 1}),
@@ -126,7 +126,7 @@ def test_values_decide_what_they_can_be_learned_as(rows, kinds):
 
 
 def test_of_two_classes_the_label_is_the_second():
-    task = Task("node", "multilabel", 1, stored="single-label")
+    task = Task("node", "multilabel", 1, stored="classification")
     targets = task.targets(Data(y=torch.tensor([0, 1, 1])))
     assert targets.tolist() == [[0.0], [1.0], [1.0]]
 
@@ -297,11 +297,11 @@ def test_rows_without_a_class_are_left_out(name):
     for metric in ("accuracy", "roc_auc"):
         measured = []
         for rows, classes in ((logits, missing), (logits[~unknown], target[~unknown])):
-            metrics = SplitMetrics(Task("node", "single-label", 2), metric)
+            metrics = SplitMetrics(Task("node", "classification", 2), metric)
             metrics.update(rows.detach(), classes, loss.detach())
             measured.append(metrics.compute())
         assert measured[0] == measured[1]
-    task = Task("node", "multilabel", 1, stored="single-label")
+    task = Task("node", "multilabel", 1, stored="classification")
     batch = type("Batch", (), {"y": torch.tensor([0, 1, -1])})
     torch.testing.assert_close(
         task.targets(batch), torch.tensor([[0.0], [1.0], [torch.nan]]), equal_nan=True
@@ -317,7 +317,7 @@ def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, ro
     target = torch.full(shape, torch.nan)
     if LOSSES[name].target_type == "links":
         target = torch.full(shape, NO_PAIR, dtype=torch.int8)
-    elif LOSSES[name].target_type == "single-label":
+    elif LOSSES[name].target_type == "classification":
         target = torch.full((rows,), -1)
     loss = LOSSES[name](logits.bfloat16(), target)
     assert loss.dtype == torch.float32
@@ -326,12 +326,12 @@ def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, ro
     assert (gradient == 0).all()
 
 
-@pytest.mark.parametrize("target_type", ["single-label", "multilabel", "regression"])
+@pytest.mark.parametrize("target_type", ["classification", "multilabel", "regression"])
 def test_a_part_without_anything_known_has_loss_0(target_type):
     metrics = SplitMetrics(Task("graph", target_type, 3))
     target = torch.full((4, 3), torch.nan)
     logits = torch.zeros(4, 3)
-    if target_type == "single-label":
+    if target_type == "classification":
         target = torch.full((4,), -1)
     metrics.update(logits, target, torch.tensor(0.0))
     assert metrics.compute()["loss"] == 0

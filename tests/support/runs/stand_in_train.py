@@ -27,7 +27,7 @@ RESULT: dict[str, Any] = {
     "dataset": "clouds", "sample": False, "build_key": "0123456789ab", "build_parameters": {},
     "split": {"name": "saved", "rule": "saved", "parameters": {}, "digests": {}},
     "preset": "", "variant": "code", "num_features": 6, "num_classes": 4, "num_parameters": 1234,
-    "targets": {"level": "node", "target_type": "single-label", "log10": False},
+    "targets": {"level": "node", "target_type": "classification", "log10": False},
     "device": "cpu", "versions": {}, "epochs": 3, "best_epoch": 2, "metric": "accuracy",
     "seconds": {"train_epoch": 0.5, "total": 1.5}, "memory": {"device": None, "host": 1},
 }  # fmt: skip

@@ -43,20 +43,20 @@ QUICK += [
 ]
 #: Level and kind of the targets -> dataset (none: the smallest), records, attention, arrays in the file.
 KINDS = {
-    ("node", "single-label"): ("s3dis", 12, "k-mip", {"logits", "pred", "key", "ptr"}),
-    ("nodes of one graph", "single-label"): (
+    ("node", "classification"): ("s3dis", 12, "k-mip", {"logits", "pred", "key", "ptr"}),
+    ("nodes of one graph", "classification"): (
         "helsinki",
         300,
         "performer",
         {"logits", "pred", "key"},
     ),
-    ("graph", "single-label"): (None, 24, "k-mip", {"logits", "pred", "key"}),
+    ("graph", "classification"): (None, 24, "k-mip", {"logits", "pred", "key"}),
     ("graph", "multilabel"): (None, 20, "transformer", {"logits", "pred", "key"}),
     ("graph", "regression"): (None, 20, "performer", {"pred", "key"}),
     ("link", "links"): (None, 24, "transformer", {"logits", "key", "ptr"}),
 }
 WORDS = {  # of OGB
-    "multiclass classification": "single-label",
+    "multiclass classification": "classification",
     "binary classification": "multilabel",
     "regression": "regression",
     "link prediction": "links",
@@ -181,7 +181,7 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
         assert np.array_equal(np.diff(arrays_read["ptr"]), each)
     if "logits" in arrays:
         assert arrays_read["logits"].shape == (told.json["rows"], len(arrays_read["logits"][0]))
-    if target_type == "single-label":
+    if target_type == "classification":
         assert np.array_equal(arrays_read["pred"], arrays_read["logits"].argmax(-1))
     if dataset != "helsinki":  # a city's features are read with its card
         bare = without_targets(build, tmp_path / "bare")
@@ -294,7 +294,7 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
 def test_predictions_as_a_table(tmp_path):
     origin = dict.fromkeys(("dataset", "build", "build_key", "split", "part", "run"), "a")
     origin |= {"sample": False, "complete": True, "batch_size": 2, "class_names": ("no", "yes")}
-    about = file.PredictionOrigin(**origin, level="node", target_type="single-label")
+    about = file.PredictionOrigin(**origin, level="node", target_type="classification")
     logits = np.array([[1, 0.5], [0, 2], [0, 3]], np.float32)
     key = np.array(["x", "y"])
     nodes = file.Predictions(logits, logits.argmax(1), key, np.array([0, 1, 3]), about)

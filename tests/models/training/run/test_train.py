@@ -75,7 +75,7 @@ def done(build, home):
 def test_the_metric_of_a_manifest_is_that_of_its_datasets(tmp_path, monkeypatch) -> None:
     build = learnable_build(tmp_path / "build")
     monkeypatch.setattr(targets, "dataset_names", lambda: [build.card.manifest])
-    metrics = SimpleNamespace(metrics={"single-label": "f1"})
+    metrics = SimpleNamespace(metrics={"classification": "f1"})
     monkeypatch.setattr(targets, "load_manifest", lambda name: metrics)
     config = tiny_config(build, training={"epochs": 1, "metric": None})
     summary = train(config, home=Home(tmp_path), quiet=True)
@@ -221,7 +221,7 @@ def test_the_result_describes_the_run(done, build):
     digests = {part: entry.digest for part, entry in build.card.splits["default"].parts.items()}
     assert result.split.digests == digests
     assert set(result.metrics) == {"train", "val", "test"}
-    assert set(result.metrics["val"]) == {"loss"} | usual_metrics("single-label")
+    assert set(result.metrics["val"]) == {"loss"} | usual_metrics("classification")
     assert (result.num_features, result.num_classes) == (6, CLASSES)
     assert 0 < result.seconds.train_epoch <= result.seconds.total
     assert (result.memory.device, result.memory.host > 50e6) == (None, True)
