@@ -13,6 +13,11 @@ from kmip_data.arrays import F64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model
 from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
+    Vocabulary,
+    city_arrays,
+    land_uses,
+)
 from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
@@ -36,11 +41,6 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY,
     OpenStreetMapParams,
     parse_bbox,
-)
-from kmip_data.pipelines.datasets.openstreetmap.tensors import (
-    Vocabulary,
-    city_tensors,
-    land_uses,
 )
 from kmip_data.pipelines.domains.cities import CityArrays
 
@@ -131,7 +131,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     if VOCABULARY in raw.members:
         hint = "build the city again with another --set vocabulary=TARGET"
         vocabulary = read_model(raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=hint)
-    return city_tensors(
+    return city_arrays(
         graph,
         uses,
         workdir,

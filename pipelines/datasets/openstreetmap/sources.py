@@ -17,6 +17,7 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.datasets.openstreetmap.city_arrays import Vocabulary
 from kmip_data.pipelines.datasets.openstreetmap.extract import file_format
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     GRAPHML,
@@ -25,7 +26,6 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY,
     CitySource,
 )
-from kmip_data.pipelines.datasets.openstreetmap.tensors import Vocabulary
 from kmip_data.pipelines.raw.copies import list_copies, problems, store_own, unpack
 from kmip_data.pipelines.user_files import given_file
 

@@ -20,15 +20,15 @@ from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap import reading
+from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
+    Vocabulary,
+    city_arrays,
+    land_uses,
+)
 from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
 from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify
 from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.datasets.openstreetmap.streets import IMPLICIT, read_speed
-from kmip_data.pipelines.datasets.openstreetmap.tensors import (
-    Vocabulary,
-    city_tensors,
-    land_uses,
-)
 from kmip_data.pipelines.domains.cities import FEATURES, CityArrays
 from kmip_data.runtime import memory
 
@@ -38,7 +38,7 @@ def city(tmp_path_factory) -> CityArrays:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
     graph = simplify(largest_component(extract.ways))
     uses = land_uses(graph, extract.land_use)
-    return city_tensors(graph, uses, tmp_path_factory.mktemp("tensors"), facts={})
+    return city_arrays(graph, uses, tmp_path_factory.mktemp("tensors"), facts={})
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
     graph = simplify(extract.ways)
-    city = city_tensors(graph, land_uses(graph, extract.land_use), tmp_path, facts={})
+    city = city_arrays(graph, land_uses(graph, extract.land_use), tmp_path, facts={})
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
@@ -150,7 +150,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     assert [warning.split(":")[0] for warning in city.warnings] == starts
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
     (tmp_path / "other").mkdir()
-    other = city_tensors(
+    other = city_arrays(
         simplify(extract.ways), None, tmp_path / "other", vocabulary=words, facts={}
     )
     assert not other.features[:, 28:].any()

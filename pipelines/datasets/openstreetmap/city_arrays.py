@@ -1,4 +1,4 @@
-"""Convert a street graph to the tensors of a city: the authors' 37 columns, and their categories."""
+"""Convert a street graph to the arrays of a city: the authors' 37 columns, and their categories."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Coded(NamedTuple):
         return np.asarray(column[self.code])
 
 
-def city_tensors(
+def city_arrays(
     graph: StreetGraph,
     uses: Coded | None,
     workdir: Path,
