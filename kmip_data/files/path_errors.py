@@ -92,7 +92,7 @@ def writing(
         raise disk_error(error, path, left=left, needed=needed) from error
 
 
-def unreadable(path: Path, error: OSError) -> DamagedInput:
+def unreadable_error(path: Path, error: OSError) -> DamagedInput:
     """Return the error for a file that exists but cannot be read."""
     reason = error.strerror or str(error)
     return DamagedInput(

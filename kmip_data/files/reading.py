@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.path_errors import check_resources, unreadable
+from kmip_data.files.path_errors import check_resources, unreadable_error
 
 try:
     from isal import igzip as gzip
@@ -268,4 +268,4 @@ def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[
             return digest, file.tell()
     except OSError as error:
         check_resources(path, error)
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error

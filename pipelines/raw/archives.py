@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.files.path_errors import unreadable
+from kmip_data.files.path_errors import unreadable_error
 from kmip_data.files.reading import InflateError, open_gzip
 
 HEAD = 512  #: bytes that identify the format of a file
@@ -103,7 +103,7 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except (*_BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise unreadable(path, error) from error
+            raise unreadable_error(path, error) from error
         message = ascii(str(error) or type(error).__name__)[1:-1]
         raise DamagedInput(
             f"{path} is not a complete archive: {' '.join(message.split())[:200]}.",
@@ -149,7 +149,7 @@ def format_of(first: bytes) -> str:
 
 def _files_below(folder: Path) -> Iterator[Entry]:
     def refuse(error: OSError) -> None:
-        raise unreadable(Path(error.filename), error) from error
+        raise unreadable_error(Path(error.filename), error) from error
 
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
