@@ -22,7 +22,7 @@ Array = NDArray[Any]  #: values of any dtype
 DType = np.dtype[np.generic]
 
 
-def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+def shape_fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
     """True if a shape is the one that is wanted, where ``None`` is any length."""
     if len(shape) != len(wanted):
         return False

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import Array, DType, fits, shape_text
+from kmip_data.arrays import Array, DType, shape_fits, shape_text
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import PIECE, format_of, head_of, reading
 
@@ -57,7 +57,9 @@ class NpzFile:
             raise DamagedInput(f"{self.name}: the array {name} is missing.")
         self.read.add(name)
         stream = ArrayStream(self._pieces(member), member.file_size, f"{self.name}, {name}")
-        if stream.dtype.kind not in dtype_kinds or not (shape is None or fits(stream.shape, shape)):
+        if stream.dtype.kind not in dtype_kinds or not (
+            shape is None or shape_fits(stream.shape, shape)
+        ):
             raise DamagedInput(
                 f"{stream.name} is {stream.dtype} {stream.shape}.",
                 expected=f"a dtype of kind {' or '.join(dtype_kinds)}, shape {shape_text(shape or ())}",

@@ -29,7 +29,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kmip_data.arrays import Array, fits, shape_text
+from kmip_data.arrays import Array, shape_fits, shape_text
 from kmip_data.columns.levels import concatenated_axis
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import (
@@ -136,7 +136,7 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     tensor = read_torch_file(path)
     if not isinstance(tensor, np.ndarray):
         raise _damaged(path.name, f"a {type(tensor).__name__}", expected)
-    if not fits(tensor.shape, shape) or tensor.dtype != dtype:
+    if not shape_fits(tensor.shape, shape) or tensor.dtype != dtype:
         raise _damaged(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
     return np.ascontiguousarray(tensor)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import Array, fits
+from kmip_data.arrays import Array, shape_fits
 from kmip_data.columns.levels import Levels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NODE_PARTS, part_name
@@ -205,7 +205,7 @@ def _graph(item: dict[str, object], name: str, where: str, facts: Findings) -> G
     if label:
         item["y"] = item.pop(label)
     edges = _array("edge_index", item.pop("edge_index", None), where, facts, item)
-    if edges is None or edges.dtype.kind not in "iu" or not fits(edges.shape, (2, None)):
+    if edges is None or edges.dtype.kind not in "iu" or not shape_fits(edges.shape, (2, None)):
         raise DamagedInput(
             f"{where}: edge_index is {'missing' if edges is None else _name(edges)}.",
             expected="integers of shape (2, any)",
