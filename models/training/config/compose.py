@@ -10,7 +10,7 @@ from kmip_data.errors import given_twice
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
-from kmip_data.models.training.config.presets import config_for, on_data, preset_on
+from kmip_data.models.training.config.presets import adapted_to_data, config_for, preset_on
 from kmip_data.plugins import import_plugins_of
 from kmip_data.runtime.progress import say
 from kmip_data.text import OPTIONS
@@ -68,7 +68,7 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         else:
             config = read_config(file, import_plugins=True)
         if target is not None and target != config.data.dataset:
-            config, replaced = on_data(config, target, home=home)
+            config, replaced = adapted_to_data(config, target, home=home)
     for line in replaced:
         say(line, quiet=quiet)
     config = config.updated(

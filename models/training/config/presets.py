@@ -460,12 +460,12 @@ def _with_molecule_encoders(config: RunConfig, schema: Schema) -> RunConfig:
 def preset_on(
     target: str, name: str, variant: str | None = None, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Return the preset ``name``, ``dataset/model``, for other data; see :func:`on_data`."""
+    """Return the preset ``name``, ``dataset/model``, for other data; see :func:`adapted_to_data`."""
     dataset, _, model = name.partition("/")
-    return on_data(_preset(dataset, model, variant, dataset), target, home=home)
+    return adapted_to_data(_preset(dataset, model, variant, dataset), target, home=home)
 
 
-def on_data(
+def adapted_to_data(
     config: RunConfig, target: str, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
     """Return ``config`` for the data of ``target``, and a line about each setting that does not fit.
