@@ -30,7 +30,7 @@ def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
     return {"train": total - val - test, "val": val, "test": test}
 
 
-def deal(rows: I64, sizes: Mapping[str, int]) -> dict[str, I64]:
+def cut_into_parts(rows: I64, sizes: Mapping[str, int]) -> dict[str, I64]:
     """Return ``rows`` (n,), in their order, cut into parts of these sizes."""
     ends = np.cumsum(list(sizes.values()))
     parts = np.split(rows, ends[:-1])

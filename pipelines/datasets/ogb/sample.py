@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.ogb.csv_tables import FILES, rule_of
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
 from kmip_data.pipelines.sample_files import (
-    deal,
+    cut_into_parts,
     gzipped,
     part_sizes,
     write_archive,
@@ -82,7 +82,7 @@ def dealt(rows: I64) -> dict[str, I64]:
     eighth = len(rows) // 8
     sizes = dict.fromkeys(PUBLISHED, eighth)
     sizes["train"] = len(rows) - 3 * eighth
-    return {name: np.sort(part) for name, part in deal(rows, sizes).items()}
+    return {name: np.sort(part) for name, part in cut_into_parts(rows, sizes).items()}
 
 
 def write_graph(
@@ -124,7 +124,7 @@ def write_graph(
         order = np.argsort(year, kind="stable")
         files["node_year"] = year
     write_tables(folder, files)
-    write_split(folder, rule, deal(order, part_sizes(count, NODE_SHARES[rule])))
+    write_split(folder, rule, cut_into_parts(order, part_sizes(count, NODE_SHARES[rule])))
 
 
 def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) -> None:
@@ -150,7 +150,9 @@ def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) ->
         "num-node-list": nodes,
     }
     write_tables(folder, files)
-    write_split(folder, "scaffold", deal(rng.permutation(count), part_sizes(count, SHARES)))
+    write_split(
+        folder, "scaffold", cut_into_parts(rng.permutation(count), part_sizes(count, SHARES))
+    )
 
 
 def write_tables(folder: Path, files: dict[str, Array]) -> None:

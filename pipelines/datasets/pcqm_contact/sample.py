@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.pipelines.datasets.pcqm_contact import EVERY_NTH_ROW, LISTS, TABLE
-from kmip_data.pipelines.sample_files import deal, gzipped, lines_bytes, write_archive
+from kmip_data.pipelines.sample_files import cut_into_parts, gzipped, lines_bytes, write_archive
 
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}
@@ -47,7 +47,7 @@ def write_sample(
     parts = {"train": count - 2 * held, "val": held, "test": held}
     by_size[parts["train"] :] = rng.permutation(by_size[parts["train"] :])
     for rule, order in (("shuffle", rng.permutation(count)), ("num-atoms", by_size)):
-        lists = {part: rows.astype(np.int64) for part, rows in deal(order, parts).items()}
+        lists = {part: rows.astype(np.int64) for part, rows in cut_into_parts(order, parts).items()}
         write_archive(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
 
 

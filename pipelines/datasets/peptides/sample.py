@@ -17,7 +17,7 @@ from kmip_data.arrays import F64, I64
 from kmip_data.files.reading import csv_bytes
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.peptides import PIPELINE
-from kmip_data.pipelines.sample_files import deal, gzipped, part_sizes
+from kmip_data.pipelines.sample_files import cut_into_parts, gzipped, part_sizes
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_PEPTIDES = 64
@@ -61,7 +61,9 @@ def write_sample(
         rows.append([i, _written(chain, rng), chain, *more[i]])
     (folder / pipeline.table).write_bytes(gzipped(csv_bytes(header, rows)))
 
-    dealt = deal(rng.permutation(count), part_sizes(count, manifest.expected.splits["upstream"]))
+    dealt = cut_into_parts(
+        rng.permutation(count), part_sizes(count, manifest.expected.splits["upstream"])
+    )
     listed = {part: np.sort(rows) for part, rows in dealt.items()}
     (folder / pipeline.lists["upstream"]).write_bytes(pickle.dumps(listed, protocol=4))
 

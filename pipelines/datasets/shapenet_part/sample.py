@@ -18,7 +18,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.arrays import F64
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, list_name
-from kmip_data.pipelines.sample_files import deal, part_sizes, write_lines
+from kmip_data.pipelines.sample_files import cut_into_parts, part_sizes, write_lines
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_SHAPES = 48
@@ -69,7 +69,9 @@ def write_sample(
         paths.append(path)
 
     order = Generator(PCG64([seed, total, 1])).permutation(total)
-    for part, rows in deal(order, part_sizes(total, manifest.expected.splits["upstream"])).items():
+    for part, rows in cut_into_parts(
+        order, part_sizes(total, manifest.expected.splits["upstream"])
+    ).items():
         listed = [f"shape_data/{paths[i]}" for i in rows]
         (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
 
