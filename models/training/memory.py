@@ -81,7 +81,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
             return StepMemory(recompute, need // config.system.devices, free)
     raise OutOfResources(
         f"A training step on {size} takes about {human_bytes(need)}; {human_bytes(free)} are free.",
-        next=ways_out(config, data),
+        next=memory_saving_options(config, data),
     )
 
 
@@ -174,7 +174,7 @@ def step_bytes(
     return int(4 * (kept + encoded + COPIES * weights))
 
 
-def ways_out(config: RunConfig, data: RunData) -> str:
+def memory_saving_options(config: RunConfig, data: RunData) -> str:
     """Return the options that reduce the memory of a step."""
     training = config.training
     tips = ["one or more of"]
@@ -202,7 +202,7 @@ def memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResou
     work = module.doing
     if module.size:
         work += f", on {module.size}"
-    step = ways_out(module.config, data)
+    step = memory_saving_options(module.config, data)
     if module.finished:
         step = "--device cpu, or a machine with more memory"
     return OutOfResources(f"Memory ran out while {work}: {text}", next=step)
