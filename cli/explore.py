@@ -247,13 +247,13 @@ def _record(
     home: Home,
 ) -> Graph:
     """Return a record with its picture and the predictions of runs."""
-    from kmip_data.cli.shared.datasets import pictures_of
+    from kmip_data.cli.shared.datasets import source_pictures
     from kmip_data.drawing.graphs import record_graph
 
     picture = None
     if position < len(dataset):  # else refused below
         key = dataset.keys[position]
-        picture = pictures_of(build, home, [key]).get(key)
+        picture = source_pictures(build, home, [key]).get(key)
     predicted, other = _predictions(answers)
     run = answers[0].run if answers else ""
     graph = record_graph(dataset, position, predicted, run, picture, other=other)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, pictures_of, resolve
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve, source_pictures
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import (
     force_option,
@@ -140,7 +140,7 @@ def draw(
     chosen = positions(records, len(dataset), where)
 
     drawings = [drawing_of(dataset, position) for position in chosen]
-    below = pictures_of(build, home, [drawing.key for drawing in drawings])
+    below = source_pictures(build, home, [drawing.key for drawing in drawings])
     for number, drawing in enumerate(drawings):
         if drawing.key in below:
             drawings[number] = replace(drawing, picture=below[drawing.key])

@@ -167,7 +167,9 @@ def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
         raise
 
 
-def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
+def source_pictures(
+    build: Build, home: Home, keys: Sequence[str]
+) -> Mapping[str, NDArray[np.uint8]]:
     """Return the source pictures of the records, as far as they still exist."""
     from kmip_data.pipelines.base import pipeline_of
     from kmip_data.pipelines.datasets.superpixels import OwnSuperpixelPipeline
