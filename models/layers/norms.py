@@ -113,7 +113,7 @@ class _SumOfProcesses(torch.autograd.Function):
         return total
 
 
-def constants_of(
+def norm_constants(
     norm: BatchNorm, statistics: tuple[Tensor, Tensor] | None, rows: int
 ) -> tuple[Tensor, Tensor]:
     """Return factors, shifts and means of a norm (3, d), and 1 / deviation (d,) in float64.

@@ -22,7 +22,7 @@ from kmip_data.models.layers.batch import GraphBatch, NeighborTable, NodeRange
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.dropout import drawn_seed
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
-from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
+from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
 
@@ -138,7 +138,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 2. New edges, in place of z where no backward pass will read it.
         statistics = _statistics(sums, squares, edges.neighbor.shape[1]) if by_batch else None
-        constants, deviation = constants_of(norm, statistics, count)
+        constants, deviation = norm_constants(norm, statistics, count)
         new = _new_edges(count, d) if options.differentiable else pre
         update = partial(
             gate_kernels.update_edges,

@@ -17,7 +17,7 @@ from triton import cdiv
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.gpu import gate_kernels
 from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
+from kmip_data.models.layers.norms import BatchNorm, gradients_of, norm_constants
 
 #: Elements of a tile and unrolled slots of a neighbour table, of the two kernels by target.
 GATE = (256, 2)
@@ -168,7 +168,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 2. New edges, in place of z where no backward pass will read it.
         statistics = _statistics(partial_sums, count) if by_batch else None
-        constants, deviation = constants_of(norm, statistics, count)
+        constants, deviation = norm_constants(norm, statistics, count)
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_of_a_tile(d)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
