@@ -248,7 +248,7 @@ def _record(
 ) -> Graph:
     """Return a record with its picture and the predictions of runs."""
     from kmip_data.cli.shared.datasets import source_pictures
-    from kmip_data.drawing.graphs import record_graph
+    from kmip_data.drawing.graphs import graph_of_record
 
     picture = None
     if position < len(dataset):  # else refused below
@@ -256,7 +256,7 @@ def _record(
         picture = source_pictures(build, home, [key]).get(key)
     predicted, other = _predictions(answers)
     run = answers[0].run if answers else ""
-    graph = record_graph(dataset, position, predicted, run, picture, other=other)
+    graph = graph_of_record(dataset, position, predicted, run, picture, other=other)
     where = f" of {part}" if part else ""
     graph.header["place"] = f"Record {position + 1:,} of {len(dataset):,}{where}"
     return graph

@@ -177,7 +177,7 @@ def city_graph(
     )
 
 
-def record_graph(
+def graph_of_record(
     dataset: ShardedDataset,
     position: int,
     predicted: Array | None,

@@ -23,7 +23,7 @@ from kmip_data import OGBNPapers100M
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw
-from kmip_data.drawing.graphs import record_graph
+from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.layers import NO_CLASS
 from kmip_data.drawing.surroundings import drawable
 from kmip_data.errors import DamagedInput, UsageError
@@ -322,7 +322,7 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     assert torch.equal(around.y, whole.y[met])
     assert (around.y < 0).any()
 
-    graph = record_graph(drawn, 3, None, "")
+    graph = graph_of_record(drawn, 3, None, "")
     assert graph.header["key"] == drawn.keys[3]
     assert graph.header["layers"][0]["labels"][-1] == NO_CLASS
     assert graph.header["layers"][0]["counts"][-1] == int((around.y < 0).sum())

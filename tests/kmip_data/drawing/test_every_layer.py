@@ -8,7 +8,7 @@ from support.browser import act
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.builds.home import Home
-from kmip_data.drawing.graphs import city_graph, record_graph
+from kmip_data.drawing.graphs import city_graph, graph_of_record
 from kmip_data.drawing.page import Answer, Influence, draw_explorer
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
@@ -73,7 +73,7 @@ def test_a_run_on_a_cloud(tmp_path):
     dataset = ShardedDataset(build)
     guess = np.zeros(600, np.int64)
     answer = Answer("s3dis/gps-kmip/a", None, guess, "", np.arange(0), ())
-    graph = record_graph(dataset, 0, guess, answer.run)
+    graph = graph_of_record(dataset, 0, guess, answer.run)
     page = page_of([(graph, answer)], tmp_path / "page.html", [answer.run])
     check(page, tmp_path, "influence", "class", "right or wrong", "predicted class")
 
@@ -92,5 +92,5 @@ def test_a_record(dataset, tmp_path):
     home = Home(tmp_path / "home")
     few = {"limit": 1}
     build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)
-    graph = record_graph(ShardedDataset(build), 0, None, "")
+    graph = graph_of_record(ShardedDataset(build), 0, None, "")
     check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, "edges of a node")

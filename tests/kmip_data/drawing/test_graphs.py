@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.builds.learnable import streets, streets_build
 
-from kmip_data.drawing.graphs import COLORS, atom_layers, feature_colors, record_graph
+from kmip_data.drawing.graphs import COLORS, atom_layers, feature_colors, graph_of_record
 from kmip_data.errors import UsageError
 from kmip_data.graphs.molecule_features import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
@@ -33,7 +33,7 @@ def test_atoms_are_coloured_by_element():
 
 
 def test_of_one_graph_the_test_nodes_count(tmp_path):
-    graph = record_graph(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
+    graph = graph_of_record(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
     np.testing.assert_array_equal(graph.test, streets().test_mask.numpy())
     _, split, _ = graph.header["layers"]
     assert [layer["name"] for layer in graph.header["layers"]] == [
@@ -44,4 +44,4 @@ def test_of_one_graph_the_test_nodes_count(tmp_path):
     sizes = [int(streets()[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
     with pytest.raises(UsageError, match="record 1"):
-        record_graph(ShardedDataset(streets_build(tmp_path / "again")), 1, None, "")
+        graph_of_record(ShardedDataset(streets_build(tmp_path / "again")), 1, None, "")

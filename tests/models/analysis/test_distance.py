@@ -9,7 +9,7 @@ from support.cli import kmip
 
 from kmip_data import LongRange
 from kmip_data.builds.home import Home
-from kmip_data.drawing.graphs import record_graph
+from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.records import drawing_of
 from kmip_data.models.analysis.answers import by_distance
 from kmip_data.models.training.run.predictions import predict
@@ -70,13 +70,13 @@ def test_targets_and_errors_of_nodes_are_colours(tmp_path) -> None:
     dataset = LongRange(root=tmp_path, split="test", task="sssp", nodes=24, graphs=60)
     target = dataset[1].y[:, 0].numpy()
     predicted = target + np.arange(len(target), dtype=np.float32)
-    header = record_graph(dataset, 1, predicted, "a run").header
+    header = graph_of_record(dataset, 1, predicted, "a run").header
     names = [layer["name"] for layer in header["layers"]]
     assert names[:3] == ["target", "absolute error", "prediction"]
     assert header["layers"][0]["unit"] == "edges"
     assert header["layers"][1]["note"] == f"a run: mean {(len(target) - 1) / 2:.3g}"
     assert (
-        next(layer["name"] for layer in record_graph(dataset, 1, None, "").header["layers"])
+        next(layer["name"] for layer in graph_of_record(dataset, 1, None, "").header["layers"])
         == "target"
     )
     np.testing.assert_array_equal(drawing_of(dataset, 1).values, target)
