@@ -23,7 +23,7 @@ from kmip_data.files.reading import json_digest, open_regular, read_json, sha256
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.raw.extract import is_clean, recognise, write_members
+from kmip_data.pipelines.raw.extract import is_safe_path, recognise, write_members
 from kmip_data.text import timestamp
 
 RECEIPT_NAME = "receipt.json"
@@ -100,7 +100,7 @@ def list_copies(folder: Path) -> list[RawFolder]:
     for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
         with contextlib.suppress(OSError, TypeError, ValueError):
             copy = _COPY.validate_python({**read_json(path), "path": path.parent})
-            if all(map(is_clean, copy.members)):
+            if all(map(is_safe_path, copy.members)):
                 copies.append(copy)
     return copies
 

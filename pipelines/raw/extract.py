@@ -117,7 +117,7 @@ def _select(
             continue
         limit = min(member.max_bytes for member in wanted)
         problem = entry.problem
-        if not is_clean(name):
+        if not is_safe_path(name):
             problem = "has a name with '..', an empty part, a backslash or characters that cannot be printed"
         elif name in chosen:
             problem = "occurs twice"
@@ -136,7 +136,7 @@ def _select(
     return dict(sorted(chosen.items())), miscounted
 
 
-def is_clean(name: str) -> bool:
+def is_safe_path(name: str) -> bool:
     """True if a name is a relative path without surprises in a terminal or a file system."""
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & {*name.split("/")}
 
