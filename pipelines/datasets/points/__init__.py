@@ -41,8 +41,8 @@ from kmip_data.pipelines.user_files import (
     OwnTextParams,
     ascii_key,
     check_codes,
+    classes_as_text,
     codes_of,
-    codes_text,
     files_below,
 )
 from kmip_data.runtime.extras import require_extra
@@ -151,7 +151,7 @@ class OwnPointParams(PointParams, OwnTextParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        return codes_text(value)
+        return classes_as_text(value)
 
     @model_validator(mode="after")
     def _columns(self) -> Self:

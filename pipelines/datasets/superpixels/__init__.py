@@ -32,8 +32,8 @@ from kmip_data.pipelines.user_files import (
     OwnPipeline,
     ascii_key,
     check_codes,
+    classes_as_text,
     codes_of,
-    codes_text,
     files_below,
 )
 from kmip_data.strict_model import Strict
@@ -122,7 +122,7 @@ class OwnSuperpixelParams(OwnParams):
     @field_validator("classes", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        return codes_text(value)
+        return classes_as_text(value)
 
     @model_validator(mode="after")
     def _classes(self) -> Self:
