@@ -475,7 +475,7 @@ def empty(
         torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
         tensor = torch.empty(shape, dtype=torch_dtype, pin_memory=True)
         return tensor.numpy(), tensor
-    array = memory.empty(shape, dtype)
+    array = memory.reused_array(shape, dtype)
     return array, torch.from_numpy(array)
 
 

@@ -2,7 +2,7 @@
 
 A batch of eight S3DIS graphs takes 17 MB. Fresh pages for it cost more than filling it (the kernel
 zeroes each at its first touch), and the C library returns what is freed above 32 MB to the kernel
-at once. A buffer of :func:`empty` comes back as soon as its last tensor is gone, and stays mapped.
+at once. A buffer of :func:`reused_array` comes back as soon as its last tensor is gone, and stays mapped.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ _used: dict[int, tuple[weakref.ref[Array], U8]] = {}
 _most = 0  #: bytes, free and used, up to which more than MAX_FREE_BUFFERS may be free
 
 
-def empty(shape: Sequence[int], dtype: DType) -> Array:
+def reused_array(shape: Sequence[int], dtype: DType) -> Array:
     """Return an uninitialised array, reusing a free buffer if possible.
 
     ``torch.from_numpy`` of the array itself (not of a view of it) holds the buffer for the life of

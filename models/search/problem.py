@@ -84,8 +84,8 @@ class SearchProblem:
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
             real_kind = np.dtype(f"f{self.dtype.itemsize}")
             integer_kind = np.dtype(f"i{integer.itemsize}")
-            scores = torch.from_numpy(memory.empty(shape, real_kind))
-            indices = torch.from_numpy(memory.empty(shape, integer_kind))
+            scores = torch.from_numpy(memory.reused_array(shape, real_kind))
+            indices = torch.from_numpy(memory.reused_array(shape, integer_kind))
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=integer, device=self.device)

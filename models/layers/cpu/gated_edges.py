@@ -281,7 +281,7 @@ def _entries(edges: NeighborTable) -> Table:
 
 
 def _new_edges(rows: int, d: int) -> Tensor:
-    return torch.from_numpy(memory.empty((rows, d), np.dtype(np.float32)))
+    return torch.from_numpy(memory.reused_array((rows, d), np.dtype(np.float32)))
 
 
 def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -353,7 +353,7 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
 
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
-    memory.empty((2 << 20,), np.dtype(np.uint8))
+    memory.reused_array((2 << 20,), np.dtype(np.uint8))
     assert memory.free_buffer_bytes() > 0
     train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
     assert memory.free_buffer_bytes() == 0
