@@ -109,8 +109,8 @@ def command(
 
     say(f"Drawing the page of {build.path.name}")
     from kmip_data.drawing.graphs import city_graph
+    from kmip_data.drawing.neighborhoods import drawable
     from kmip_data.drawing.page import PAGE, draw_explorer
-    from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 

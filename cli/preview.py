@@ -108,9 +108,9 @@ def draw(
     """
     from kmip_data.drawing.arrays import Records
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.neighborhoods import drawable, is_large
     from kmip_data.drawing.pictures import draw_png
     from kmip_data.drawing.records import drawing_of, label_distribution, up_axis
-    from kmip_data.drawing.surroundings import drawable, is_large
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.memory import require_memory
 

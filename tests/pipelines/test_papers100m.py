@@ -25,7 +25,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw
 from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.layers import NO_CLASS
-from kmip_data.drawing.surroundings import drawable
+from kmip_data.drawing.neighborhoods import drawable
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
@@ -44,7 +44,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(edge_sort, "BUCKET_EDGES", 500)
     monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
     monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
-    monkeypatch.setattr("kmip_data.drawing.surroundings.MAX_NODES", 100)
+    monkeypatch.setattr("kmip_data.drawing.neighborhoods.MAX_NODES", 100)
 
 
 @pytest.fixture(scope="module")
