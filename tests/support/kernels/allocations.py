@@ -55,4 +55,4 @@ def count_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.from_numpy(np.empty(0, dtype)).new_zeros(tuple(shape)).numpy()
 
     monkeypatch.setattr(cpu_kernels, "np", SimpleNamespace(empty=empty, zeros=zeros))
-    monkeypatch.setattr(memory, "empty", empty)
+    monkeypatch.setattr(memory, "reused_array", empty)
