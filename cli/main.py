@@ -178,7 +178,7 @@ def _run(args: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
-        explained = explain(error, args)
+        explained = error_for_user(error, args)
         known = explained or _unknown(error)
         complete_step(known, args, PROGRAM)
         code = errors.UNKNOWN_ERROR
@@ -199,7 +199,7 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception, args: Sequence[str]) -> errors.KmipDataError | None:
+def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataError | None:
     """Return ``error`` as one of the classes shown to users, or ``None`` if it is a bug."""
     if isinstance(error, errors.KmipDataError):
         return error

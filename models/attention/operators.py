@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.tensor_graphs import pointers_from_numbers
-from kmip_data.models.attention import gathered
+from kmip_data.models.attention import gathered_rows
 from kmip_data.models.kernels import kernels_run
 from kmip_data.models.search.problem import check_best
 
@@ -191,7 +191,7 @@ def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
     """
     fits = _working(values.dtype) == torch.float32 and k <= MAX_K
     if not fits or not kernels_run("attention", values.device):
-        return gathered
+        return gathered_rows
     from kmip_data.models.attention.gpu import launch
 
     return launch

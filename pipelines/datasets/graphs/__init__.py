@@ -432,7 +432,7 @@ def _columns(inference: Inference, findings: Findings) -> list[Column]:
                     next="give it as many numbers and the same dtype",
                 )
             described = replace(described, presented=array.dtype)
-        elif arrays_in(given, column) and not is_part:
+        elif is_given_as_arrays(given, column) and not is_part:
             findings.ignored[column.attribute] = "not in the description"
             continue
         columns.append(described)
@@ -444,7 +444,7 @@ def _columns(inference: Inference, findings: Findings) -> list[Column]:
     return columns
 
 
-def arrays_in(description: Description, column: Column) -> bool:
+def is_given_as_arrays(description: Description, column: Column) -> bool:
     """True if a description has arrays instead of the columns of a table at the level of a column."""
     uses = {use.use for use in description.columns if use.rows == column.level}
     return bool(uses & {"array", "label"}) and not uses & {"number", "category"}

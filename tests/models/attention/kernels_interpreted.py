@@ -13,7 +13,7 @@ from support.oracles.gathered_attention import attend_to_pairs
 from torch import Tensor
 
 from kmip_data.models import kernels
-from kmip_data.models.attention import gathered, operators
+from kmip_data.models.attention import gathered_rows, operators
 from kmip_data.models.attention.gpu import launch
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import topk_inner_product
@@ -112,7 +112,7 @@ def test_many_keys_of_a_query(monkeypatch) -> None:
     monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
     values = torch.ones(1, 1, 1)
     assert operators.kernels_for(values, operators.MAX_K) is launch
-    assert operators.kernels_for(values, operators.MAX_K + 1) is gathered
+    assert operators.kernels_for(values, operators.MAX_K + 1) is gathered_rows
 
 
 @pytest.mark.parametrize(
