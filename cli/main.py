@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 PROGRAM = "kmip-data"
-COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
+COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell when it requests completions
 #: Words for a choice -> how it is called here.
 _SAME = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
 _SAME |= {"valid": "val", "validation": "val"}
@@ -126,7 +126,7 @@ def main() -> NoReturn:
     # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten
     # times the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # PyTorch asks for huge pages: fresh memory of a training step costs a tenth. Read at its first
+    # Let PyTorch use huge pages: new memory of a training step then costs a tenth. Read at its first
     # allocation.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Without it PyTorch's profiler logs when it starts and stops.

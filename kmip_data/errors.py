@@ -137,7 +137,7 @@ def unknown_name(
     ``noun`` says what has the name, such as "dataset"; ``command`` lists all known names. ``own``
     are the names that are listed where only some of the known ones are the user's.
     """
-    # The nearest name first: a slip of the finger is seen at once.
+    # The nearest name first, so that a typing error is seen at once.
     close = nearest_names(name, known)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     listed = known if own is None else own

@@ -34,9 +34,9 @@ class Responsible(Strict):
     collection: str = ""
     biases: str = ""
     uses: str = ""
-    personal: str = ""  #: about persons, in the data
+    personal: str = ""  #: personal data in the files
     limitations: str = ""
-    impact: str = ""  #: on society, also where it is misused
+    impact: str = ""  #: effects on society, also of misuse
 
 
 class Mirror(Strict):
@@ -120,7 +120,7 @@ class ExpectedCounts(Strict):
     graphs: int | None = None
     #: split rule -> {train, val, test: graphs}
     splits: dict[str, dict[str, int]] = Field(default_factory=dict)
-    classes: int | None = None  #: or labels, or targets, of the task
+    classes: int | None = None  #: number of classes, labels or targets
     avg_nodes: float | None = None
     avg_edges: float | None = None
 
@@ -141,7 +141,8 @@ class ColumnForm(Strict):
     low: int | float | None = None
     high: int | float | None = None
     classes: int | None = None  #: classes of the label, which has no other field but ``doc``
-    attribute: str = Field(default="", exclude_if=not_)  #: where it is not the name in the key
+    #: name on the item, unless it is the name in the key
+    attribute: str = Field(default="", exclude_if=not_)
     doc: str = ""
     unit: str = Field(default="", exclude_if=not_)
     fields: tuple[str, ...] = Field(default=(), exclude_if=not_)
@@ -151,7 +152,7 @@ class Layout(Strict):
     """Published splits, and records of a dataset of :mod:`kmip_data.pipelines.manifest_pipelines`."""
 
     undirected: bool = False  #: edges get their other direction, after they are checked
-    #: the files have both directions of each edge: as they state, or checked
+    #: Set if the files have both directions of each edge: stated by them, or checked by the build.
     both_ways: Literal["", "stated", "checked"] = Field(default="", exclude_if=not_)
     folds: int = 1  #: number of published splits
     split_note: str = ""  #: remark on the published split

@@ -61,7 +61,7 @@ def units_by_size(
     most: int,
     noun: str,
 ) -> list[Unit]:
-    """Deal names to units whose ``sizes`` add up to ``most`` or less.
+    """Divide names into units whose ``sizes`` add up to ``most`` or less.
 
     The items of a unit are called ``noun``.
 
@@ -174,7 +174,7 @@ def apply_split(
     # The default rule determines the records to divide, and the sizes of parts.
     labels, grouping = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
-    # One family restores the order before the published draw.
+    # One family restores the order that its records had before the published draw.
     order = getattr(pipeline, "pool_order", in_order)
     pool = np.asarray(order([default.parts[part] for part in chosen], labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in chosen}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., object])
-MAX_NUMBERS = 10_000  #: in one list
+MAX_NUMBERS = 10_000  #: most numbers in one list
 
 
 def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -253,7 +253,7 @@ def number_list(option: str, text: str) -> list[int]:
                 f"{option} is not a list of numbers: {text:.80}",
                 next=f"numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
             )
-            # A range backwards, or with another sign between its ends.
+            # A descending range, or another separator between its ends.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
                 first, last = sorted(map(int, ends.groups()))
                 error.meant = (item, f"{first}..{last}")

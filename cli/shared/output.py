@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kmip_data.sharing.share import Share, SharedFile
 
 Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
-WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: ``--json`` is on the line
-JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
+WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: True if ``--json`` was given
+JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the JSON object is printed
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
@@ -153,7 +153,7 @@ def fitted(text: str, *, piped: int | None = None) -> str:
         return text
     lines = []
     for line in text.splitlines():
-        # Columns are two blanks apart; one that begins in the last third has no room to wrap in.
+        # Columns are two blanks apart; one that begins in the last third is too narrow to wrap.
         starts = [match.end() for match in re.finditer(r"\s{2,}(?=\S)", line[: 2 * width // 3])]
         indent = " " * max(starts, default=0)
         wrapped = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
@@ -224,7 +224,7 @@ def saved_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
     from kmip_data.drawing.style import KINDS
 
     picture = absolute_path(prefix)
-    check_output(picture, "--save", force=True)  # it has a name, to which an ending can be added
+    check_output(picture, "--save", force=True)  # it needs a name, to add a suffix to
     if picture.suffix.lower() not in KINDS:
         picture = picture.with_name(f"{picture.name}.png")
     csv_file = picture.with_suffix(".csv")
@@ -253,6 +253,7 @@ def default_output(path: Path, *, force: bool) -> Path:
     from kmip_data.files.atomic_writes import refuse_link
     from kmip_data.files.marker import outputs_of
 
-    refuse_link(path)  # a path that the user named may be one, this one may not
+    # A path given by the user may be a link; this default path may not.
+    refuse_link(path)
     check_output(path, force=force or path.name in outputs_of(path.parent))
     return path

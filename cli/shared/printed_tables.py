@@ -79,7 +79,7 @@ def report_text(tables: Iterable[Table]) -> str:
 
 
 def _text(sheet: Sheet) -> str:
-    # 1. As many columns as have room; changes are easier to read on lines of their own.
+    # 1. As many columns as fit; changes are easier to read on lines of their own.
     columns = list(zip(sheet.header, *sheet.cells, strict=True))
     shown = 0
     used = 0

@@ -151,11 +151,11 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
 
     Builds whose card cannot be read are left out.
     """
-    # Only cards that may be of the dataset are checked: it takes a command's start 5 ms each.
+    # Check only cards that may belong to the dataset: each check delays a command by 5 ms.
     line = f'"dataset": {json.dumps(dataset, ensure_ascii=False)}'.encode("utf-8", "surrogatepass")
     builds = []
     for card in sorted(home.built.glob(f"*/{CARD_NAME}")):
-        # Damaged, or of a newer version.
+        # The card is damaged, or has a newer version.
         with contextlib.suppress(DamagedInput, UsageError, OSError):
             if dataset is None or line in read_small(card):
                 builds.append(Build(card.parent, read_card(card.parent)))
@@ -221,7 +221,8 @@ def named_build(
     step = f"{command} {options}".strip()
     others = [build for build in builds if build.card.dataset == dataset]
     similar = [build.path.name for build in others if build.card.sample == sample]
-    if similar:  # often meant, and building the one that was named may be a download of gigabytes
+    # The user often means an existing build; building the requested one may download gigabytes.
+    if similar:
         step = f"use {' or '.join(similar[:3])} instead, or {step}"
     elif others and not sample:
         step += ", or --sample for the generated one"

@@ -55,8 +55,8 @@ class DescribedColumn(Strict):
     #: True if values may be missing: numbers become 0 and are marked by a second feature.
     nullable: bool = False
     dtype: str = ""  #: dtype in which an array is presented
-    shape: tuple[int, ...] = ()  #: of a row of an array
-    values: tuple[str, ...] = ()  #: up to three
+    shape: tuple[int, ...] = ()  #: shape of a row of an array
+    values: tuple[str, ...] = ()  #: at most three example values
     distinct: int = 0
     missing: int = 0
 

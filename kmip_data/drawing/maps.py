@@ -289,7 +289,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
 
     Every map has its legend, and a scale bar; north is up.
     """
-    # 1. The figure: maps in rows, each with room for its legend.
+    # 1. The figure: maps in rows, each with space for its legend.
     low, high = _frame(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
     legend = 2.6

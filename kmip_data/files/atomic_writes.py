@@ -47,7 +47,7 @@ _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-#: A name where no file of ours can lie; other errors of ``unlink`` leave a file of ours behind.
+#: Errors of ``unlink`` if no file of ours has the name. After any other error our file remains.
 _NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _LONGEST_NAME = 255  #: bytes of the name of a file
 _DAY = 86_400  #: seconds
@@ -104,7 +104,7 @@ def refuse_taken(folder: Path, content: str, remedy: str | None = None) -> None:
         raise occupied_error(folder, content, known, remedy)
     if known is None:
         others = (path.name for path in folder.iterdir() if not _is_begun(path.name))
-        names = sorted(itertools.islice(others, 5))  # it may hold a whole disk
+        names = sorted(itertools.islice(others, 5))  # the folder may have millions of files
         if names:
             raise foreign_files_error(folder, names)
 

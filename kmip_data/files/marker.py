@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kmip_data.files.reading import read_small, sha256_file
 
-MARKER = ".kmip-data"  #: file in every folder of ours that says what it is for
+MARKER = ".kmip-data"  #: file that marks a folder as created by kmip-data, and states its content
 PICTURE_NAME = "preview.png"  #: picture that the page of a build begins with
 #: Files that commands write into a folder of ours unless another path is given.
 OUTPUTS = frozenset(

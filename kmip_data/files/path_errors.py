@@ -16,7 +16,7 @@ from kmip_data.text import human_bytes
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-#: Errors of the path itself; others are the disk's fault.
+#: Errors caused by the path itself; the disk causes all others.
 _WRONG_PLACE = {
     errno.EACCES,
     errno.EPERM,

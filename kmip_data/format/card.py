@@ -261,9 +261,9 @@ class Card(Strict, frozen=False):
     digest: str = ""
 
     @model_validator(mode="after")
-    # Faults that single fields cannot show: a card is a stranger's file, too.
+    # Check fields against each other: a card may be an untrusted file.
     def _agree(self) -> Self:
-        # Parsed for its errors; readers ask for it by ``schema_``.
+        # Parse the schema for its errors alone; readers use the property ``schema_``.
         parse_schema(json.dumps(self.data_schema))
         for unit in ("edges", "graphs", "nodes"):
             if unit not in self.counts:
@@ -351,7 +351,7 @@ class Card(Strict, frozen=False):
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file of a shard or split."""
-        # One digest for each file on disk: of the members where a shard is cut.
+        # One digest per file on disk: for a shard in several files, the digests of its members.
         shards = {file: member.sha256 for file, member in self.files.items()}
         return shards | {entry.file: entry.sha256 for entry in self.splits.values()}
 

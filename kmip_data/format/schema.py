@@ -36,7 +36,7 @@ EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
 _Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
-# A stranger may have written a schema.
+# A schema may come from an untrusted file.
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 

@@ -256,19 +256,19 @@ def _pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
     with contextlib.ExitStack() as stack:
         sparse = stack.enter_context(partial.open("x+b", buffering=0))
         stack.callback(partial.unlink, missing_ok=True)
-        # HDF5 crashes where it cannot write: meet a limit on file sizes before it does.
+        # HDF5 crashes if it cannot write, so test for a limit on file sizes first.
         texts = sum(map(len, content.texts.values()))
         os.ftruncate(sparse.fileno(), size + texts + _HEADERS * (1 + len(content.layout)))
-        # By its name: for an open file HDF5 does not gather small data, and other bytes come out.
+        # Open it by its name: with an open file HDF5 does not aggregate small data, and the bytes differ.
         file = stack.enter_context(h5py.File(partial, "w", **_OPTIONS))
         if hasattr(os, "memfd_create"):
-            # A disk that is full meanwhile would crash it, too: HDF5 goes on in memory.
+            # A full disk would crash it, too, so HDF5 continues in memory.
             memory = os.memfd_create("layout")
             os.write(memory, sparse.read())
             os.dup2(memory, file.id.get_vfd_handle(), inheritable=False)
             sparse = stack.enter_context(open(memory, "r+b", buffering=0))  # noqa: PTH123
         left_out = _lay_out(file, content)
-        file.flush()  # read before closing, which would cut off the room at the end
+        file.flush()  # read before closing, which truncates the unused end
 
         os.pwrite(sparse.fileno(), bytes(4), _OPEN)
         done = sparse.seek(0)
@@ -287,7 +287,7 @@ def _data(entry: ExpectedDataset, content: ShardContent) -> Iterator[bytes]:
     """
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for row in range(2 if entry.axis else 1):
-        # Rows of small records leave together, rows of a large record in pieces.
+        # Write the rows of small records together, and the rows of a large record in pieces.
         waiting: list[Array] = []
         count = 0
         for record in content.records:
@@ -319,7 +319,7 @@ def _check_values(rows: Array, entry: ExpectedDataset, content: ShardContent) ->
         return
     records = content.records
     for record in records:
-        # A single graph may be too large to look through again.
+        # A single graph may be too large for a second pass.
         record_problem = problem
         if len(records) > 1:
             record_problem = column.problem(np.asarray(record.columns[column.key]))
@@ -468,7 +468,7 @@ def _check_indices(
         wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
         if indices.ndim != 2 or indices.shape != wanted:
             raise wrong(name, f"shape {wanted}", indices.shape)
-        # Numbers without a sign, as most are, are looked through once.
+        # Unsigned integers, the usual case, need one pass.
         is_signed = indices.dtype.kind == "i"
         if indices.size and (indices.max() >= nodes or (is_signed and indices.min() < 0)):
             inside = f"indices from 0 to {nodes - 1}"

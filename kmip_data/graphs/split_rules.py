@@ -105,7 +105,7 @@ def meta_labels(classes: I64, background: int | None = None) -> I64:
 
 
 def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, I64]:
-    """Deal positions to two parts with nearly equal shares of each label.
+    """Distribute positions over two parts with nearly equal shares of each label.
 
     The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)``
     with ``second`` test records, number by number; labels that occur once are allowed. This is
@@ -165,7 +165,7 @@ def stratified_parts(
     *,
     seed: int = 0,
 ) -> Parts:
-    """Deal positions of labels (n,) to parts of given sizes: the first against the others, then likewise."""
+    """Distribute positions of labels (n,) over parts of given sizes: one part against the rest, repeatedly."""
     rows = np.arange(len(labels))
     parts = {}
     names = list(sizes)

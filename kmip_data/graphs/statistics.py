@@ -23,7 +23,7 @@ class UnitStatistics:
     """Count nodes, edges, degrees and classes of the records of one unit.
 
     Everything is kept as exact integer counts, so the sum over units does not depend on how the
-    records were dealt to them.
+    records were assigned to them.
     """
 
     def __init__(self, schema: Schema) -> None:

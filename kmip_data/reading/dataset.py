@@ -288,7 +288,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             parts.append(f"k={k}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    if TYPE_CHECKING:  # PyTorch Geometric's own say "a dataset or a base of Data"
+    if TYPE_CHECKING:  # PyTorch Geometric's annotations are wider: a dataset or a ``BaseData``
 
         @overload
         def __getitem__(self, idx: int | np.integer[Any]) -> Data: ...
@@ -322,7 +322,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Return record ``idx`` of the part, without the transform."""
         record = idx if self._records is None else int(self._records[idx])
         data = make_data(self._assembler, record)
-        # A copy, as all of an item: a transform may write into it.
+        # A copy, like all arrays of an item: a transform may write into it.
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
@@ -373,7 +373,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             return int(super().num_classes)
         if label.num_classes is not None:
             return label.num_classes
-        # No number in the schema: all labels are read, and nothing else.
+        # The schema has no number of classes: read all labels, and nothing else.
         values = self._of_all(label)
         return int(self._infer_num_classes(values)) if values.numel() else 0
 

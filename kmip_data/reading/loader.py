@@ -92,7 +92,7 @@ class GraphLoader(DataLoader[Data]):
         ``max_nodes``: batches). DDP training needs it; evaluation must not use it.
     divide
         Let ``batch_size`` count the graphs of all ranks together: each batch is as in a single
-        process, dealt to the ranks in turn.
+        process, distributed over the ranks in turn.
     compact
         Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or
         uint32, an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered

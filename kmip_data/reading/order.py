@@ -63,7 +63,7 @@ class BatchRule:
         return [group[rank] for group in groups if len(group[rank])]
 
     def _by_count(self, order: I64, world_size: int) -> list[list[I64]]:
-        """Cut into groups of one batch per rank; the graphs of a group are dealt in turn."""
+        """Cut into groups of one batch per rank; the graphs of a group are distributed in turn."""
         step = self.batch_size
         if not self.divide:
             step *= world_size

@@ -64,7 +64,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or one of ours."""
     if isinstance(error, OutOfResources):
         return is_out_of_memory(error.__cause__)
-    torch = sys.modules.get("torch")  # where it is not loaded, no error is of it
+    torch = sys.modules.get("torch")  # if torch is not loaded, it raised no error
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.cuda.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None

@@ -13,7 +13,7 @@ from kmip_data.text import without_controls
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-#: What is done, the time it took and the time left: of slow work a rate says less.
+#: Format of a bar: work done, time taken and time left. A rate would be less useful for slow work.
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left]"
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
 

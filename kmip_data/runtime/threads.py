@@ -183,8 +183,8 @@ def _get_pool() -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    # The pool's threads are not in the child, nor the one that may have held the lock; the child's
-    # own is not of a pool.
+    # A child process has neither the threads of the pool nor the thread that may have held the
+    # lock. Its only thread belongs to no pool.
     global _pool, _lock, _forked
     _pool = None
     _lock = threading.Lock()
@@ -211,8 +211,8 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
             compiled: Any = njit(nogil=True, cache=True, **options)(function)
         except RuntimeError:  # "no locator available"
             return cast("F", njit(nogil=True, **options)(function))
-        # A kernel holds the code of those that it calls, and numba looks at its own file alone.
-        # (The version is compared first: an index may name a class that is gone.)
+        # A compiled kernel includes the kernels that it calls, but numba only checks its own file.
+        # (The version is compared first: a cached index may name a class that no longer exists.)
         file = compiled._cache._cache_file  # noqa: SLF001
         file._version = (file._version, _newest_kernel())  # noqa: SLF001
         return cast("F", compiled)

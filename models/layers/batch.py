@@ -64,8 +64,7 @@ class NeighborTable:
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (N, k, d)."""
-        # An embedding look-up, because its result is not a view: adding to a view in place copies
-        # it.
+        # Use an embedding look-up, whose result is no view: adding in place to a view copies it.
         return nn.functional.embedding(self.neighbor, x)
 
     def at_target(self, x: Tensor) -> Tensor:
@@ -176,7 +175,7 @@ class GraphBatch:
     added: Mapping[str, Tensor] = field(default_factory=dict)
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)
-    #: Of a sampled neighbourhood: predictions are of its seeds, which come first.
+    #: Hops of a sampled neighbourhood. Predictions are made for its seeds, which come first.
     hops: Hops | None = None
 
     @property

@@ -81,7 +81,7 @@ class SearchProblem:
         """
         shape = (*self.queries.shape[:2], self.k)
         integer = torch.int32 if narrow else torch.int64
-        if self.device.type == "cpu":  # fresh memory would cost more than many a search
+        if self.device.type == "cpu":  # allocating new memory takes longer than many searches
             real_kind = np.dtype(f"f{self.dtype.itemsize}")
             integer_kind = np.dtype(f"i{integer.itemsize}")
             scores = torch.from_numpy(memory.reused_array(shape, real_kind))
@@ -147,7 +147,8 @@ def check_problem(
         )
 
     # 2. Values, and one dtype in which half precision is exact.
-    if queries.device.type != "cuda":  # on a GPU the host would wait: see ``topk.search_checked``
+    # On a GPU the check would make the host wait: see ``topk.search_checked``.
+    if queries.device.type != "cuda":
         check_finite(queries, keys)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()

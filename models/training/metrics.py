@@ -164,7 +164,7 @@ def r_squared(sums: Tensor) -> Tensor:
     import torch
 
     _, _, squares, _, spread = sums[:5, sums[0] > 0]
-    of_constant = torch.where(squares == 0, 1, 0 * squares)  # NaN of NaN
+    of_constant = torch.where(squares == 0, 1, 0 * squares)  # stays NaN for NaN
     explained = 1 - squares / spread.where(spread > 0, 1)
     return torch.where(spread > 0, explained, of_constant).mean()
 
@@ -203,11 +203,11 @@ class Metric:
     percent: bool = False  #: True if it is a fraction, printed in percent
     #: accumulator of a plugin's metric; None: the accumulator of its target type
     accumulator: Callable[[Task], Accumulator] | None = None
-    #: also of two classes: from the difference of their scores
+    #: True if it also applies to two classes, by the difference of their scores
     of_two_classes: bool = False
-    of_nodes: bool = False  #: True if computed for targets of nodes, of others on request alone
+    of_nodes: bool = False  #: True if computed for targets of nodes; for others only on request
     everywhere: bool = (
-        True  #: True if computed for every task of its target type, not on request alone
+        True  #: True if computed for every task of its target type; otherwise only on request
     )
 
 

@@ -89,7 +89,7 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
             next="a smaller --set block_size, or --split-rule random",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
-    before = np.cumsum(sizes[order]) - sizes[order]  # intersections dealt before each block
+    before = np.cumsum(sizes[order]) - sizes[order]  # intersections in the blocks drawn before
     train = int(np.searchsorted(before, share))
     val = int(np.searchsorted(before, before[train] + share)) - train
     part = np.full(len(sizes), TEST, np.uint8)

@@ -97,7 +97,7 @@ def encode_build(
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     # Check without the lock first: no lock is needed if no column is missing.
-    # Its work is left, too, by a crash after the card was written.
+    # A crash after the card was written also leaves temporary files.
     unfinished = (build.path / COLUMNS / WORK).exists()
     if recompute or unfinished or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):

@@ -117,7 +117,8 @@ def laplacian_encoding(
         if len(parts) > 1:
             block = adjacency[nodes][:, nodes]
         solved = None
-        if len(nodes) > max(dense_nodes, k + 2):  # the sparse solver needs room
+        # The sparse solver needs more nodes than eigenvectors.
+        if len(nodes) > max(dense_nodes, k + 2):
             solved = _sparse(block, k)
             if solved is None:
                 require_memory(

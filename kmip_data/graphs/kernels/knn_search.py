@@ -32,7 +32,7 @@ from kmip_data.runtime.threads import njit_nogil
 FINER = 2  #: levels by which the order of points is finer than the leaves: near points follow each other
 INDEX = 0xFFFFFFFF  #: the index part of a key
 LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far, after every other key
-CROWD = 1024  #: more candidates of a leaf, and 8 k, are not shared
+CROWD = 1024  #: most candidates, besides 8 k, that the points of a leaf share
 #: Factors of the next limit: of the largest and of the smallest k-th squared distance of a leaf.
 FACTOR_OF_LARGEST = 1.5
 FACTOR_OF_SMALLEST = 3.0
@@ -157,7 +157,7 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     xs = tree.points[0]
     ys = tree.points[1]
     zs = tree.points[2]
-    room = n + 1  # the place behind the last candidate is written to as well
+    room = n + 1  # the element after the last candidate is written to as well
     space = np.empty((6, room), np.float32)
     numbers = np.empty((2, room), np.int32)
     candidates = Candidates(space[0], space[1], space[2], numbers[0])

@@ -89,9 +89,8 @@ def kth_largest(
 
 
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
-SPARE_CANDIDATES = (
-    192  #: room, besides 3 k, for candidates that the filter cannot separate from the k-th best
-)
+#: Space, besides 3 k, for candidates that the filter cannot separate from the k-th best.
+SPARE_CANDIDATES = 192
 
 
 class Block(NamedTuple):

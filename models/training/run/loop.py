@@ -44,7 +44,7 @@ from kmip_data.text import counted, rough_time
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
 FORECAST_SECONDS = 1_800.0
-#: Batches before the forecast; the first two plan.
+#: Batch that the forecast is made from: the first two are slower, as they compile and plan.
 FORECAST_AFTER = 3
 #: Columns of a metric in the row of an epoch.
 WIDTH = 8
@@ -60,7 +60,7 @@ class Loop:
     folder
         Folder for checkpoint, metrics and best weights; ``None``: write nothing.
     captured
-        Called with :meth:`plain_step` and its arguments: the seam for CUDA graphs.
+        Called with :meth:`plain_step` and its arguments; replays the step as a CUDA graph.
     logger
         Called with the values and the number of each epoch.
     """
@@ -125,7 +125,7 @@ class Loop:
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience runs out."""
         epochs = self.training.last_epoch
-        # One bar: evaluations of epochs have none of their own.
+        # Show one progress bar: evaluations after epochs have none.
         self.module.quiet = True
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.batches_per_epoch + self.batches_done
@@ -155,12 +155,12 @@ class Loop:
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
-            self.captured.under(k)  # captured steps contain this number
+            self.captured.under(k)  # captured steps are compiled for this number
         self._begun = working_time()
         meter.begin(
             self.step - self.batches_done // accumulate, self.batches_per_epoch, self.device
         )
-        # Include the batches before the resumption.
+        # Include the batches of this epoch from before the resumption.
         if self._unfinished is not None:
             self._begun -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"])
@@ -171,8 +171,7 @@ class Loop:
             number = self.batches_done
             last = number + 1 == self.batches_per_epoch
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
-            # A step ends after ``accumulate`` batches, or with the epoch: a short last group steps,
-            # too.
+            # A step ends after ``accumulate`` batches, or at the end of the epoch with fewer.
             starts_step = number % accumulate == 0
             ends_step = last or (number + 1) % accumulate == 0
             learned = self.learn(
@@ -192,7 +191,7 @@ class Loop:
             # Checkpoints have no gradients, so none is written within a step; the end of an epoch
             # writes its own.
             if ends_step and not last and self._checkpoint_is_due():
-                module.stop_if_diverged()  # a GPU may have an unread fault
+                module.stop_if_diverged()  # the GPU may hold a loss that was not read yet
                 self.save()
 
     def _forecast(self) -> None:
@@ -224,7 +223,7 @@ class Loop:
         with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch)
             if starts_step:
-                # In place, because captured steps contain the addresses of gradients.
+                # Zero in place, because captured steps contain the addresses of gradients.
                 optimizer.zero_grad(set_to_none=self.captured is None)
             # Divide each loss by the full number of batches, also in a short last group.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
@@ -274,8 +273,8 @@ class Loop:
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write(best=self.best_epoch == epoch)
         self.save()
-        # Evaluated because the run stops here: for its result alone. The checkpoint, from which it
-        # resumes, equals an uninterrupted run's.
+        # Evaluate for the result, because the run stops here. The checkpoint was written before, so
+        # that a resumed run equals an uninterrupted one.
         if not is_due and self.epoch == self.training.last_epoch:
             row |= self.evaluate(epoch)
             self.write(best=self.best_epoch == epoch)
@@ -342,7 +341,7 @@ class Loop:
             column = "train_eval" if part == "train" else part
             row |= {f"{column}_{name}": value for name, value in values.items()}
 
-        # Ties: the first epoch.
+        # Of equal epochs the first one is best.
         best = None
         if self.best_epoch is not None:
             best = self.history[self.best_epoch][f"val_{self.metric}"]
@@ -387,7 +386,7 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
         unfinished = {}
-        # Within an epoch: the measurements of each process so far.
+        # Within an epoch, include each process's measurements so far.
         if self.batches_done:
             unfinished = {
                 "seconds": working_time() - self._begun,

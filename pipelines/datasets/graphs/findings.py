@@ -39,12 +39,12 @@ class Findings:
     key: str = ""  #: column with the names of the graphs; empty if their rows count them
     alone: bool = False  #: True if the files are one table
     missing: dict[str, int] = field(default_factory=dict)  #: column -> missing values
-    #: What a user has to decide -> the parameters that decide it.
+    #: Decision that the user has to make -> the parameters that make it.
     questions: dict[str, str] = field(default_factory=dict)
     memory: int | None = None  #: memory limit of reading in bytes; ``None``: no limit
     described: Description | None = None  #: uses that the files must have
     files: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
-    columns: list[DescribedColumn] = field(default_factory=list)  #: of tables, as found
+    columns: list[DescribedColumn] = field(default_factory=list)  #: columns of the tables, as found
 
     @property
     def target(self) -> str:

@@ -24,7 +24,7 @@ class InferredGraphs:
     target: Target | None = None
     graphs: int = 0
     graphs_per_shard: int = 1
-    summary: dict[str, Any] = field(default_factory=dict)  #: what the card says of the files
+    summary: dict[str, Any] = field(default_factory=dict)  #: summary of the files for the card
     description: Description = field(default_factory=Description)
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
 

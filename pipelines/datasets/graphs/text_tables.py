@@ -43,7 +43,7 @@ _ENDS_OF_LINES = re.compile(r"^ | $", re.MULTILINE)
 _WITH_DICTIONARY = re.compile(r"[ \t]*([^\s,;]+)[\s,;]+([^\s,;]+)[\s,;]+(\{.*\})[ \t]*")
 #: Beginnings of integers that would change when parsed: 001, +1, -0.
 _ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
-#: Ids that were missing for whoever wrote the table.
+#: Texts that programs write for a missing id.
 NO_IDS = ("nan", "NaN", "NA", "null", "None")
 
 

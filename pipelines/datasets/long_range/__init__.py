@@ -161,7 +161,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         )
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
-        """Deal the graphs in turn.
+        """Distribute the graphs over the units in turn.
 
         With a limit the first ones, which have every topology and part.
         """

@@ -87,7 +87,7 @@ def _lines(edges: I64, digest: str) -> list[str]:
 
 
 def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
-    """Deal each type to the parts by the published shares.
+    """Distribute each type over the parts by the published shares.
 
     A part is empty only where there are few.
     """

@@ -30,7 +30,7 @@ class Columns:
     ]  #: (N,) each, in the order of the file: numbers, or texts as objects
     #: Part of the file that is no column -> reason.
     ignored: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""  #: assumption of the reader, to be said
+    note: str = ""  #: assumption of the reader, which is printed
     lines: I64 | None = None  #: line of each point in a text, from 1
 
     @property

@@ -99,7 +99,7 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
 
 
 def area_sizes(total: int) -> list[int]:
-    """Deal ``total`` blocks to the six areas by the published shares (largest remainder).
+    """Distribute ``total`` blocks over the six areas by the published shares (largest remainder).
 
     No area is empty where there are six blocks or more; with fewer, areas 1 and 6 come first.
     """
