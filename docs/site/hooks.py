@@ -168,18 +168,18 @@ def _address(path: Path) -> str:
 
 @functools.cache
 def _reference() -> dict[str, str]:
-    """Address and text of each page of the reference: a page for each room that public names come from."""
-    rooms: dict[str, list[str]] = defaultdict(list)
+    """Address and text of each page of the reference: a page for each module that public names come from."""
+    names_by_title: dict[str, list[str]] = defaultdict(list)
     for package, stub in STUBS.items():
         for node in ast.parse(stub.read_text("utf-8")).body:
             if isinstance(node, ast.ImportFrom) and node.module:
-                room = node.module.split(".")[0]
-                title = room if package == "kmip_data" else f"models: {room}"
-                rooms[title] += [f"{package}.{name.name}" for name in node.names]
+                module = node.module.split(".")[0]
+                title = module if package == "kmip_data" else f"models: {module}"
+                names_by_title[title] += [f"{package}.{name.name}" for name in node.names]
     for title, modules in MODULES.items():
-        rooms[title] += modules
+        names_by_title[title] += modules
     pages, rows = {}, []
-    for title, names in rooms.items():
+    for title, names in names_by_title.items():
         page = f"{title.replace(': ', '-')}.md"
         pages[f"reference/{page}"] = (
             f"# {title}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
