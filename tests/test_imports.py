@@ -27,7 +27,7 @@ def test_import_kmip_data_loads_nothing_heavy():
     assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
 
 
-def test_rooms_that_messages_name_are_there_at_once():
+def test_modules_that_messages_name_are_there_at_once():
     names = "kmip_data.errors.UsageError, kmip_data.plugins.load"
     names += ", kmip_data.graphs.expander_targets, kmip_data.models.evaluate_predictions"
     run(f"import kmip_data; {names}")
@@ -44,8 +44,8 @@ import kmip_data.graphs.knn
 assert not {"numba", "torch"} & set(sys.modules)
 import kmip_data.models.search, torch
 assert not {"numba", "pykeops"} & set(sys.modules)
-from kmip_data.models.attention import gathered, kmip, operators
-assert operators.kernels_for(torch.ones(1)) is gathered
+from kmip_data.models.attention import gathered_rows, kmip, operators
+assert operators.kernels_for(torch.ones(1)) is gathered_rows
 assert not [name for name in sys.modules if "attention.gpu" in name]
 import kmip_data.reading.loader
 assert "lightning" not in sys.modules
