@@ -109,7 +109,7 @@ def _secrets(address: str) -> set[str]:
     if rest == shown:
         return set()
 
-    # 1. User and password, whichever of these characters a parser takes for their end.
+    # 1. User and password, up to each character that a parser may read as their end.
     user = rest
     if shown:
         user = rest[: rest.find(shown)].rstrip("@")
@@ -217,7 +217,7 @@ def natural(text: str) -> list[str | float]:
 
 
 def as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
-    """Parameters as they are typed, those that are unset left out.
+    """Return parameters as options on the command line, without unset ones.
 
     ``prefix`` begins the keys of ``--set``.
 
@@ -236,7 +236,7 @@ def as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
 
 
 def as_values(parameters: Mapping[str, object]) -> str:
-    """Parameters as lists and tables show them, those that are unset or empty left out.
+    """Return parameters for lists and tables, without unset and empty ones.
 
     >>> as_values({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})
     'k=32, category=Bag,Cap'

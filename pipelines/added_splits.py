@@ -1,4 +1,4 @@
-"""Splits of a build: those on disk, and the ones that are added to it."""
+"""Find a split of a build, or draw it and add it to the build."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
 def recorded_split_parameters(
     pipeline: AnyPipeline, recorded: Mapping[str, object], name: str
 ) -> SplitParams:
-    """Return the split parameters among those that a file or a card has for a split."""
+    """Return the parameters of a split, out of all that a file or a card records for it."""
     fields = pipeline.SplitParams.model_fields
     parameters = {key: value for key, value in recorded.items() if key in fields}
     return check_params(pipeline.SplitParams, parameters, name)

@@ -272,7 +272,7 @@ def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
 
 
 def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
-    """Return the records of each part where all lie in folders called as parts, train among them; else none."""
+    """Return the records of each part if all lie in folders named after parts, including train; else none."""
     parts: dict[str, list[int]] = {}
     for row, key in enumerate(keys):
         folder, slash, _ = key.partition("/")

@@ -221,7 +221,7 @@ def _has_shard(folder: Path, name: str) -> bool:
 
 
 def _with_members(folder: Path, shards: Iterable[str]) -> list[str]:
-    """Return shards by name, those that are cut by their members."""
+    """Return the shards by name; a shard in several files by the names of its members."""
     names = []
     for shard in shards:
         names += [str(Path(shard).with_name(path.name)) for path in members_of(folder / shard)]

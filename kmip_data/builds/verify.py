@@ -235,7 +235,7 @@ def _card_problems(card: Card) -> Iterator[Problem]:
 
 
 def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:
-    """Check every shard, on all threads; return those that can be read."""
+    """Check every shard, on all threads; return the readable shards."""
     results: list[tuple[Shard | None, list[Problem]]] = [(None, [])] * len(card.shards)
 
     def check(start: int, stop: int) -> None:

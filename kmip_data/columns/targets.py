@@ -151,7 +151,7 @@ def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | Non
 
 
 def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -> Array:
-    """Return the position of the only 1 of each row if that is the class; raise if nothing says so."""
+    """Return the position of the only 1 of each row if that is the class; raise if that is not known."""
     if task in {"multilabel", "regression"} or y.ndim < 2 or y.shape[1] < 2:
         return y
     if not (np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all():

@@ -188,7 +188,7 @@ class BuiltDataset(ShardedDataset):
         part = part_name(options["split"])
         if part is not None and part not in _PARTS:  # before a download and a build
             raise unknown_name("part of the split", str(part), PARTS, command="split=None, for all")
-        # Opening never destroys: a build is made again by a command that says so.
+        # Opening never replaces a build: an explicit command builds again.
         if options["force_reload"]:
             raise UsageError(
                 "force_reload=True: a build is not made again by opening it.",

@@ -16,7 +16,7 @@ OUTCOMES = 4  #: both runs right, the first alone, the second alone, both wrong
 
 
 def right_wrong(count: int) -> Sequence[str]:
-    """Return the colours of right and wrong, of all nodes or also of those that the run has seen."""
+    """Return ``count`` colours: of right and wrong nodes and, beyond two, of nodes that the run has seen."""
     return class_colors(2) if count == 2 else look().verdicts[:count]
 
 

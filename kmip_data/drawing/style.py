@@ -65,7 +65,7 @@ KINDS: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
 }
-MAX_LETTERS = 12  #: named of those that no font has
+MAX_LETTERS = 12  #: most characters without a font that a message names
 _NO_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
 Layout = Literal["constrained", "compressed"]
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D

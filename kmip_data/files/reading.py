@@ -199,7 +199,7 @@ def canonical_json(value: object) -> str:
 
 
 def readable_json(value: Mapping[str, object]) -> str:
-    """Return JSON for people, sorted likewise, with a line feed at its end."""
+    """Return indented JSON with sorted keys and a line feed at its end."""
     return (
         json.dumps(
             value,

@@ -167,7 +167,7 @@ class FileEntry(Strict):
 
     file: PathComponent
     sha256: str  #: digest of the bytes of all members in order
-    crc32: Crc32  #: likewise, compared when the file is opened
+    crc32: Crc32  #: CRC-32 of the same bytes, compared when the file is opened
     bytes: Count
     graphs: Count
     nodes: Count
@@ -234,7 +234,7 @@ class Card(Strict, frozen=False):
     version: Literal[3] = 3
     dataset: PathComponent
     manifest: PathComponent | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
-    pipeline: PathComponent | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
+    pipeline: PathComponent | Literal[""] = ""  #: stem of the pipeline's module; empty if saved
     title: str
     key: PathComponent
     sample: bool  #: generated in the upstream layout, not the real data

@@ -42,7 +42,7 @@ def _facts(card: Card) -> dict[str, object]:
     # The default split first, then the others by name.
     names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
 
-    # Without names, or with other ones than there are classes, numbers stand for them.
+    # Without names, or if their number differs from the classes', print numbers.
     classes = card.statistics.get("classes", {})
     total = classes.get("total", [])
     class_names = card.class_names

@@ -1,4 +1,4 @@
-"""Open an HDF5 file that a stranger may have made, and refuse harmful constructs.
+"""Open an untrusted HDF5 file, and refuse harmful constructs.
 
 HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
 (filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw
@@ -276,7 +276,7 @@ def read_attributes(
     format_name: str,
     version: int,
 ) -> M:
-    """Return the attributes of the root of one of our files, which a stranger may have written."""
+    """Return the attributes of the root of one of our files, which may be untrusted."""
     values = {}
     names = [field.alias or name for name, field in model.model_fields.items()]
     for name in ("format", "format_version", *names):

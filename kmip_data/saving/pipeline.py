@@ -1,4 +1,4 @@
-"""Pipeline of graphs in memory: those of files, without a raw file."""
+"""Pipeline of graphs in memory: the pipeline of graph files, without a raw file."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class SavedTables:
         return cls(given)
 
     def tables(self, findings: Findings) -> dict[Level, Table]:
-        """Return the tables as those of files."""
+        """Return the tables in the form that readers of files return."""
         if not self._frames:
             return tables_of(self._rows, "networkx", findings)
         return {level: Table(f"{level}s", frame, 0, "row") for level, frame in self._frames.items()}

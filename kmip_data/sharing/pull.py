@@ -101,7 +101,7 @@ def _pull_build(
     card = _card(received)
     entries = received.entries
 
-    # 1. The added columns of the push, and those that are wanted.
+    # 1. The added columns of the push, and the requested columns.
     names = [PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)]
     added = {}
     for name in sorted(names):
@@ -178,7 +178,7 @@ def _write_texts(folder: Path, card: Card) -> bool:
 
 
 def _card(received: Received) -> Card:
-    """Return the card of a push, once the files it names are those that were pushed."""
+    """Return the card of a push, after checking that the files it names are the pushed files."""
     address = f"{received.remote.address}/{CARD_NAME}"
     card = parse_pushed(received.read(CARD_NAME), Card, address)
     for name, digest in card.digests.items():

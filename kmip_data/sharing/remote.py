@@ -372,7 +372,7 @@ def _session() -> http_client.Session:
 
 
 def _is_missing(error: BaseException | None) -> bool:
-    """True if this says that there is no such file; of the hub, that its server answered so."""
+    """True if the error means that the file does not exist; for the hub, that its server answered so."""
     for cause in (error, getattr(error, "__cause__", None)):
         response = getattr(cause, "response", None)
         status = getattr(response, "status_code", None)

@@ -306,7 +306,7 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
         torch._assert_async(is_sorted & agrees, "batch and ptr contradict each other")  # noqa: SLF001 -- no wait
         return torch.tensor(check_ptr("ptr", host_ptr, count)), graph
 
-    # 2. Otherwise the pointers, or those that follow from the graphs of the nodes.
+    # 2. Otherwise the given pointers, or pointers computed from the graphs of the nodes.
     starts = getattr(batch, "ptr", None)
     if starts is None and graph is not None:
         starts = graph_pointers(batch, count)

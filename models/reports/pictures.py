@@ -294,7 +294,7 @@ def _draw_over_seconds(
     axes.errorbar(seconds, test, spread, **style, **BARS)
 
     # No point is both faster and better than one of the frontier, so there is room for its k; for
-    # other points it goes on the opposite side.
+    # other points it is drawn on the opposite side.
     text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
     up = POINTS if higher_is_better else -POINTS
     for number, row in enumerate(rows):

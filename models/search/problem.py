@@ -65,12 +65,12 @@ class SearchProblem:
 
     @cached_property
     def query_rows(self) -> I64:
-        """(G, 2), first row and the one after the last of each graph's queries."""
+        """Start and end (exclusive) of each graph's rows of queries, (G, 2)."""
         return rows_of(self.query_ptr)
 
     @cached_property
     def key_rows(self) -> I64:
-        """(G, 2), first row and the one after the last of each graph's keys."""
+        """Start and end (exclusive) of each graph's rows of keys, (G, 2)."""
         return rows_of(self.key_ptr)
 
     def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ class SearchProblem:
 
 
 def rows_of(ptr: Sequence[int] | I64) -> I64:
-    """(G, 2) first row and the one after the last of each graph, from pointers (G + 1)."""
+    """Return start and end (exclusive) of each graph's rows, (G, 2), from pointers (G + 1)."""
     starts = np.asarray(ptr, np.int64)
     return np.column_stack([starts[:-1], starts[1:]])
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OptimizerFactory:
     """Constructor of an optimizer, and the keys of ``optimizer`` it accepts."""
 
-    #: Called with the parameters, ``lr``, ``weight_decay`` and, of the options, those that are set.
+    #: Called with the parameters, ``lr``, ``weight_decay`` and the options that are set.
     build: Callable[..., Optimizer]
     options: tuple[str, ...] = ()  #: other fields of ``OptimizerConfig`` that it takes
     #: True if ``build`` takes ``fused=True`` on a GPU. A CUDA graph can replay such a step, which

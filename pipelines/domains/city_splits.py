@@ -139,7 +139,7 @@ def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
 
 
 def city_split(records: Records, params: CitySplitParams) -> Split:
-    """Apply the rule that ``params`` asks for to a build of one city."""
+    """Apply the rule of ``params`` to a build of one city."""
     n = int(records.nodes[0])
     seed = params.split_seed
     if params.split_rule == "random":

@@ -69,7 +69,7 @@ _BROKEN = (
 
 
 class RefusedError(Exception):
-    """The pickle asks for something that is not allowed; the message names it."""
+    """The pickle refers to an object that is not allowed; the message names it."""
 
 
 def never_called(name: str) -> Callable[..., Value]:

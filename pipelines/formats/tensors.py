@@ -446,7 +446,7 @@ def _text(value: Value) -> str:
 
 
 class PickledData(Pending):
-    """A ``Data`` object or its storage, whose attributes are taken for data."""
+    """A ``Data`` object or its storage, whose attributes are read as data."""
 
     __slots__ = ("mapping",)
 

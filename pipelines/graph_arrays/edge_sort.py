@@ -153,7 +153,7 @@ def _sorted_bucket(
     if not distinct:
         return ordered, degree
 
-    # 3. Sort the sources of each target, and move those that are new together.
+    # 3. Sort the sources of each target, and keep each distinct source once.
     count = 0
     for node in range(size):
         of_node = ordered[begin[node] : begin[node + 1]]

@@ -213,7 +213,7 @@ class _Import:
             return self._earlier() or self._import()
 
     def _copies(self) -> list[RawFolder]:
-        """Return existing copies; those that differ from the manifest only if accepted."""
+        """Return existing copies; copies that differ from the manifest only if accepted."""
         accepted = self.options.unpinned
         return [copy for copy in list_copies(self.folder) if accepted or copy.pinned is not False]
 

@@ -146,7 +146,7 @@ def _by_key(
     of_keys = queries.new_empty(all_keys + later, dim)
     of_values = grad.new_empty(all_keys + later, width)
 
-    # 1. Sum every segment: the first of each list, then those that begin at a cut.
+    # 1. Sum every segment: the first segment of each list, then the segments that begin at a cut.
     sizes = _segment_sizes(max(dim, width))
     blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](

@@ -71,7 +71,7 @@ class _Operands(NamedTuple):
     keys: F32  #: (H, M, d)
     scores: F32  #: (H, N, k), filled with −inf where a graph has fewer than k keys
     indices: I64  #: (H, N, k), filled with −1 there
-    query_rows: I64  #: (G, 2) first row and the one after the last of each graph's queries
+    query_rows: I64  #: (G, 2) start and end (exclusive) of each graph's rows of queries
     key_rows: I64  #: (G, 2) first and last key of each graph
 
     def subset(self, graphs: Bools) -> _Operands:
@@ -212,7 +212,7 @@ def _search_large(queries: F32, keys: F32, scores: F32, indices: I64) -> None:
         _exactly(queries, keys, scores, indices)
         return
 
-    # 2. Search all queries that way, and failed ones exactly: those that no filter can rank, such as
+    # 2. Search all queries that way, and failed ones exactly: queries that no filter can rank, such as
     #    zero vectors, or that have too many equal keys.
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MAX_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64

@@ -184,7 +184,7 @@ def begin(
     count: int,
     sorted_keys: ByLength,
 ) -> None:
-    """Load queries (R, d) from ``first`` on into a block; abandon those that no filter can rank."""
+    """Load queries (R, d) from ``first`` on into a block; abandon queries that no filter can rank."""
     dim = queries.shape[1]
     scale = sorted_keys.scale
     longest = sorted_keys.longest

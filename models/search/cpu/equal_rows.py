@@ -21,7 +21,7 @@ PROBES = 32  #: most probes in the hash table; then a row forms its own group
 class Groups(NamedTuple):
     """Equal rows of T pieces, each of one head; groups in the order of their first rows."""
 
-    pieces: I64  #: (T, 3), head, first row and the one after the last
+    pieces: I64  #: (T, 3), head, start and end (exclusive) of the rows
     before: I64  #: (T + 1,), rows of the pieces before each
     counts: I64  #: (T,), number of groups
     #: (R,), rows counted from the first of their piece, group after group, rising in each

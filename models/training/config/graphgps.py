@@ -35,7 +35,7 @@ SAN_LAYERS = 3  #: linear layers of ``san_graph``, regardless of ``gnn.layers_po
 
 
 class _File:
-    """Keys of a file that are unread, and those that cannot be mapped."""
+    """Unread keys of a file, and keys that cannot be mapped."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
@@ -351,7 +351,7 @@ def _positions(file: _File) -> tuple[dict[str, object], list[str]]:
 def _position(
     file: _File, section: str, keys: Mapping[str, tuple[str, object]]
 ) -> dict[str, object]:
-    """Map the settings of an encoding to our keys, without those that its reader ignores."""
+    """Map the settings of an encoding to our keys, without settings that its reader ignores."""
     values = file.mapped(keys)
     if "reader" in values:
         values["reader"] = str(values["reader"]).lower()

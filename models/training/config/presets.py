@@ -230,7 +230,7 @@ class Preset(Strict):
                 del code[section][option]
             stored["code"] = merged(code, stored.get("code", {}))
 
-            # 2. Differences, notes and variants, without those that do not apply here.
+            # 2. Differences, notes and variants that apply here.
             for table in ("text", "note", "variant"):
                 entries = getattr(base, table) | stored.get(table, {})
                 gone = {*stored.get("without", ())}

@@ -251,7 +251,7 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
         if encoder.integers is not None and attribute in stored:
             check_integers(encoder.integers, data.rows_of(attribute))
 
-    # A plugin's encoder may know what to do with NaN.
+    # A plugin's encoder may accept NaN.
     if not config.plugins:
         for problem in feature_problems(data.build, data.features(config)):
             raise UsageError(

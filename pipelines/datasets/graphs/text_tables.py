@@ -314,7 +314,7 @@ def _read(path: Path, facts: Findings, level: str) -> Table:
 
 
 def _first_row(text: str) -> str:
-    """Return the first line of a text, and those in which a cell in quotes goes on."""
+    """Return the first line of a text, and the lines over which a quoted cell of it continues."""
     row = ""
     for line in _lines(text):
         row += line
@@ -426,7 +426,7 @@ def separator_of(lines: Sequence[str]) -> str:
 
 
 def _cells(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iterator[list[str]]:
-    """Yield the cells of each row; inside quotes a row goes on over the ends of lines."""
+    """Yield the cells of each row; a quoted cell may contain ends of lines."""
     lines = iter(lines)
     for line in lines:
         if '"' in line:

@@ -120,7 +120,7 @@ def city_arrays(
             lanes=by_frequency(lanes),
             highway=by_frequency(coded["highway"].counts()),
         )
-    # One category a column; a value that is in no column is counted, and the card says so.
+    # One column per category; values in no column are counted, and the card states the number.
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
     column = {name: categories.column_of(words[name]) for name, categories in coded.items()}
     without = {name: int((number < 0).sum()) for name, number in column.items()}

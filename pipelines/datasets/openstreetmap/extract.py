@@ -65,7 +65,7 @@ class Ways:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes, including those that no way refers to any more."""
+        """Number of nodes, including nodes that no way refers to any more."""
         return len(self.node_id)
 
     @property

@@ -366,7 +366,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         val = len(split.parts["val"])
         test = len(split.parts["test"])
         seed = params.split_seed
-        # Draw twice: first the test clouds out of all, then those that validate out of the rest.
+        # Draw twice: first the test clouds out of all, then the validation clouds out of the rest.
         dealt = grouped_split(list(clouds), [], clouds, val=test, seed=seed)
         parts = grouped_split(
             dealt["train"],

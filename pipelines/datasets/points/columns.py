@@ -56,7 +56,7 @@ def plain(name: str) -> str:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return the names, those that occur several times numbered: ``x.1``, ``x.2``."""
+    """Return the names, with repeated names numbered: ``x.1``, ``x.2``."""
     counts = Counter(names)
     seen: Counter[str] = Counter()
     numbered = []

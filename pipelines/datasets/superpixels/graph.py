@@ -166,7 +166,7 @@ def choice(values: Iterable[int], void: int) -> str:
 
 
 def voc_palette() -> U8:
-    """Return the 256 colours of Pascal VOC, (256, 3): bits of the class dealt to the channels."""
+    """Return the 256 colours of Pascal VOC, (256, 3): the bits of the class distributed over the channels."""
     numbers = np.arange(256)
     # Bits 0, 3, 6 … of a class are the high bits of red, 1, 4, 7 … of green, the others of blue.
     colours = np.zeros((256, 3), np.int64)

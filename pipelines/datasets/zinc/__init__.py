@@ -34,7 +34,7 @@ class ZincPipeline(GraphsInPartsPipeline):
     records_per_unit = 20_000  #: about 12 MB per shard
 
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
-        """Read the molecules of each file, or those that its index lists, in the order of the file."""
+        """Read the molecules of each file, or the molecules that its index lists, in the order of the file."""
         for part in PARTS:
             yield part, self._molecules(raw, part)
 
