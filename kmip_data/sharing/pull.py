@@ -33,7 +33,7 @@ from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import card_files, has_picture, protect, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
-from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
+from kmip_data.sharing.remote import Remote, folder_for, read_exactly, read_share
 from kmip_data.sharing.share import BLOCK, RUN_FILES, Share, SharedFile, damaged_error, parse_pushed
 
 _TRIES = 5  #: tries for one file
@@ -294,7 +294,7 @@ class Received:
         """Return the bytes of an earlier try that are verified blocks from the beginning."""
         size = 0
         while size < entry.bytes:
-            block = exactly(file, min(BLOCK, entry.bytes - size))
+            block = read_exactly(file, min(BLOCK, entry.bytes - size))
             if not block:
                 break
             try:

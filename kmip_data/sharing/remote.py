@@ -100,7 +100,7 @@ class Remote:
 
         def read() -> bytes:
             with self._opened(name, 0) as file:
-                return exactly(file, most + 1)
+                return read_exactly(file, most + 1)
 
         return self._tried(name, read, most)
 
@@ -119,7 +119,7 @@ class Remote:
         with self._as_unavailable(name), self._opened(name, start) as file:
             while start < stop:
                 size = min(PIECE, stop - start)
-                piece = exactly(file, size)
+                piece = read_exactly(file, size)
                 if len(piece) < size:
                     raise EOFError(f"{start + len(piece):,} of {stop:,} bytes came")
                 yield piece
@@ -149,7 +149,7 @@ class Remote:
         if self.folder is not None or not self.writable:
             extra = 0 if self.writable else 1  # a server that sends more than requested is faulty
             with self._opened(name, start, stop) as file:
-                return exactly(file, stop - start + extra)
+                return read_exactly(file, stop - start + extra)
         system, root = file_system(self._target)
         # A cache of fsspec's would request more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
@@ -401,11 +401,11 @@ def folder_for(file: str, root: Path) -> None:
 def blocks_of(content: Path | bytes) -> Iterator[bytes]:
     """Yield the blocks of a file, on disk or in memory."""
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
-        while block := exactly(file, BLOCK):
+        while block := read_exactly(file, BLOCK):
             yield block
 
 
-def exactly(file: Any, count: int) -> bytes:
+def read_exactly(file: Any, count: int) -> bytes:
     """Read ``count`` bytes, fewer only at the end: one read of a stream may bring less."""
     data = bytearray()
     while len(data) < count and (piece := file.read(min(PIECE, count - len(data)))):

@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
+from kmip_data.sharing.remote import Remote, pull_command, read_exactly, read_share
 from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged_error
 
 CONNECTIONS = 16
@@ -127,7 +127,7 @@ class Copies:
         with contextlib.suppress(OSError), open_regular(self.folder / file) as copy:
             if os.fstat(copy.fileno()).st_size == size:
                 copy.seek(start)
-                data = exactly(copy, min(BLOCK, size - start))
+                data = read_exactly(copy, min(BLOCK, size - start))
                 return hashlib.sha256(data).hexdigest() == self._digests.digest(file, block)
         return False
 
