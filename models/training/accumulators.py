@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from kmip_data.models.training.machine import gathered
+from kmip_data.models.training.machine import all_gather
 from kmip_data.models.training.metrics import (
     HITS,
     LINK_TITLES,
@@ -114,7 +114,7 @@ class _Sums(nn.Module):
         self.sums = self.merge(self.sums.to(counted.device), counted.double())
 
     def compute(self) -> Tensor:
-        return reduce(self.merge, gathered(self.sums.cpu()))
+        return reduce(self.merge, all_gather(self.sums.cpu()))
 
     def reset(self) -> None:
         self.sums = torch.zeros_like(self.sums)
@@ -207,7 +207,7 @@ class _Scores(nn.Module):
     def _of_all(self, rows: list[Tensor]) -> Tensor:
         # A process without rows still takes part in the exchange.
         local = torch.cat(rows).cpu() if rows else torch.zeros(0, self.labels)
-        return torch.cat(gathered(local)).double()
+        return torch.cat(all_gather(local)).double()
 
 
 class _TwoClasses(_Scores):

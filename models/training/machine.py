@@ -194,7 +194,7 @@ def rank() -> int:
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
-def gathered(state: T) -> list[T]:
+def all_gather(state: T) -> list[T]:
     """Gather ``state`` of every process, in order; all processes must call this."""
     if not distributed.is_initialized():
         return [state]

@@ -29,7 +29,13 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.capture.cuda_graphs import Learned
 from kmip_data.models.training.capture.steps import CapturedSteps, Step
 from kmip_data.models.training.data.run_data import RunData, prefetched_to_device
-from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
+from kmip_data.models.training.machine import (
+    Logger,
+    all_gather,
+    is_main_process,
+    rank,
+    share_buffers,
+)
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
@@ -336,7 +342,7 @@ class Loop:
         measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
         measured = measure() if self.captured is None else self.captured.making_room(measure)
         # The first process's metrics decide for all processes which epoch is best and which the last.
-        for part, values in gathered(measured)[0].items():
+        for part, values in all_gather(measured)[0].items():
             # The column "train" is measured while learning.
             column = "train_eval" if part == "train" else part
             row |= {f"{column}_{name}": value for name, value in values.items()}
@@ -381,7 +387,7 @@ class Loop:
             return False
         # The clock of the first process decides: all must save after the same batch.
         due = working_time() - self._saved_at >= 60 * minutes
-        return bool(gathered(due)[0])
+        return bool(all_gather(due)[0])
 
     def state(self) -> dict[str, Any]:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
@@ -404,7 +410,9 @@ class Loop:
             "history": self.history,
             "best_weights": self.best_weights,
             # Random numbers and measurements differ between processes.
-            "processes": gathered({"random": checkpoint.random_state(), "unfinished": unfinished}),
+            "processes": all_gather(
+                {"random": checkpoint.random_state(), "unfinished": unfinished}
+            ),
             "data": self.data.identity,
         }
 

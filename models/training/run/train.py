@@ -450,7 +450,7 @@ def _fit(run: PreparedRun) -> RunResult:
         device = machine.join(config, run.device.type)
         # Memory is measured per process. Recomputed norms exchange again, so all processes
         # recompute or none.
-        recompute = any(machine.gathered(run.memory.recompute))
+        recompute = any(machine.all_gather(run.memory.recompute))
         run = replace(run, memory=replace(run.memory, recompute=recompute))
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:

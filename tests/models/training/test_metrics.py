@@ -27,7 +27,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.builds.home import Home
 from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.models.training import accumulators
-from kmip_data.models.training.accumulators import SplitMetrics, gathered, link_ranks
+from kmip_data.models.training.accumulators import SplitMetrics, all_gather, link_ranks
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
 from kmip_data.models.training.metrics import HITS, LINK_TITLES, METRICS
@@ -446,7 +446,7 @@ def test_counts_of_processes_are_those_of_one() -> None:
                 metrics.update(scores[rows], truth[rows], torch.tensor(2.0))
             # Twice: the counts of this process are its own again after an exchange.
             for _ in range(2):
-                exchanged = torch.cat(gathered(torch.arange(rank)))
+                exchanged = torch.cat(all_gather(torch.arange(rank)))
                 assert exchanged.tolist() == [0, 0, 1]
             together = metrics.compute()
             together.pop("mae_batches", None)  # counts a batch once for each process
