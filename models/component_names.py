@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Builder = Callable[..., "nn.Module"]
 
 
-def late(reference: str, **options: object) -> Callable[..., Any]:
+def lazy(reference: str, **options: object) -> Callable[..., Any]:
     """Make a function that imports ``module:name`` and calls it, with ``options`` besides its arguments."""
 
     def build(*arguments: object, **more: object) -> Any:
@@ -61,12 +61,12 @@ class Names:
 
 #: Called with the channels; the norm of nodes (N, d) is then called as ``norm(x, batch)``.
 NORMS: dict[str, Builder] = {
-    "batch": late("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
-    "graph-layer": late("kmip_data.models.layers.norms:GraphLayerNorm"),  # LRGB and cities
+    "batch": lazy("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
+    "graph-layer": lazy("kmip_data.models.layers.norms:GraphLayerNorm"),  # LRGB and cities
     # One mean and variance per node: the paper's word.
-    "layer": late("torch_geometric.nn.norm:LayerNorm", mode="node"),
-    "graph": late("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
-    "none": late("torch.nn:Identity"),  # stacks of message passing
+    "layer": lazy("torch_geometric.nn.norm:LayerNorm", mode="node"),
+    "graph": lazy("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
+    "none": lazy("torch.nn:Identity"),  # stacks of message passing
 }
 #: Norms that read no sums over a graph in an evaluation: a row does not depend on the others.
 NORMS_OF_ROWS = {"batch", "layer", "none"}
@@ -92,10 +92,10 @@ class Head:
 
 
 HEADS: dict[str, Head] = {
-    "node": Head(late("kmip_data.models.heads:NodeHead"), level="node"),
-    "graph": Head(late("kmip_data.models.heads:GraphHead"), level="graph"),
-    "san": Head(late("kmip_data.models.heads:SANHead"), level="graph"),  # upstream ``san_graph``
-    "link": Head(late("kmip_data.models.heads:LinkHead"), level="link"),
+    "node": Head(lazy("kmip_data.models.heads:NodeHead"), level="node"),
+    "graph": Head(lazy("kmip_data.models.heads:GraphHead"), level="graph"),
+    "san": Head(lazy("kmip_data.models.heads:SANHead"), level="graph"),  # upstream ``san_graph``
+    "link": Head(lazy("kmip_data.models.heads:LinkHead"), level="link"),
 }
 
 
@@ -153,12 +153,12 @@ def attributes(encoding: Encoding | None) -> tuple[str, ...]:
 def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
     """Linear, of features that are standardised first where a dataset publishes constants for a column."""
     published = (dataset, column) if dataset else None
-    build = late("kmip_data.models.encoders:LinearEncoder", features=features, published=published)
+    build = lazy("kmip_data.models.encoders:LinearEncoder", features=features, published=published)
     return Encoder(build, dataset=dataset)
 
 
 def _embeddings(integers: Integers) -> Encoder:
-    build = late("kmip_data.models.encoders:IntegerEncoder", integers=integers)
+    build = lazy("kmip_data.models.encoders:IntegerEncoder", integers=integers)
     return Encoder(build, integers=integers)
 
 
@@ -167,21 +167,21 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "atom": _embeddings(ATOM),  # upstream ``Atom``
     "voc": _linear("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
     "coco": _linear("node features", "coco-sp", "node/x"),  # upstream COCONode
-    "block": Encoder(late("kmip_data.models.encoders:BlockEncoder")),
-    "linear-norm": Encoder(late("kmip_data.models.encoders:NormedEncoder")),
-    "none": Encoder(late("kmip_data.models.encoders:RawNodes")),  # the first layer maps them
+    "block": Encoder(lazy("kmip_data.models.encoders:BlockEncoder")),
+    "linear-norm": Encoder(lazy("kmip_data.models.encoders:NormedEncoder")),
+    "none": Encoder(lazy("kmip_data.models.encoders:RawNodes")),  # the first layer maps them
 }
 _VOC_WALKS = EdgeRandomWalk(32)
 EDGE_ENCODERS: dict[str, Encoder] = {
-    "dummy": Encoder(late("kmip_data.models.encoders:DummyEdge")),
-    "none": Encoder(late("torch.nn:Identity")),  # message passing reads no edge features
+    "dummy": Encoder(lazy("kmip_data.models.encoders:DummyEdge")),
+    "none": Encoder(lazy("torch.nn:Identity")),  # message passing reads no edge features
     "linear": _linear("edge features"),
     "bond": _embeddings(BOND),  # upstream ``Bond``
     # As LRGB; the paper's code has ``linear``.
     "voc": _linear("edge features", "pascalvoc-sp", "edge/attr"),
     "coco": _linear("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
     "voc-rwse32": Encoder(
-        late("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
+        lazy("kmip_data.models.encoders:WalkedEdges", encoding=_VOC_WALKS),
         encoding=_VOC_WALKS,
         dataset="pascalvoc-sp",
     ),
@@ -222,7 +222,7 @@ class _WithTypes(dict[str, Encoder]):
             encoder = self[first]
             if encoder.encoding is None:
                 reference = "kmip_data.models.encoders:SummedEdges"
-                build = late(reference, encoder=first, features=encoder.build, encoding=walks)
+                build = lazy(reference, encoder=first, features=encoder.build, encoding=walks)
                 return replace(encoder, build=build, encoding=walks)
 
         # 2. One embedding of the first column (upstream ``TypeDictNode``).

@@ -11,7 +11,7 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import MAX_NUMBER, Encoding, encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.component_names import Builder, Names, attributes, late
+from kmip_data.models.component_names import Builder, Names, attributes, lazy
 from kmip_data.strict_model import Strict
 
 
@@ -111,11 +111,11 @@ class Positional:
 
 
 def _of(keys: PositionKeys, name: str, *, distances: bool = False) -> Positional:
-    build = late(f"kmip_data.models.encoders:{name}")
+    build = lazy(f"kmip_data.models.encoders:{name}")
     return Positional(build=build, distances=distances).with_keys(keys)
 
 
-_ONE_COLUMN = late("kmip_data.models.encoders:ColumnPosition")
+_ONE_COLUMN = lazy("kmip_data.models.encoders:ColumnPosition")
 POSITIONAL: dict[str, Positional] = {
     "equivstable": _of(StableKeys(), "StablePosition", distances=True),
     "lappe": _of(LapPEKeys(), "LapPE"),

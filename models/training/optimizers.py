@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.models.component_names import late
+from kmip_data.models.component_names import lazy
 from kmip_data.registry import with_added
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class OptimizerFactory:
 
 
 OPTIMIZERS: dict[str, OptimizerFactory] = {
-    "adamw": OptimizerFactory(late("torch.optim:AdamW"), options=("betas",), fused=True),
-    "adam": OptimizerFactory(late("torch.optim:Adam"), options=("betas",), fused=True),
-    "sgd": OptimizerFactory(late("torch.optim:SGD"), options=("momentum",), fused=True),
+    "adamw": OptimizerFactory(lazy("torch.optim:AdamW"), options=("betas",), fused=True),
+    "adam": OptimizerFactory(lazy("torch.optim:Adam"), options=("betas",), fused=True),
+    "sgd": OptimizerFactory(lazy("torch.optim:SGD"), options=("momentum",), fused=True),
 }
 
 
