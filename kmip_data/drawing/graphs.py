@@ -26,7 +26,7 @@ from kmip_data.drawing.maps import (
     LONGER,
     are_longer,
     city_layers,
-    mass_of,
+    dense_area,
     part_layer,
     prediction_layers,
     read_city_map,
@@ -154,7 +154,7 @@ def city_graph(
     header["options"] = city.options
     header["metres"] = True
     # The page begins with the mass; some intersections may lie outside.
-    low, high = mass_of(city.position)
+    low, high = dense_area(city.position)
     header["mass"] = np.stack([low, high], axis=1).tolist()
     longer = are_longer(city)
     header["longer"] = packer.add(longer.astype(np.uint8))

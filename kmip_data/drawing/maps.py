@@ -376,7 +376,7 @@ def length_text(metres: float) -> str:
     return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
 
 
-def mass_of(position: F64) -> tuple[F64, F64]:
+def dense_area(position: F64) -> tuple[F64, F64]:
     """Return corners (2,) of the box of positions (N, 2) without outliers, if that shows the others larger."""
     low = position.min(axis=0)
     high = position.max(axis=0)
@@ -398,7 +398,7 @@ def are_longer(city: CityMap) -> Array:
 
 def _frame(position: F64) -> tuple[F64, F64]:
     """Corners of the map, with a margin; below it there is room for the scale bar."""
-    low, high = mass_of(position)
+    low, high = dense_area(position)
     longest = max(float((high - low).max()), 1.0)
     # A village along one street still needs a map of some height.
     lacking = np.maximum(0.25 * longest - (high - low), 0) / 2

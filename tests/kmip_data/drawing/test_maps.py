@@ -19,8 +19,8 @@ from kmip_data.drawing.maps import (
     are_longer,
     category_names,
     city_layers,
+    dense_area,
     draw_map,
-    mass_of,
     nice_length,
     prediction_layers,
     project,
@@ -168,10 +168,10 @@ def test_scale_bars_have_round_lengths():
 def test_a_map_shows_the_mass_of_a_city_and_not_a_village_far_away():
     rng = np.random.default_rng(0)
     town = rng.normal(size=(5_000, 2)) * 500
-    low, high = mass_of(town)
+    low, high = dense_area(town)
     assert (low == town.min(axis=0)).all()
     assert (high == town.max(axis=0)).all()
-    low, high = mass_of(np.concatenate([town, [[60_000, 0], [60_100, 0]]]))
+    low, high = dense_area(np.concatenate([town, [[60_000, 0], [60_100, 0]]]))
     assert high[0] < 3_000
     inside = ((town >= low) & (town <= high)).all(axis=1).mean()
     assert inside > 0.98

@@ -14,7 +14,7 @@ import pytest
 from support.browser import act
 
 from kmip_data.drawing.graphs import city_graph
-from kmip_data.drawing.maps import mass_of
+from kmip_data.drawing.maps import dense_area
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence, confusion, draw_explorer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -62,7 +62,7 @@ def test_what_is_embedded_is_the_build_and_the_answer(build, city, answer, tmp_p
     np.testing.assert_array_equal(array(header["streets"]).reshape(-1, 2).T, city.streets)
     np.testing.assert_array_equal(array(explore["lengths"]), city.lengths)
     assert explore["hops"] == 16
-    np.testing.assert_array_equal(np.transpose(header["mass"]), mass_of(city.position))
+    np.testing.assert_array_equal(np.transpose(header["mass"]), dense_area(city.position))
     np.testing.assert_array_equal(array(explore["keys"]["nodes"]), np.arange(count))
     for stored, layer in zip(explore["keys"]["layers"], answer.layers, strict=True):
         indices = array(stored["indices"]).astype(np.int64).reshape(count, 2, 3).transpose(1, 0, 2)
