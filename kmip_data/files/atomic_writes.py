@@ -362,7 +362,7 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
 
     After an error nothing is left of it; the next call removes the remains of a killed process.
     """
-    partial = folder.with_name(fitting(f".{folder.name}", PARTIAL))
+    partial = folder.with_name(shortened_name(f".{folder.name}", PARTIAL))
     with writing(folder, left="nothing"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with build_lock(folder, quiet=quiet):
@@ -470,7 +470,7 @@ def _sync(folder: int) -> None:
             raise
 
 
-def fitting(name: str, suffix: str) -> str:
+def shortened_name(name: str, suffix: str) -> str:
     """Return ``name`` with a suffix; the digest of a name that leaves no room for it."""
     encoded = os.fsencode(name)
     if len(encoded) + len(suffix) > _LONGEST_NAME:
@@ -480,7 +480,7 @@ def fitting(name: str, suffix: str) -> str:
 
 def partial_name(name: str) -> str:
     """Return a new name of a half-written file."""
-    return fitting(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}")
+    return shortened_name(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}")
 
 
 def _remove_stale(folder: int, beginning: str) -> None:
@@ -552,7 +552,7 @@ def lock_path(folder: Path) -> Path:
     parent = folder.parent
     if parent.exists() and not os.access(parent, os.W_OK):
         return folder / LOCK
-    return parent / fitting(f".{folder.name}", LOCK)
+    return parent / shortened_name(f".{folder.name}", LOCK)
 
 
 def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
