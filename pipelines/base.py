@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import json_digest, plainly
+from kmip_data.files.reading import json_digest, plain_message
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
@@ -402,7 +402,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         step = f"kmip-data info {dataset}"
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
-            why = plainly(problem["msg"])
+            why = plain_message(problem["msg"])
             # List the names for an unknown name, not for a bad value.
             if problem["type"] == "extra_forbidden":
                 unknown = True

@@ -167,19 +167,19 @@ def first_problem(error: Exception) -> str:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     # A misspelt key explains one that is missing.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    message = plainly(problems[0]["msg"])
+    message = plain_message(problems[0]["msg"])
     location = ".".join(str(field)[:80] for field in problems[0]["loc"])
     if location:
         message = f"{location}: {message}"
     return message[:300]
 
 
-def plainly(problem: str) -> str:
+def plain_message(problem: str) -> str:
     """Return a problem that pydantic found in words for a reader.
 
-    >>> plainly("Input should be greater than or equal to 1")
+    >>> plain_message("Input should be greater than or equal to 1")
     'must be greater than or equal to 1'
-    >>> plainly("Input should be a valid integer, unable to parse string as an integer")
+    >>> plain_message("Input should be a valid integer, unable to parse string as an integer")
     'must be a whole number'
     """
     problem = problem.removeprefix("Value error, ").replace("Field required", "is missing")
