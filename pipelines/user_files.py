@@ -171,7 +171,10 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             note = f"by the folders of the files; {params.val_fraction:.0%} of train, drawn, is val"
             parts = by_folder | self._with_val(by_folder["train"], records.keys, params)
             return Split(name, "given", options, parts, note=note)
-        parts = {part: rows.tolist() for part, rows in dealt(len(records.keys), params).items()}
+        parts = {
+            part: rows.tolist()
+            for part, rows in divide_at_random(len(records.keys), params).items()
+        }
         name = random_name(params)
         return Split(name, "random", params.model_dump(exclude={"split_rule"}), parts)
 
@@ -255,7 +258,7 @@ def check_codes(classes: str, most: int) -> int:
     return count
 
 
-def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
+def divide_at_random(total: int, params: OwnSplitParams) -> dict[str, I64]:
     """Divide ``total`` records by a permutation; return the positions of each part in source order."""
     test = share_of(total, params.test_fraction) if params.test_fraction else 0
     # Take test first: its fraction is of all, val's fraction of the rest.

@@ -58,7 +58,7 @@ from kmip_data.pipelines.user_files import (
     OwnPipeline,
     OwnSplitParams,
     ascii_key,
-    dealt,
+    divide_at_random,
     random_name,
 )
 from kmip_data.runtime.extras import require_extra
@@ -346,7 +346,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             codes = np.where(known, codes, np.uint8(NO_PART))
             return Split(name, "given", {"fold": fold}, node_code=codes)
         codes = np.full(len(known), NO_PART, np.uint8)
-        for name, rows in dealt(int(known.sum()), params).items():
+        for name, rows in divide_at_random(int(known.sum()), params).items():
             codes[np.flatnonzero(known)[rows]] = NODE_PARTS[name]
         options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_name(params), "random", options, node_code=codes)
