@@ -63,7 +63,7 @@ def write_sample(
 
 def write_smiles(folder: Path, count: int, rng: Generator) -> None:
     """Write a table of SMILES, chains with a ring at times, whose gap falls with their length."""
-    published = dealt(rng.permutation(count))
+    published = divided_rows(rng.permutation(count))
     hidden = np.concatenate([published["test-dev"], published["test-challenge"]]).tolist()
     rows = []
     for row in range(count):
@@ -77,7 +77,7 @@ def write_smiles(folder: Path, count: int, rng: Generator) -> None:
     write_archive(folder / LISTS, pickle.dumps(published, protocol=2))
 
 
-def dealt(rows: I64) -> dict[str, I64]:
+def divided_rows(rows: I64) -> dict[str, I64]:
     """Divide rows (n,) among the four published parts, the first two nonempty if possible."""
     eighth = len(rows) // 8
     sizes = dict.fromkeys(PUBLISHED, eighth)
