@@ -27,6 +27,8 @@ from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own
 from kmip_data.strict_model import Strict
 
+KEY_LENGTH = 160  #: most bytes of the key of a record
+
 
 class OwnParams(Params):
     """Parameters of datasets of a user's own files."""

@@ -29,6 +29,8 @@ KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
 COORDINATES = "node/coordinate_encoding"  #: a column of cities only
+#: column of the ids that your table gives the nodes of one graph: integers, or UTF-8 padded with zeros
+NODE_ID = "node/node_id"
 LOG10 = "log10"  #: unit of a column of decimal logarithms; metrics are of 10 to their power
 LINKS = "contact"  #: attribute of links to predict: a row of bits per node
 

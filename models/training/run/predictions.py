@@ -22,6 +22,7 @@ from kmip_data.columns.targets import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.reading import csv_bytes, first_problem, open_regular
+from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
@@ -68,7 +69,7 @@ class Predictions:
     #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None``
     #: for links.
     pred: Array | None = None
-    #: Keys of the records (G,), or the numbers of the nodes of one graph (rows,).
+    #: Keys of the records (G,), or the ids of the nodes of one graph (rows,), else their numbers.
     key: Array | None = None
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key.
     ptr: Array | None = None
@@ -87,11 +88,12 @@ def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:
     Raise UsageError where it is empty.
     """
     data.check_part(part)
-    if data.unit == "nodes":
+    if data.task.level == "node" and data.build.card.counts["graphs"] == 1:
+        ids = _node_ids(data.build)
+        if part == ALL or data.unit != "nodes":
+            return ids, None
         whole = ShardedDataset(data.build, split_name=data.split_name, columns=[])
-        if part == ALL:
-            return np.arange(int(whole.nodes[0])), None
-        return whole.masks[f"{part}_mask"].numpy().nonzero()[0], None
+        return ids[whole.masks[f"{part}_mask"].numpy()], None
     chosen = None if part == ALL else part
     dataset = ShardedDataset(data.build, chosen, split_name=data.split_name, columns=[])
     keys = np.array(dataset.keys)
@@ -99,6 +101,18 @@ def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:
         return keys, None
     rows = dataset.nodes**2 if data.task.level == "link" else dataset.nodes
     return keys, np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+
+
+def _node_ids(build: Build) -> Array:
+    """Return the ids of the nodes of one graph (N,), of int64 or texts; without stored ids, their numbers."""
+    if all(column.key != NODE_ID for column in build.card.schema_.columns):
+        return np.arange(build.card.counts["nodes"])
+    dataset = ShardedDataset(build, columns=["node_id"])
+    ids: Array = dataset.node_id.numpy()
+    if ids.ndim == 1:
+        return ids
+    texts = ids.view(f"S{ids.shape[1]}").reshape(-1)
+    return np.char.decode(texts, "utf-8", "replace")
 
 
 def predict(

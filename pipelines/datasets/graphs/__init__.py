@@ -27,7 +27,7 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.format.schema import Column, Schema, bytes_per
+from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.format.targets import target_type_of
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
@@ -50,11 +50,13 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
 )
 from kmip_data.pipelines.domains.molecules import molecule_columns
 from kmip_data.pipelines.find import find
+from kmip_data.pipelines.formats.foreign import refuse_foreign
 from kmip_data.pipelines.formats.heads import first_member, head_of
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own, unpack
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.user_files import (
+    KEY_LENGTH,
     OwnPipeline,
     OwnSplitParams,
     ascii_key,
@@ -67,7 +69,6 @@ from kmip_data.text import nearest
 
 #: Formats in the order in which they are tried.
 FORMATS = (citations, tensors, arrays, networks, tudataset, smiles, edge_tables)
-KEY_LENGTH = 160
 #: memory per row beyond the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_NODE = 32
 _BYTES_OF_EDGE = 64
@@ -75,6 +76,7 @@ _MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILE
 _MAX_NAMES = 20_000  #: letters of the names of features in a shard; more are on the card alone
 _BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
+NODE_ID_DOC = "id of the node in the files"
 _MASKS = "masks"  #: name of the split that masks give
 
 
@@ -113,7 +115,7 @@ class GraphSplitParams(OwnSplitParams):
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
-    version = 5
+    version = 6
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
@@ -137,6 +139,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 expected="a file, a folder or an archive of graphs",
                 next="--archive FILE",
             )
+        if source.path.is_file():
+            refuse_foreign(source.path)
         path = source.path.expanduser().absolute()
         # Files of tensors and arrays are zips themselves.
         first = first_member(archives.head_of(path)) if path.is_file() else b""
@@ -418,6 +422,9 @@ def _columns(inference: Inference, findings: Findings) -> list[Column]:
     given = findings.described or Description()
     arrays_left = {array.name: array for array in given.columns if array.use == "array"}
     for column in inference.columns():
+        if column.key == NODE_ID:
+            columns.append(replace(column, doc=NODE_ID_DOC))
+            continue
         is_part = column.key in findings.parts
         fields = fields_of(column.attribute, findings)
         described = replace(column, doc=PART_DOC if is_part else "", fields=fields)
@@ -458,7 +465,9 @@ def _description(
     features = {"node/x", "edge/edge_attr"}
     of_tables = {column.rows for column in found}
     for column in columns:
-        if column.doc == PART_DOC or (column.level in of_tables and column.key in features):
+        if column.doc in {PART_DOC, NODE_ID_DOC}:
+            continue
+        if column.level in of_tables and column.key in features:
             continue
         found.append(
             DescribedColumn(

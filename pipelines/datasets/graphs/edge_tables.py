@@ -14,6 +14,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.description import Level, Use
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.columns import columns_of
@@ -31,6 +32,7 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     texts_of,
     unknown_column,
 )
+from kmip_data.pipelines.user_files import KEY_LENGTH, ascii_key
 from kmip_data.text import counted
 
 WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
@@ -140,7 +142,8 @@ def assemble(
     groups = _by_graph(tables, graph_names, several=several)
 
     # 3. Graph by graph.
-    for name in groups[next(iter(tables))]:
+    names = groups[first]
+    for name in names:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
         index, ids = _positions(tables, ends, rows_of, node_name)
         values = {}
@@ -153,9 +156,25 @@ def assemble(
                     values[key] = _of_one_graph(edges, rows, array, name, column)
         for each in lists:
             values = each.join(values, ids, facts)
+        if len(names) == 1 and len(ids) and not counts_from_zero(pd.Series(ids)):
+            values[NODE_ID] = _stored_ids(ids, facts)
         if undirected is not None:
             index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
+
+
+def _stored_ids(ids: Array, facts: Findings) -> Array:
+    """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)
+    texts = [str(text) for text in ids.tolist()]
+    encoded = [text.encode() for text in texts]
+    for row, text in enumerate(texts):
+        if len(encoded[row]) > KEY_LENGTH:
+            encoded[row] = ascii_key(text, KEY_LENGTH).encode()
+    width = max(map(len, encoded))
+    facts.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
+    return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)
 
 
 def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:

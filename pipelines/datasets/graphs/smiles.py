@@ -25,7 +25,7 @@ from kmip_data.pipelines.domains.molecules import RefusedSmilesError, check_smil
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
 LONGEST = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _SHOWN = 10  #: rows that an error lists
-SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin
+SMILES = "smiles"  #: columns of a record before its atoms: SMILES and origin; or "" and its problem
 
 
 def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
@@ -53,22 +53,36 @@ def read(folder: Path, files: Sequence[str], facts: Findings) -> Iterator[GraphR
     table = read_table(folder / name, facts, "graph")
     column = _smiles_column(table, facts.params)
     check_columns([table], facts, {column})
-    texts = table.ids(column, hint="fill in the SMILES, or remove the line")
+    texts = [str(text).strip() for text in table.frame[column].fillna("")]
     facts.key = _key_column(table, {column, *facts.params.label}, facts.params.node)
     keys = [f"{row:06d}" for row in range(len(texts))]
     if facts.key:
         keys = [str(key) for key in table.ids(facts.key)]
     columns = columns_of(table, "graph", {column: "smiles", facts.key: "id"}, facts)
     facts.ask()
-    for row, value in enumerate(texts):
-        text = str(value)
-        if len(text) > LONGEST:
-            raise table.error_at(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
+    for row, text in enumerate(texts):
         where = table.place(row)
-        check_smiles(text, where)
+        usable = text
+        try:
+            _check(table, row, column, text)
+        except DamagedInput as error:
+            if facts.params.on_error == "stop":
+                raise
+            usable = ""
+            where = error.what
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
-        values[SMILES] = np.array([text, where])
+        values[SMILES] = np.array([usable, where])
         yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
+
+
+def _check(table: Table, row: int, column: str, text: str) -> None:
+    """Refuse a cell that cannot be a SMILES, before RDKit reads it."""
+    if not text:
+        hint = "fill in the SMILES, remove the line, or leave such rows out: --set on_error=skip"
+        raise table.error_at(row, f"{column!r} is empty", hint)
+    if len(text) > LONGEST:
+        raise table.error_at(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
+    check_smiles(text, table.place(row))
 
 
 def _smiles_column(table: Table, params: GraphParams) -> str:
@@ -119,6 +133,8 @@ def finished(graph: GraphRecord) -> GraphRecord:
     if SMILES not in columns:
         return graph
     text, where = columns.pop(SMILES).tolist()
+    if not text:
+        raise DamagedInput(where)
     try:
         return read_smiles(text).record(graph.key, **columns)
     except RefusedSmilesError as error:

@@ -36,6 +36,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     normalised,
 )
 from kmip_data.pipelines.user_files import (
+    KEY_LENGTH,
     OwnPipeline,
     OwnSplitParams,
     OwnTextParams,
@@ -50,7 +51,6 @@ from kmip_data.strict_model import Strict
 
 FOLDER = "points"
 LIDAR = (".las", ".laz")
-KEY_LENGTH = 160
 NONE = "none"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from support.builds.learnable import learnable_build, streets, tiny_config
-from support.cli import kmip
+from support.cli import done, kmip
 from support.datasets import datasets
 
 import kmip_data
@@ -289,6 +290,47 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
     monkeypatch.setattr(file, "free_host_memory", lambda: 2**19)
     with pytest.raises(OutOfResources, match=r"bomb\.npz"):
         evaluate_predictions(tmp_path / "bomb.npz", clouds)
+
+
+@pytest.mark.parametrize("ids", [["ann", "bob", "Zoë", "d" * 300], [70, 8, -3, 2**40]])
+def test_nodes_of_one_table_have_its_ids(ids, tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    rows = [f"{node},{number}" for number, node in enumerate(ids)]
+    labels = ["a,train", "b,val", "a,test", "b,test"]
+    for name, columns in (
+        ("old", [",group,split", *(f",{label}" for label in labels)]),
+        ("new", [""] * 5),
+    ):
+        (tmp_path / name).mkdir()
+        lines = [line + added for line, added in zip(["node,age", *rows], columns, strict=True)]
+        (tmp_path / name / "nodes.csv").write_text("\n".join(lines))
+        edges = [f"{ids[0]},{node}" for node in ids[1:]]
+        (tmp_path / name / "edges.csv").write_text("\n".join(["source,target", *edges]))
+    done(
+        "build",
+        "graphs",
+        "--name",
+        "old",
+        "--archive",
+        tmp_path / "old",
+        "--set",
+        "label=group",
+        "-q",
+    )
+    done("build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q")
+    run = done("train", "old", "--model", "gcn", *QUICK[:-4], "--name", "r").json["run"]
+
+    long = f"{'d' * 147}~{hashlib.sha256(b'd' * 300).hexdigest()[:12]}"
+    expected = [long if len(str(node)) > 160 else str(node) for node in ids]
+    for words, keys in (([], expected[2:]), (["--dataset", "new"], expected)):
+        done("predict", run, *words, "--output", tmp_path / "p.csv", "--force")
+        table = pd.read_csv(tmp_path / "p.csv", dtype=str)
+        assert table["key"].tolist() == keys
+        assert "row" not in table
+    done("predict", run, "--output", tmp_path / "p.npz")
+    assert evaluate_predictions(tmp_path / "p.npz", "old").metrics == {
+        name: value for name, value in evaluate(run).metrics["test"].items() if name != "loss"
+    }
 
 
 def test_predictions_as_a_table(tmp_path):
