@@ -159,14 +159,12 @@ def log10_mean_squared_error(sums: Tensor) -> Tensor:
 def r_squared(sums: Tensor) -> Tensor:
     """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)², of sums (7, T).
 
-    A constant target has 1 if predicted exactly, else 0, as in scikit-learn's ``r2_score``.
+    Constant targets, and one value alone, have no spread and are left out; NaN without any other.
+    Elsewhere it equals scikit-learn's ``r2_score``.
     """
-    import torch
-
-    _, _, squares, _, spread = sums[:5, sums[0] > 0]
-    of_constant = torch.where(squares == 0, 1, 0 * squares)  # stays NaN for NaN
-    explained = 1 - squares / spread.where(spread > 0, 1)
-    return torch.where(spread > 0, explained, of_constant).mean()
+    _, _, squares, _, spread = sums[:5]
+    varies = spread != 0
+    return (1 - squares[varies] / spread[varies]).mean()
 
 
 def mean_over_graphs(name: str, sums: Tensor) -> Tensor:
@@ -209,6 +207,8 @@ class Metric:
     everywhere: bool = (
         True  #: True if computed for every task of its target type; otherwise only on request
     )
+    #: What the targets of a part must have, else the metric is undefined; empty: nothing.
+    needs: str = ""
 
 
 #: Constructor of a metric in percent.
@@ -218,8 +218,21 @@ METRICS: dict[str, Metric] = {
     "f1": _share(macro_f1, "macro F1", "classification"),
     "miou": _share(mean_iou, "mIoU", "classification", of_nodes=True),
     "accuracy_sbm": _share(class_accuracy, "accuracy-SBM", "classification", everywhere=False),
-    "ap": _share(mean_average_precision, "AP", "multilabel", of_two_classes=True),
-    "roc_auc": _share(mean_roc_auc, "ROC-AUC", "multilabel", of_two_classes=True, everywhere=False),
+    "ap": _share(
+        mean_average_precision,
+        "AP",
+        "multilabel",
+        of_two_classes=True,
+        needs="a row of the second class, or with a label",
+    ),
+    "roc_auc": _share(
+        mean_roc_auc,
+        "ROC-AUC",
+        "multilabel",
+        of_two_classes=True,
+        everywhere=False,
+        needs="rows of both classes, or with and without a label",
+    ),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
     "mae_batches": Metric(
         mean_error_of_batches, "MAE of batches", "regression", higher_is_better=False
@@ -231,7 +244,7 @@ METRICS: dict[str, Metric] = {
         higher_is_better=False,
         everywhere=False,
     ),
-    "r2": Metric(r_squared, "R²", "regression"),
+    "r2": Metric(r_squared, "R²", "regression", needs="two different targets"),
 }
 for _name, _title in LINK_TITLES.items():
     METRICS[_name] = _share(partial(mean_over_graphs, _name), _title, "links")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import ROWS, RunData, prefetched_to_device, with_task
 from kmip_data.models.training.losses import all_losses
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import peak_host_memory, return_freed_memory
 from kmip_data.runtime.progress import Progress
 
@@ -163,16 +164,37 @@ def evaluate_parts(
     """Measure ``parts`` in eval mode: part -> loss and metrics.
 
     Parts that share a graph are measured in one pass. Nothing random happens in eval mode, so
-    generators keep their state. Raises ``CheckFailed`` if a loss is not finite.
+    generators keep their state. A metric that is undefined for a part, such as R² of a single
+    target, is left out, unless it is the run's. Raises ``CheckFailed`` if a loss is not finite.
     """
     metrics = measure_parts(module, data, parts, device)
     values = {part: metrics[part].compute() for part in parts}
+    chosen = module.config.training.metric
     for part in parts:
         loss = values[part]["loss"]
         if not math.isfinite(loss):
             module.doing = f"evaluating {part}"
             raise module.diverged(f"The loss is {loss}")
+        values[part] = {
+            name: value
+            for name, value in values[part].items()
+            if not math.isnan(value) or name == chosen or not all_metrics()[name].needs
+        }
     return values
+
+
+def check_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise ``CheckFailed`` for a part whose metrics are not all finite, such as ROC-AUC of one class."""
+    known = all_metrics()
+    for part, values in metrics.items():
+        undefined = [name for name, value in values.items() if not math.isfinite(value)]
+        if undefined:
+            needs = [known[name].needs for name in undefined if name in known]
+            raise CheckFailed(
+                f"The {part} part has no finite {', '.join(undefined)}.",
+                expected="; ".join(filter(None, needs)) or None,
+                next="another --set training.metric, or another split, such as --split-rule stratified",
+            )
 
 
 def measure_parts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import platform
 import shlex
 import statistics
@@ -143,7 +144,8 @@ class RunResult(Strict):
 
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:
-        names = {frozenset(values) for values in self.metrics.values()}
+        required = {"loss", self.metric}
+        complete = all(required <= values.keys() for values in self.metrics.values())
         # A plugin's metric is unknown here, but the configuration names it.
         known: set[str | None] = set(all_metrics())
         training = self.config.get("training")
@@ -152,7 +154,7 @@ class RunResult(Strict):
             Plugin.model_validate(plugin)
         if plugins and isinstance(training, dict):
             known.add(training.get("metric"))
-        if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
+        if self.metric not in known or not complete or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are no run's")
         return self
 
@@ -204,7 +206,9 @@ def package_versions() -> dict[str, str]:
 
 
 def sample_std(values: Sequence[float]) -> float:
-    """Return the sample standard deviation (n - 1); 0 of a single value."""
+    """Return the sample standard deviation (n - 1); 0 of a single value, NaN of NaN."""
+    if any(map(math.isnan, values)):
+        return math.nan
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
@@ -212,11 +216,11 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     """Mean and sample standard deviation of every metric over runs."""
     mean: Metrics = {}
     std: Metrics = {}
-    for part, names in runs[0].items():
+    for part in runs[0]:
         mean[part] = {}
         std[part] = {}
-        for name in names:
-            values = [run[part][name] for run in runs]
+        for name in dict.fromkeys(name for run in runs for name in run[part]):
+            values = [run[part].get(name, math.nan) for run in runs]
             mean[part][name] = statistics.fmean(values)
             std[part][name] = sample_std(values)
     return mean, std
@@ -242,7 +246,9 @@ def title_of(name: str) -> str:
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
-    """Format a metric, or the loss, with its deviation if any; fractions in percent."""
+    """Format a metric, or the loss, with its deviation if any; fractions in percent, NaN as –."""
+    if math.isnan(mean):
+        return "–"
     scale, digits = (100, 2) if is_percent(name) else (1, 4)
     text = f"{scale * mean:.{digits}f}"
     if std is None:
@@ -253,24 +259,34 @@ def value_text(name: str, mean: float, std: float | None) -> str:
 def with_unit(name: str, mean: float, std: float | None = None) -> str:
     """Format a metric, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
     text = value_text(name, mean, std)
-    return f"{text} %" if is_percent(name) else text
+    return f"{text} %" if is_percent(name) and text != "–" else text
 
 
 def metrics_table(runs: Sequence[Metrics]) -> str:
-    """Format parts against metrics, fractions in percent; mean ± std over several runs."""
+    """Format parts against metrics, fractions in percent; mean ± std over several runs.
+
+    An undefined metric is –, with its reason below the table.
+    """
     mean, std = mean_std(runs)
-    names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
+    measured = {name for values in mean.values() for name in values}
+    names = [name for name in ("loss", *all_metrics()) if name in measured]
+    notes = []
     rows = [["", *map(title_of, names)]]
     for part in PARTS:
         if part not in mean:
             continue
         row = [part]
         for name in names:
-            spread = std[part][name] if len(runs) > 1 else None
-            row.append(value_text(name, mean[part][name], spread))
+            value = mean[part].get(name, math.nan)
+            spread = std[part].get(name) if len(runs) > 1 else None
+            row.append(value_text(name, value, spread))
+            metric = all_metrics().get(name)
+            if math.isnan(value) and metric is not None and metric.needs:
+                notes.append(f"–: {metric.title} needs {metric.needs}")
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
+    lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
+    return "\n".join([*lines, *dict.fromkeys(notes)])
 
 
 def headline(name: str, metrics: Metrics) -> str:

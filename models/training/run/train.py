@@ -13,7 +13,6 @@ From the command to a step of the optimizer:
 from __future__ import annotations
 
 import gc
-import math
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -55,7 +54,7 @@ from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.published_result import published_result_of
 from kmip_data.models.training.run.result import (
     Memory,
@@ -514,13 +513,7 @@ def _finish(run: PreparedRun, loop: Loop) -> RunResult:
     best = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best)
     metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
-    for part, values in metrics.items():
-        undefined = [name for name, value in values.items() if not math.isfinite(value)]
-        if undefined:  # such as the ROC-AUC of a part that lacks a class
-            raise CheckFailed(
-                f"The {part} part has no finite {', '.join(undefined)}.",
-                next="another --set training.metric, or another split, such as --split-rule stratified",
-            )
+    check_finite(metrics)
     card = data.build.card
     rows = loop.history
     device_memory = None

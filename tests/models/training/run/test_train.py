@@ -297,6 +297,27 @@ def test_a_metric_that_is_not_finite_is_named_with_its_part(build, tmp_path, mon
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
+def test_r2_of_a_single_target_is_undefined_and_said(tmp_path):
+    edges = torch.tensor([[0], [1]])
+    graphs = []
+    for number in range(6):
+        y = torch.tensor([number + 0.5])
+        graphs.append(Data(x=torch.ones(2, 1), edge_index=edges, y=y))
+    split = {"train": [0, 1, 2, 3], "val": [4], "test": [5]}
+    build = save(graphs, tmp_path / "b", split=split)
+    config = tiny_config(build, training={"epochs": 1})
+    summary = train(config, home=Home(tmp_path), quiet=True, name="r")
+    metrics = summary.results[0].metrics
+    assert "r2" in metrics["train"]
+    assert "r2" not in metrics["val"]
+    lines = summary.table().splitlines()
+    assert lines[2].split()[-1] == lines[3].split()[-1] == "–"
+    assert "–: R² needs two different targets" in lines
+    evaluation = evaluate("r", home=Home(tmp_path))
+    assert evaluation.same
+    assert "–: R² needs two different targets" in evaluation.table()
+
+
 def test_what_is_no_seed(build, tmp_path):
     with pytest.raises(UsageError, match=r"training\.seed .*'-1'"):
         train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
