@@ -42,10 +42,10 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
-from kmip_data.text import as_options, possible_name
+from kmip_data.text import as_options, counted, possible_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
@@ -306,17 +306,33 @@ def _build_recipe(
             f"{recipe!r} builds from your own files; a sample is generated without any.",
             next="leave out --sample",
         )
-    if name is None or len(archives) > (recipe != "superpixels"):
-        given_instead = "no --name" if name is None else f"{len(archives)} × --archive"
+    if len(archives) > (recipe != "superpixels"):
+        raise _several_archives(recipe, archives)
+    if name is None:
         raise UsageError(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
-            found=given_instead,
-            next=_name_option(archives) if name is None else f"kmip-data info {recipe}",
+            found="no --name",
+            next=_name_option(archives),
         )
     for path in archives:
         sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
+
+
+def _several_archives(recipe: str, archives: tuple[Path, ...]) -> UsageError:
+    """Return the error for more paths than the recipe takes."""
+    step = "copy them into a folder or zip, and pass it alone: --archive FOLDER"
+    if recipe == "graphs":
+        step += "; names of tables need the word nodes, edges or graphs, such as nodes.csv"
+    elif recipe != "points":
+        step = f"kmip-data info {recipe}"
+    return UsageError(
+        f"{recipe!r} takes {'no --archive' if recipe == 'superpixels' else 'one --archive'}.",
+        expected=_SOURCES[recipe],
+        found=", ".join(map(str, archives)),
+        next=step,
+    )
 
 
 def _name_option(archives: tuple[Path, ...]) -> str:
@@ -400,12 +416,11 @@ def _summary(build: Build, split: str, *, kept: bool = True) -> str:
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
         rows.append(["in none", 1, unassigned, None, ""])
-    skipped = card.statistics.get("skipped", ())
     pairs = [
         # The license of a shipped dataset is printed before its files are read.
         *(pair for pair in build_pairs(build) if pair[0] != "license" or not _is_shipped(card)),
         *_of_files(card),
-        *(("skipped", f"{key}: {reason}") for key, reason in skipped[:_LISTED]),
+        *_skipped(card.statistics.get("skipped", ())),
         *(("warning", line) for line in _missing_classes(card)),
         ("split", split),
         ("", card.splits[split].note),
@@ -486,6 +501,17 @@ def _of_files(card: Card) -> Iterator[tuple[str, object]]:
                 yield label, f"and {len(value) - _LISTED:,} more, on the card"
             continue
         yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
+
+
+def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
+    """Yield the number of skipped records, and the first ones with their reasons."""
+    if not skipped:
+        return
+    yield "skipped", counted(len(skipped), "record")
+    for key, reason in skipped[:_LISTED]:
+        yield "", f"{key}: {reason}"
+    if len(skipped) > _LISTED:
+        yield "", f"and {len(skipped) - _LISTED:,} more, on the card"
 
 
 def _missing_classes(card: Card) -> Iterator[str]:

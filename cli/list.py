@@ -27,12 +27,12 @@ MAX_RUNS = 10  #: that are shown, the newest
 
 @click.command(cls=Command)
 @click.option(
-    "--all", "everything", is_flag=True, help="Also list the datasets to build, by family."
+    "--all", "everything", is_flag=True, help="List all datasets to build, by family, instead."
 )
 @home_option
 @json_option
 def command(everything: bool, home: Home) -> None:
-    """List your builds and runs with sizes and dates; with --all the datasets to build, too.
+    """List your builds and runs with sizes and dates; with --all the datasets to build instead.
 
     Builds of one name are listed with the counts and parameters in which they differ; `info NAME`
     has all. A build that was stopped is listed with its shards; the same `build` command resumes it.
@@ -94,10 +94,10 @@ def command(everything: bool, home: Home) -> None:
     if others:
         text.append(table(["folder", "what", "disk"], others))
 
-    # 3. The catalogue.
+    # 3. The catalogue, which would push the builds out of sight.
     if everything:
         result["datasets"], lines = _datasets()
-        text.append(f"\n{lines}\nLicenses and sources: kmip-data info NAME")
+        text = [lines, "\nLicenses and sources: kmip-data info NAME; your builds: kmip-data list"]
     else:
         text.append("\nDatasets to build: kmip-data list --all")
     show(result, *text)

@@ -310,8 +310,11 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 
     Targets and splits of a missing build are only known when it is built.
     """
+    from kmip_data.columns.description import from_card
     from kmip_data.format.targets import learned_column
     from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.models.training.run.folder import home_option
+    from kmip_data.models.training.run.states import fitting_run
     from kmip_data.pipelines.base import check_params, load_pipeline
     from kmip_data.pipelines.find import find
 
@@ -324,7 +327,16 @@ def _check_targets(config: RunConfig, home: Home) -> None:
         build = find(data.dataset, data.parameters, home=home, sample=data.sample)
     except KmipDataError:
         return  # built, or refused, later
-    learned_column(build.card, build.path, features=data.features == "all")
+    try:
+        learned_column(build.card, build.path, features=data.features == "all")
+    except UsageError as error:
+        described = from_card(build.card.statistics)
+        if build.card.schema_.labels is None and described is not None and described.task:
+            # A build like another: made for predictions.
+            run = fitting_run(build, home)
+            words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
+            error.lines["next"] = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
+        raise
 
 
 def _refuse_second_model() -> None:

@@ -34,6 +34,10 @@ def test_builds_with_their_counts(make_build, tmp_path):
     assert lines[row + 1] == "    sample"
     assert "    part of the published set" in lines
     assert done("list", "--home", tmp_path / "other", "--json").json["builds"] == []
+    catalogue = done("list", "--all").out
+    assert catalogue.startswith("dataset ")
+    assert "s3dis-sample-k4" not in catalogue
+    assert "your builds: kmip-data list" in catalogue
 
 
 def test_lists_fit_80_columns(make_build, home):
@@ -42,7 +46,7 @@ def test_lists_fit_80_columns(make_build, home):
             f"{dataset}-limit1000-sample-0123456789ab",
             parameters={f"p{n}": 0.125 for n in range(30)},
         )
-    lines = done("list", "--all").out.splitlines()
+    lines = (done("list").out + done("list", "--all").out).splitlines()
     lines = [line for line in lines if not line.startswith(("Builds in", str(home)))]
     assert not [line for line in lines if len(line) > 80]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.builds.learnable import learnable_build
 from support.cli import done, kmip, python, refused
@@ -310,3 +314,113 @@ def test_predict_on_data_of_another_level_names_both(build, home, tmp_path):
     done("build", "graphs", "--name", "ring", "--archive", tmp_path / "edges.csv", "-q")
     message = refused("predict", "r", "--dataset", "ring", "--home", home)
     assert "--set" not in message
+
+
+def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, home, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chem = pytest.importorskip("rdkit.Chem")
+    with chem.SDWriter("my drugs.sdf") as writer:
+        for number, smiles in enumerate(["CCO", "c1ccccc1", "CCN", "CCCl", "CC=O"] * 2):
+            molecule = chem.MolFromSmiles(smiles)
+            molecule.SetProp("toxic", ("no", "yes")[number % 2])
+            writer.write(molecule)
+    words = ["build", "graphs", "--name", "drugs", "--set", "label=toxic", "--archive"]
+    message = refused(*words, "my drugs.sdf", code=4)
+    convert, build = re.search(
+        r"next: (python -c '.*'); then pass the CSV: kmip-data (.*)\n", message
+    ).groups()
+    subprocess.run([sys.executable, *shlex.split(convert)[1:]], check=True)
+    assert done(*shlex.split(build), "-q", "--json").json["counts"]["graphs"] == 10
+    again = subprocess.run(
+        [sys.executable, *shlex.split(convert)[1:]], check=False, capture_output=True
+    )
+    assert b"FileExistsError" in again.stderr, "a table that exists is not replaced"
+
+    frame = pd.DataFrame({"source": [1, 2], "target": [2, 3]})
+    can_write = importlib.util.find_spec("openpyxl") is not None
+    if can_write:
+        frame.to_excel("roads.xlsx", index=False)
+    else:
+        Path("roads.xlsx").write_bytes(b"PK\3\4" + bytes(30))
+    message = refused("build", "graphs", "--name", "roads", "--archive", "roads.xlsx", code=4)
+    assert "is a spreadsheet, not a table of text.\n  next: save the sheet as CSV, or" in message
+    assert ("pip install openpyxl" in message) != can_write
+    convert, build = re.search(
+        r"(python -c '.*'); then pass the CSV: kmip-data (.*)\n", message
+    ).groups()
+    assert build == "build graphs --name roads --archive roads.csv"
+    if can_write:
+        subprocess.run([sys.executable, *shlex.split(convert)[1:]], check=True)
+        assert done(*shlex.split(build), "-q", "--json").json["counts"]["edges"] == 2
+
+
+def test_rows_without_a_usable_smiles_are_skipped_and_counted(tmp_path, home):
+    rows = [
+        "CCO,no",
+        ",yes",
+        '"  ",no',
+        "é,no",
+        "C(,yes",
+        f"{'C' * 10_001},yes",
+        "CCN,yes",
+        "CCC,no",
+        "CCCC,yes",
+    ]
+    table = tmp_path / "m.csv"
+    table.write_text("\n".join(["smiles,toxic", *rows]))
+    words = ["build", "graphs", "--name", "m", "--archive", table, "--set", "label=toxic"]
+    message = refused(*words, code=4)
+    assert "m.csv, line 3: 'smiles' is empty" in message
+    line = message.split("--set on_error=skip")[0].split("kmip-data ")[1]
+    outcome = done(*shlex.split(line), "--set", "on_error=skip")
+    assert re.search("skipped +5 records\n +000001: m.csv, line 3: 'smiles' is empty", outcome.out)
+    skipped = find("m", home=Home(home)).card.statistics["skipped"]
+    assert [key for key, _ in skipped] == [f"{row:06d}" for row in (1, 2, 3, 4, 5)]
+
+
+def test_two_files_are_put_into_one_folder(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("nodes.csv").write_text("node,age\n1,20\n2,30\n")
+    Path("b.csv").write_text("source,target\n1,2\n")
+    step = "next: copy them into a folder or zip, and pass it alone: "
+    for words in (
+        ["--archive", "nodes.csv", "--archive", "b.csv"],
+        ["--name", "x", "--archive", "nodes.csv", "--archive", "b.csv"],
+        ["--archive", "nodes.csv", "b.csv"],
+        ["nodes.csv", "b.csv"],
+    ):
+        message = refused("build", "graphs", *words)
+        assert step in message
+        assert "needs a name" not in message
+    assert "names of tables need the word nodes, edges or graphs" in refused(
+        "build", "graphs", "--archive", "nodes.csv", "--archive", "b.csv"
+    )
+    Path("x").mkdir()
+    Path("nodes.csv").rename("x/nodes.csv")
+    Path("b.csv").rename("x/edges.csv")
+    assert (
+        done("build", "graphs", "--name", "x", "--archive", "x", "--json", "-q").json["counts"][
+            "nodes"
+        ]
+        == 2
+    )
+
+
+def test_a_build_for_predictions_is_not_trained_on_but_predicted(home, tmp_path):
+    for name, labels in (("old", ["label", "a", "b", "a", "b"]), ("new", None)):
+        (tmp_path / name).mkdir()
+        lines = ["node,age", "p,1", "q,2", "r,3", "s,5"]
+        if labels:
+            lines = [f"{line},{label}" for line, label in zip(lines, labels, strict=True)]
+        (tmp_path / name / "nodes.csv").write_text("\n".join(lines))
+        (tmp_path / name / "edges.csv").write_text("source,target\np,q\nq,r\nr,s\n")
+    split = ["--set", "val_fraction=0.25", "--set", "test_fraction=0.25"]
+    done("build", "graphs", "--name", "old", "--archive", tmp_path / "old", *split, "-q")
+    done("build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q")
+    assert "next: kmip-data predict RUN --dataset new\n" in refused("train", "new")
+    run = ["train", "old", "--model", "gcn", "--epochs", "1", "--set", "model.hidden_dim=8", "-q"]
+    done(*run, "--name", "first")
+    done(*run, "--name", "second")
+    advised = remedy_of(refused("train", "new"))
+    assert advised == ["predict", f"{home}/runs/old/gcn/second", "--dataset", "new"]
+    assert done(*advised, "--json").json["rows"] == 4

@@ -10,7 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Build, Home
+from kmip_data.columns.description import from_card
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
@@ -54,6 +55,23 @@ def logged_error(log: Path) -> str:
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
     return ""
+
+
+def fitting_run(build: Build, home: Home) -> Path | None:
+    """Return the newest finished run with the features and classes of a build without targets, if any."""
+    described = from_card(build.card.statistics)
+    features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
+    if described is None or features is None:
+        return None
+    finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+    for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(KmipDataError, OSError):
+            result = read_result(path.parent)
+            classes = result.class_names or tuple(map(str, range(result.num_classes)))
+            same_classes = not described.classes or classes == described.classes
+            if result.columns == features.fields and same_classes:
+                return path.parent
+    return None
 
 
 def list_runs(home: Home) -> list[dict[str, Any]]:
