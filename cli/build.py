@@ -61,6 +61,22 @@ PYG = "pyg"  #: builds from a class that the command line names
 _OF_PYG = {"--name", "--set", "--output", "--home", "--json", "--quiet"}
 
 
+#: Section of the help -> its options.
+GROUPS = {
+    "Your own data": (
+        "--name", "--archive", "--set", "--like", "--dry-run", "--describe", "--images", "--masks",
+        "--place",
+    ),
+    "Data": (
+        "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area", "--output", "--force",
+    ),
+    "Download": ("--accept-license", "--unpinned", "--offline"),
+    "Machine": (
+        "--jobs", "--memory", "--dask", "--plugin", "--home", "--json", "--quiet", "-h",
+    ),
+}  # fmt: skip
+
+
 class _Buildable(NameType):
     """The name of a dataset, or ``pyg``."""
 
@@ -68,7 +84,7 @@ class _Buildable(NameType):
         return PYG if value == PYG else super().convert(value, *context)
 
 
-@click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS, SOURCES))
+@click.command(cls=DatasetCommand, stores=(RECORDS, SPLITS, SOURCES), groups=GROUPS)
 @click.argument("name", type=_Buildable("dataset"))
 @raw_options
 @sample_option

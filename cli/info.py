@@ -159,6 +159,7 @@ def _dataset(name: str, home: Home) -> tuple[Json, str]:
 
 def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
+    from kmip_data.models.positions import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
     from kmip_data.models.training.run.published_result import published_result_of
@@ -173,14 +174,17 @@ def _preset(target: str, model: str, home: Home) -> tuple[Json, str]:
         "config": config.model_dump(mode="json"),
     }
 
-    # Of attention and message passing, only the keys of the kinds that are chosen.
+    # Only the keys that have a value, and that belong to a part that is chosen.
     kinds = {"", config.model.attention.kind, config.model.local.kind}
     rows = []
     for key in documented_keys():
-        if key.kind in kinds:
-            value = str(key_value(config, key.name))
-            rows.append([key.name, value, key.doc])
-    text = [table(["key", "value", "what"], rows), ""]
+        section = key.name.removeprefix("model.").partition(".")[0]
+        is_unused = section in POSITIONAL and section not in config.model.positional.split("+")
+        value = key_value(config, key.name)
+        if key.kind in kinds and not is_unused and value not in (None, "", (), {}):
+            shown = str(value).lower() if isinstance(value, bool) else value
+            rows.append([key.name, str(shown), key.doc])
+    text = [table(["key", "value", "what"], rows), "All other keys: docs/keys.md", ""]
     if preset is None:
         text.append(f"There is no preset for {target}: these are the defaults.")
         return result, "\n".join(text)

@@ -164,7 +164,8 @@ def r_squared(sums: Tensor) -> Tensor:
     """
     _, _, squares, _, spread = sums[:5]
     varies = spread != 0
-    return (1 - squares[varies] / spread[varies]).mean()
+    explained: Tensor = 1 - squares[varies] / spread[varies]
+    return explained.mean()
 
 
 def mean_over_graphs(name: str, sums: Tensor) -> Tensor:

@@ -86,6 +86,19 @@ def test_a_preset_shows_its_default_variant_and_the_papers_figure():
     assert f"accuracy 56.05 %, 1 run ({source})" in out
 
 
+def test_a_preset_shows_the_keys_that_count():
+    shown = {}
+    for dataset in ("london", "zinc"):
+        lines = done("info", dataset, "--model", "gps-kmip").out.split("\n\n")[0].splitlines()
+        rows = [line.split() for line in lines[1:] if re.match(r"[a-z]", line)]
+        assert not {"None", "()", "{}", "True"} & {row[1] for row in rows}
+        shown[dataset] = {row[0] for row in rows}
+    assert not [key for key in shown["london"] if "lappe" in key or "exphormer" in key]
+    assert "model.attention.k" in shown["london"]
+    encodings = {key.split(".")[1] for key in shown["zinc"] if key.count(".") == 2}
+    assert encodings == {"attention", "local", "rwse"}
+
+
 def test_a_preset_shows_the_published_size_if_there_is_one():
     text = done("info", "s3dis", "--model", "gps-kmip").out
     assert "8 layers × 56 channels: 282,181 parameters" in text
