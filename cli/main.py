@@ -44,7 +44,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
 COMMANDS = {
     "demo": "Show what k-MIP attention is for: offline, about a minute of work on two cores.",
-    "list": "List your builds and runs with sizes and dates; with --all the datasets to build, too.",
+    "list": "List your builds and runs with sizes and dates; with --all the datasets to build instead.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",
     "build": "Build a dataset: a published one, or one of your own files.",

@@ -181,15 +181,23 @@ def test_the_page_of_commands_is_up_to_date():
     assert begin + table == BEGIN + expected, "run make docs-tables"
 
 
-def test_options_of_train_are_in_groups_and_none_is_left_over():
-    command = root.get_command(click.Context(root), "train")
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("train", ["Data", "Model", "Run", "Machine"]),
+        ("build", ["Your own data", "Data", "Download", "Machine"]),
+    ],
+)
+def test_options_are_in_groups_and_none_is_left_over(name, titles):
+    command = root.get_command(click.Context(root), name)
     assert command is not None
     sections = command.sections(click.Context(command))
-    assert [*sections] == ["Data", "Model", "Run", "Machine"], "an option is in no group"
+    assert [*sections] == titles, "an option is in no group"
     listed = [flag for flags in command.groups.values() for flag in flags if flag != "-h"]
     known = {param.opts[0] for param in command.params if isinstance(param, click.Option)}
     assert sorted(listed) == sorted(known), "a group names an option that is gone"
-    text = done("train", "--help").out
+    text = done(name, "--help").out
     assert [line for line in text.splitlines() if line.endswith(":") and line[0] != " "] == [
-        "Data:", "Model:", "Run:", "Machine:", "Examples:",
-    ]  # fmt: skip
+        *(f"{title}:" for title in titles),
+        "Examples:",
+    ]
