@@ -268,12 +268,12 @@ def _with_archive(args: Sequence[str]) -> str | None:
     from kmip_data.cli.shared.names import name_of_file
     from kmip_data.manifest import dataset_names, load_manifest
 
-    if args[1:2] and args[1] not in dataset_names():
-        return None
     files = [word for word in args[2:] if Path(word).exists()]
+    if not files or args[1] not in dataset_names():
+        return None
     if len(files) > 1 and load_manifest(args[1]).recipe:
         return "copy them into a folder or zip, and pass it alone: --name NAME --archive FOLDER"
-    if files[:1] != [*args[2:3]] or "--archive" in args:
+    if files[0] != args[2] or "--archive" in args:
         return None
     named = "--name" in args or not load_manifest(args[1]).recipe
     name = [] if named else ["--name", name_of_file(Path(files[0]))]
