@@ -144,8 +144,9 @@ class RunResult(Strict):
 
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:
-        required = {"loss", self.metric}
-        complete = all(required <= values.keys() for values in self.metrics.values())
+        # A metric that is undefined in a part is missing there, but never the one that chose the epoch.
+        complete = bool(self.metrics)
+        complete &= all(self.metric in values for values in self.metrics.values())
         # A plugin's metric is unknown here, but the configuration names it.
         known: set[str | None] = set(all_metrics())
         training = self.config.get("training")
