@@ -183,7 +183,7 @@ def _save_paths(
 
     Raises UsageError if one cannot be written, or exists.
     """
-    from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.run_folder import find_run
 
     if save is not None:
         return saved_paths(save, force=force)

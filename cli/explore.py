@@ -182,7 +182,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
     """
     from kmip_data.models.analysis.answers import by_distance, influence_of
     from kmip_data.models.reports.result_tables import configuration_of
-    from kmip_data.models.training.run.folder import metrics_columns
+    from kmip_data.models.training.run.run_folder import metrics_columns
 
     say(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
     columns: Json = metrics_columns(run.folder)

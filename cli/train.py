@@ -237,7 +237,7 @@ def _show(summary: Summary, row: ShippedResult | None) -> None:
 def _build(config: RunConfig, name: str | None, options: Json) -> None:
     """Build the data of a run where they are missing, unless the machine may lack the device it asks for."""
     from kmip_data.models.training.config.presets import folder_of
-    from kmip_data.models.training.run.folder import check_name
+    from kmip_data.models.training.run.run_folder import check_name
     from kmip_data.pipelines.find import obtain
 
     if name is not None:
@@ -295,7 +295,7 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
 
 def _command(name: str, summary: Summary) -> str:
     """Return the command that shows or measures the first run."""
-    from kmip_data.models.training.run.folder import home_option
+    from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
     command = f"kmip-data {name} {shlex.quote(str(run))}{home_option(run)}"

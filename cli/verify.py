@@ -112,8 +112,8 @@ def _verify_run(run: Path) -> None:
     """Check the files of a finished run by its result; a sound one gets the marker of a run."""
     from kmip_data.files.atomic_writes import mark
     from kmip_data.files.reading import sha256_file
-    from kmip_data.models.training.run.folder import RUN
     from kmip_data.models.training.run.result import read_result
+    from kmip_data.models.training.run.run_folder import RUN
 
     problems = []
     for name, digest in read_result(run).files.items():

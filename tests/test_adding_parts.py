@@ -16,7 +16,7 @@ import pytest
 from support.cli import python
 from support.shared import ROOT
 
-from kmip_data.models.training.run.folder import metrics_columns
+from kmip_data.models.training.run.run_folder import metrics_columns
 from tools import structure
 
 FOLDERS = ("kmip_data", "pipelines", "models", "cli", "manifests", "tests", "tools", "docs")

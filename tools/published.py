@@ -34,8 +34,8 @@ from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import RunResult, title_of, value_text
+from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.text import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."

@@ -157,7 +157,7 @@ def resolve(target: str, home: Home, *, sample: bool) -> Build:
 
 def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
     """Return the build that TARGET selects, else the folder of the run."""
-    from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.run_folder import find_run
 
     try:
         return resolve(target, home, sample=sample)

@@ -114,7 +114,7 @@ def remove(items: Sequence[Removable]) -> None:
     it; ``OutOfResources`` where a file cannot be removed: the same call resumes.
     """
     from kmip_data.builds.added_columns import files_of_build
-    from kmip_data.models.training.run.folder import files_of_run
+    from kmip_data.models.training.run.run_folder import files_of_run
     from kmip_data.pipelines.raw.copies import files_of_raw
 
     with contextlib.ExitStack() as locks:

@@ -37,8 +37,8 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import sample_std, title_of
+from kmip_data.models.training.run.run_folder import metrics_columns
 
 MAX_CHANGES = 2  #: changes named in a legend entry
 POINTS = 5.0  #: between a point and its label, across and up

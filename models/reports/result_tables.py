@@ -33,8 +33,8 @@ from kmip_data.models.training.config.presets import (
     read_preset,
 )
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.folder import MAX_VALUE, RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result, sample_std
+from kmip_data.models.training.run.run_folder import MAX_VALUE, RESULT_NAME
 from kmip_data.pipelines.find import parameters_on_card
 from kmip_data.text import natural
 

@@ -16,8 +16,8 @@ from pydantic import Field
 from kmip_data.errors import NotReproduced, UsageError, unknown_name
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.folder import WEIGHTS, metrics_columns
 from kmip_data.models.training.run.result import RunResult, Summary, value_text, with_unit
+from kmip_data.models.training.run.run_folder import WEIGHTS, metrics_columns
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
 
 #: Tolerance of a row's second epoch on later code: relative loss, absolute metric (a fraction).

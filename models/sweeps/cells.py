@@ -23,8 +23,8 @@ from kmip_data.models.training.config.compose import configuration
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import is_better
-from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result, refuse_edited
+from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.pipelines.find import find, parameters_on_card
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 

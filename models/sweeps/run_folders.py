@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import UNNAMED, Plan, read_plan, sweep_names
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_run
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, find_run
 
 
 def folders_of(names: Sequence[str], home: Home) -> list[Path]:

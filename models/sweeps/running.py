@@ -22,7 +22,7 @@ from kmip_data.files.atomic_writes import (
 from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.training.run.folder import CONFIG_NAME
+from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.states import ERROR, described, is_free, log_name, logged_error
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say

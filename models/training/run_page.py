@@ -11,13 +11,13 @@ from kmip_data.format.page import block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import read_weights
-from kmip_data.models.training.run.folder import CONFIG_NAME, WEIGHTS
 from kmip_data.models.training.run.result import (
     RunResult,
     metrics_table,
     read_result,
     refuse_edited,
 )
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS
 from kmip_data.sharing.push import header, push
 from kmip_data.sharing.share import RUN_FILES, Share
 

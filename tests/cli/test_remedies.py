@@ -21,8 +21,8 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory import memory_error
-from kmip_data.models.training.run.folder import metrics_columns
 from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.common_columns import feature_column, target_column
 from kmip_data.pipelines.find import find

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import move, write_file
 from kmip_data.files.reading import first_problem, open_regular, read_small, sha256_file
-from kmip_data.models.training.run.folder import DIGESTS, INITIAL, LAST, PREVIOUS, WEIGHTS
+from kmip_data.models.training.run.run_folder import DIGESTS, INITIAL, LAST, PREVIOUS, WEIGHTS
 
 T = TypeVar("T")
 

@@ -28,9 +28,8 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import memory_error
-from kmip_data.models.training.run import folder as run_folder
+from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import put_weights
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import (
     RunResult,
@@ -40,6 +39,7 @@ from kmip_data.models.training.run.result import (
     metrics_table,
     read_result,
 )
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
 

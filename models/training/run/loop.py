@@ -39,9 +39,9 @@ from kmip_data.models.training.machine import (
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.folder import BEST, METRICS_NAME
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import title_of, value_text
+from kmip_data.models.training.run.run_folder import BEST, METRICS_NAME
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import working_time
 from kmip_data.runtime.memory import HeapBound

@@ -22,7 +22,7 @@ from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.run.folder import RESULT_NAME
+from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
 from kmip_data.strict_model import Strict

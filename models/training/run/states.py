@@ -15,13 +15,13 @@ from kmip_data.columns.description import from_card
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, build_lock, lock_path
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
-from kmip_data.models.training.run.folder import (
+from kmip_data.models.training.run.result import is_edited, read_result
+from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     RESULT_NAME,
     home_option,
     metrics_columns,
 )
-from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.text import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed

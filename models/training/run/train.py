@@ -49,10 +49,8 @@ from kmip_data.models.training.data.graphs import open_data, open_split
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
 from kmip_data.models.training.memory import StepMemory, memory_error, plan_evaluation, plan_memory
-from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run import folder as run_folder
+from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.published_result import published_result_of
@@ -69,6 +67,7 @@ from kmip_data.models.training.run.result import (
     read_result,
     refuse_edited,
 )
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import MAX_BYTES, first_problem, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.run_folder import RESULT_NAME
 
 
 def test_what_is_read(tmp_path):

@@ -18,8 +18,8 @@ from kmip_data.errors import CheckFailed, DamagedInput
 from kmip_data.files.reading import sealed_json
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, PREVIOUS, WEIGHTS
-from kmip_data.models.training.run.folder import RESULT_NAME
 from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.run.train import resume, train
 
 

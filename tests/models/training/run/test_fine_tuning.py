@@ -16,8 +16,8 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import begin_folder
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
-from kmip_data.models.training.run.folder import RUN
 from kmip_data.models.training.run.loop import Loop
+from kmip_data.models.training.run.run_folder import RUN
 from kmip_data.models.training.run.train import resume, train
 
 

@@ -38,8 +38,8 @@ from kmip_data.models.training.run.checkpoint import (
     write_checkpoint,
 )
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import RESULT_NAME, RUN
 from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.run_folder import RESULT_NAME, RUN
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.progress import Progress
 

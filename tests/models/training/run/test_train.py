@@ -36,7 +36,9 @@ from kmip_data.models.training.run import announcement as announcement_file
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import (
+from kmip_data.models.training.run.module import Meter, TrainingModule
+from kmip_data.models.training.run.result import RunResult, read_result
+from kmip_data.models.training.run.run_folder import (
     BEST,
     DIGESTS,
     LAST,
@@ -44,8 +46,6 @@ from kmip_data.models.training.run.folder import (
     WEIGHTS,
     find_run,
 )
-from kmip_data.models.training.run.module import Meter, TrainingModule
-from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.schedules import Span, cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset

@@ -18,7 +18,7 @@ from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS, write_checkpoint
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, new_run, own_choices
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, new_run, own_choices
 from kmip_data.models.training.run.train import resume, train
 
 
