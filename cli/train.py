@@ -313,7 +313,7 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.columns.description import from_card
     from kmip_data.format.targets import learned_column
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.models.training.run.folder import home_option
+    from kmip_data.models.training.run.run_folder import home_option
     from kmip_data.models.training.run.states import fitting_run
     from kmip_data.pipelines.base import check_params, load_pipeline
     from kmip_data.pipelines.find import find
