@@ -59,6 +59,11 @@ def _scans(folder: Path) -> None:
         (folder / "scans" / f"{number}.csv").write_text(text)
 
 
+def _molecules(folder: Path) -> None:
+    molecules = [f"{'C' * length}{core},no" for core in ("O", "c1ccccc1") for length in range(1, 9)]
+    (folder / "assay.csv").write_text("\n".join(["smiles,toxic", *molecules]))
+
+
 def _map(folder: Path) -> None:
     shutil.copyfile(shared_data("osm") / "paris_3e_11e.osm.pbf", folder / "paris.osm.pbf")
 
@@ -76,6 +81,7 @@ BEFORE: dict[str, Callable[[Path], Any]] = {
         done("build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"),
     ],
     "docs/point-clouds.md": _scans,
+    "docs/own-data.md": _molecules,
     "docs/cities.md": _map,
     "docs/format.md": _inside_a_build,
     "docs/reproduce.md": lambda folder: done("build", "helsinki", "-q"),  # before another process
