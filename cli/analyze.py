@@ -87,8 +87,8 @@ def command() -> None:
 def approximation(**options: Any) -> None:
     """Measure the distance between k-MIP and full attention, for each k.
 
-    Prints the mean Euclidean distance between their outputs. Queries, keys and values are those of
-    RUN, in every layer but the first, or drawn from a normal distribution. For comparison it prints
+    Prints the mean Euclidean distance between their outputs. Queries, keys and values are taken
+    from RUN, in every layer but the first, or drawn from a normal distribution. For comparison it prints
     the distance of standard normal outputs from full attention.
     """
     from kmip_data.models.analysis.study import approximation as measure
@@ -102,7 +102,7 @@ def cumulative_weight(**options: Any) -> None:
     """Measure the share of attention weight on the k best keys.
 
     Prints the sum of the k largest softmax weights, averaged over nodes and heads. Queries and keys
-    are those of RUN, in every layer but the first, or drawn from a normal distribution.
+    are taken from RUN, in every layer but the first, or drawn from a normal distribution.
     """
     from kmip_data.models.analysis.study import weight_share
 

@@ -211,8 +211,8 @@ def train(
 ) -> None:
     """Time the training steps of models.
 
-    Runs batches of the loop of `train`, several models in turn: seconds, graphs per second, memory,
-    hours for the preset's epochs. On a GPU steps are launched kernel by kernel, where `train`
+    The models take turns, with batches as in `train`. Prints seconds, graphs per second, memory, and
+    hours for the epochs of the preset. On a GPU, kernels are launched one by one, while `train`
     replays CUDA graphs.
     """
     from kmip_data.models.training.config.compose import configuration

@@ -93,16 +93,18 @@ class _Buildable(NameType):
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, which saves"
-    " drawing one; may be repeated.",
+    help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
+    " picture; may be repeated.",
 )
-@click.option("--unpinned", is_flag=True, help="Accept raw files that are not the published ones.")
+@click.option(
+    "--unpinned", is_flag=True, help="Accept raw files that differ from the published files."
+)
 @jobs_option
 @click.option(
     "--memory",
     metavar="SIZE",
     help="Memory limit of a worker process, such as 4GiB."
-    "  [default: half of the machine's for a city, 4GiB to read your own graphs, else no limit]",
+    "  [default: 4GiB to read your own graphs, half of the memory for a city, else no limit]",
 )
 @dask_option
 @plugin_option
@@ -110,9 +112,12 @@ class _Buildable(NameType):
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="graphs: print the use of each column and the build that it gives, and keep nothing.",
+    help="graphs: print the use of each column and a summary of the build, and keep nothing.",
 )
-@path_option("--describe", help="graphs: write the uses of the columns, for --like FILE.toml.")
+@path_option(
+    "--describe",
+    help="graphs: write the uses of the columns into FILE, to edit it and pass it to --like.",
+)
 @force_option
 @work_options
 def command(

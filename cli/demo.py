@@ -38,9 +38,9 @@ PICTURE = "long-range.png"
 def command(folder: str) -> None:
     """Show what k-MIP attention is for: offline, about a minute of work on two cores.
 
-    1. Trains four networks on a task whose answer a distant node holds. 2. Draws the streets of
-    Helsinki, with the extra demo, and an interactive page. 3. Times k-MIP against full attention.
-    Each command is shown before it runs.
+    1. Trains four networks on a task in which a distant node has the answer. 2. Draws the streets
+    of Helsinki and an interactive page, if the extra demo is installed. 3. Compares the time of
+    k-MIP and full attention. Each command is shown before it runs.
     """
     from kmip_data.builds.home import Home
 

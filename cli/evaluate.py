@@ -25,7 +25,7 @@ from kmip_data.cli.shared.output import show, table
 def command(run: str, by_class: bool, **data: Any) -> None:
     """Evaluate a trained model on every part of the split.
 
-    Takes the best weights of RUN, a run folder or the end of its path, and prints their metrics.
+    RUN is a run folder or the end of its path. Prints the metrics of its best weights.
     """
     from kmip_data.models.training.run.evaluate import evaluate
 

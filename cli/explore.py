@@ -67,11 +67,12 @@ def command(
 ) -> None:
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city or another build. Of a build, the page shows record --record and up to seven
-    that follow; in a single large graph, --record is a node, shown with a sampled neighbourhood. A
-    RUN is shown on its own data: the predictions of its best weights, its errors, and the keys that
-    each k-MIP head chose with their weights. Learning curves and the influence of other nodes by
-    distance are drawn for all RUNs. The page is one file that needs no network.
+    TARGET is a city or another build. For a build, the page shows graph number --record and up to
+    seven graphs that follow. In a single large graph, --record is the number of a node, shown with
+    a sampled neighbourhood. A RUN is shown on its own data: the predictions of its best weights,
+    its errors, and the keys that each k-MIP head chose, with their weights. For all RUNs, the page
+    has learning curves and the influence of other nodes by distance. It is one file and needs no
+    network.
     """
     if output is not None:
         check_output(output, force=force)

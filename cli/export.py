@@ -42,7 +42,8 @@ def command(
 ) -> None:
     """Write a build in the format of another program.
 
-    Each part of the default split becomes a file PART.FORMAT. Nothing that exists is replaced.
+    Each part of the default split becomes a file, such as train.pt. A single graph with masks
+    becomes graphs.pt. Existing files are never replaced.
     """
     from kmip_data.saving.export import export
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @archive_options
 @work_options
 def command(name: str, home: Home, **options: Any) -> None:
-    """Download the raw files of a dataset, verified.
+    """Download and verify the raw files of a dataset.
 
     An interrupted download is resumed. On a cluster, fetch on the login node and build on a compute
     node with --offline.

@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
-    The name alone shows the dataset and lists its builds; a build folder, or the name with --sample
-    or parameters, shows that build.
+    The name of a dataset shows the dataset and lists its builds. The folder of a build shows this
+    build. So does the name of the dataset with --sample, or with parameters such as --k 16.
     """
     from kmip_data.builds.added_columns import added_facts
     from kmip_data.manifest import dataset_names

@@ -32,11 +32,12 @@ MAX_RUNS = 10  #: that are shown, the newest
 @home_option
 @json_option
 def command(everything: bool, home: Home) -> None:
-    """List your builds and runs with sizes and dates; with --all the datasets to build instead.
+    """List your builds and runs with sizes and dates; with --all, list all datasets instead.
 
-    Builds of one name are listed with the counts and parameters in which they differ; `info NAME`
-    has all. A build that was stopped is listed with its shards; the same `build` command resumes it.
-    The last table lists raw files and caches; `kmip-data remove FOLDER` frees space.
+    If several builds have one name, the list shows the counts and parameters in which they differ.
+    `info NAME` shows all of them. A build that was stopped is listed with its finished shards; the
+    same `build` command resumes it. The last table lists raw files and caches. `kmip-data remove
+    FOLDER` frees space.
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME

@@ -44,9 +44,9 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
 COMMANDS = {
     "demo": "Show what k-MIP attention is for: offline, about a minute of work on two cores.",
-    "list": "List your builds and runs with sizes and dates; with --all the datasets to build instead.",
+    "list": "List your builds and runs with sizes and dates; with --all, list all datasets instead.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
-    "fetch": "Download the raw files of a dataset, verified.",
+    "fetch": "Download and verify the raw files of a dataset.",
     "build": "Build a dataset: a published one, or one of your own files.",
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build, and repair a damaged one.",
@@ -58,7 +58,7 @@ COMMANDS = {
     "train": "Train a model, building what is missing first.",
     "sweep": "Train a plan of runs: datasets × models × changes × seeds.",
     "runs": "List the runs in the home folder, the newest first.",
-    "report": "Tabulate results of runs next to the paper's.",
+    "report": "Compare the results of runs with each other and with the paper.",
     "evaluate": "Evaluate a trained model on every part of the split.",
     "predict": "Write the predictions of a trained model.",
     "analyze": "Study attention, on a trained run or on generated data.",

@@ -41,10 +41,10 @@ def command(
 ) -> None:
     """Write the predictions of a trained model.
 
-    RUN is a run folder or the end of its path. Writes logits and predicted classes or values of
-    every record in a part of the split, with its key: the id in your table, without one the row,
-    from 0. Another --dataset needs no targets. In Python, `kmip_data.models.evaluate_predictions`
-    computes metrics from the .npz file.
+    RUN is a run folder or the end of its path. Writes logits and predicted classes or values for
+    every graph or node in a part of the split. The key of a row is the id in your table. Without
+    ids, it is the number of the row, from 0. The data of --dataset need no targets. In Python,
+    `kmip_data.models.evaluate_predictions` computes metrics from the .npz file.
     """
     if output is not None:
         if output.suffix not in {".npz", ".csv"}:

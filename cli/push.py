@@ -36,10 +36,10 @@ def command(
 ) -> None:
     """Share a build or a run at any address.
 
-    TARGET is a build or a finished run; ADDRESS is a folder or an address of fsspec (hf://, s3://,
-    gs://), empty or with an earlier push of the same build or run. Checks every byte first, and
-    keeps an existing README.md. With pyarrow installed, a build also gets Parquet files. Refuses
-    data that may not be redistributed.
+    TARGET is a build or a finished run. ADDRESS is a folder or an address of fsspec (hf://, s3://,
+    gs://). It must be empty, or have an earlier push of the same build or run. Checks every byte
+    first, and keeps an existing README.md. If pyarrow is installed, a build also gets Parquet
+    files. Refuses data that may not be redistributed.
     """
     source = build_or_run(target, home, sample=sample)
     if isinstance(source, Path):

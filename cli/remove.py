@@ -29,10 +29,10 @@ def command(
 ) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path. It may be the
-    name of a dataset with one build; raw files are raw/NAME. Only files that
-    kmip-data writes are removed; yours stay. Refuses a folder that another process is writing to.
-    Processes that only read it are not detected: stop them first.
+    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path. It may also
+    be the name of a dataset that has one build. Raw files are raw/NAME. Only files that kmip-data
+    wrote are removed; your own files stay. Refuses a folder that another process is writing to.
+    Processes that only read a folder are not detected: stop them first.
     """
     from kmip_data.cli.shared.removable import bytes_below, find, remove
 

@@ -51,7 +51,7 @@ def command(
     force: bool,
     home: Home,
 ) -> None:
-    """Tabulate results of runs next to the paper's.
+    """Compare the results of runs with each other and with the paper.
 
     Reads the finished runs of the given sweeps, the given runs, or all runs in the home. Each row
     combines the seeds of one configuration on the same data: mean ± standard deviation, the

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     help="Models, separated by commas.  [default: the plan's, else gps-kmip]",
 )
 @click.option(
-    "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
+    "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's, else 0]"
 )
 @number_option("--epochs", "Epochs of every run.")
 @set_option("Configuration key for every run.")
@@ -85,10 +85,9 @@ def command(
 ) -> None:
     """Train a plan of runs: datasets × models × changes × seeds.
 
-    SWEEP is a shipped plan or a file NAME.toml; without it, the options define the plan. Each run
-    is a process of `kmip-data train` with its own folder: the same command resumes a sweep that was
-    stopped. A failed run is reported as a row with its error. Prints mean and standard deviation
-    over seeds.
+    SWEEP is a shipped plan or a file NAME.toml. Without it, the options define the plan. Each run is
+    a process of `kmip-data train` with its own folder. The same command resumes a sweep that was
+    stopped. A failed run is a row with its error. Prints mean and standard deviation over seeds.
     """
     from kmip_data.models.sweeps.cells import read_plan
 

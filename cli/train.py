@@ -65,7 +65,7 @@ GROUPS = {
     "--variant",
     metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
-    "[default: the one behind the published result]",
+    "[default: the variant of the published result]",
 )
 @click.option(
     "--preset",
@@ -84,12 +84,12 @@ GROUPS = {
 @click.option(
     "--seeds",
     metavar="LIST",
-    help="Seeds, such as 0..3 or 0,5: one run of each, and their mean.",
+    help="Seeds, such as 0..3 or 0,5: one run for each, and their mean.",
 )
 @click.option(
     "--folds",
     metavar="LIST",
-    help="Published splits, such as 0..9: one run each, and their mean; the same command resumes.",
+    help="Published splits, such as 0..9: one run for each, and their mean.",
 )
 @number_option(
     "--epochs",
@@ -138,8 +138,8 @@ def command(
     """Train a model, building what is missing first.
 
     TARGET is a dataset name or a build folder. The run folder has configuration, metrics,
-    checkpoints, weights and result. Dataset and split take the same parameters as `kmip-data
-    build`.
+    checkpoints, weights and result. Parameters of the dataset and the split are the same as
+    for `kmip-data build`.
     """
     if target is not None and dataset is not None:
         raise UsageError(

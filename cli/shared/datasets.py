@@ -37,7 +37,7 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         ),
         "limit": (
             int,
-            "Only N of the graphs, evenly spaced over all; for the sample of a city, its size.",
+            "Only N of the graphs, evenly spaced. For the sample of a city: its size.",
         ),
     },
     SPLITS: {
@@ -55,7 +55,7 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         "masks": (str, "superpixels: folder of masks."),
         "like": (
             str,
-            "graphs: earlier build, or file of --describe, whose columns and classes to use.",
+            "graphs: take columns and classes from an earlier build, or from a file of --describe.",
         ),
     },
 }

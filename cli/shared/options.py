@@ -219,7 +219,7 @@ def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 dask_option = click.option(
     "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_dask,
-    help="Dask cluster with a shared file system: scheduler address or file; without a value: start one.",
+    help="Dask cluster with a shared file system: scheduler address or file. Without ADDRESS, one is started.",
 )  # fmt: skip
 
 
