@@ -96,9 +96,7 @@ class _Buildable(NameType):
     help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
     " picture; may be repeated.",
 )
-@click.option(
-    "--unpinned", is_flag=True, help="Accept raw files that differ from the published files."
-)
+@click.option("--unpinned", is_flag=True, help="Accept other raw files than the published ones.")
 @jobs_option
 @click.option(
     "--memory",
@@ -114,10 +112,7 @@ class _Buildable(NameType):
     is_flag=True,
     help="graphs: print the use of each column and a summary of the build, and keep nothing.",
 )
-@path_option(
-    "--describe",
-    help="graphs: write the uses of the columns into FILE, to edit it and pass it to --like.",
-)
+@path_option("--describe", help="graphs: write the uses of the columns into FILE, for --like FILE.")
 @force_option
 @work_options
 def command(

@@ -33,7 +33,7 @@ def page_of(root: click.Group) -> str:
     common = {row: ", ".join(names) for row, names in where.items() if len(names) > 1}
     head = [
         "## Options of several commands\n",
-        "The sections below have each command's other options.\n",
+        "The other options of each command are in the sections below.\n",
     ]
     head += ["| option | what | commands |", "|---|---|---|"]
     page = [*head, *(f"{row} {names} |" for row, names in common.items()), ""]
