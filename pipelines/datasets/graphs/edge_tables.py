@@ -21,6 +21,12 @@ from kmip_data.pipelines.datasets.graphs.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
 from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
+from kmip_data.pipelines.datasets.graphs.node_positions import (
+    NodePositions,
+    Rows,
+    positions_of_ends,
+    stored_ids,
+)
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.text_tables import (
     NO_IDS,
@@ -32,11 +38,8 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     texts_of,
     unknown_column,
 )
-from kmip_data.pipelines.user_files import KEY_LENGTH, ascii_key
-from kmip_data.text import counted
 
 WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
-Rows = dict[str, I64]  #: rows of each graph, by its name
 #: Level of the rows of a table -> words in its file name; graphs are in the order of the first
 #: level that there is.
 WORDS: dict[Level, set[str]] = {
@@ -140,41 +143,46 @@ def assemble(
         columns[level] = columns_of(table, level, used[level], facts)
     facts.ask()
     groups = _by_graph(tables, graph_names, several=several)
+    nodes = None
+    if "node" in tables:
+        nodes = NodePositions(tables["node"], edges, ends, node_name, groups["node"])
 
     # 3. Graph by graph.
     names = groups[first]
     for name in names:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
-        index, ids = _positions(tables, ends, rows_of, node_name)
-        values = {}
-        for level, by_key in columns.items():
-            rows = rows_of[level]
-            for key, array in by_key.items():
-                values[key] = array[rows]
-                if key.startswith("graph/") and level != "graph":
-                    column = ", ".join(facts.names["y"]) if key == "graph/y" else key[6:]
-                    values[key] = _of_one_graph(edges, rows, array, name, column)
+        if nodes is None:
+            index, ids = positions_of_ends(ends[:, rows_of["edge"]])
+        else:
+            index = nodes.of_ends(rows_of["node"], rows_of["edge"])
+            ids = nodes.ids[rows_of["node"]]
+        values = _values_of_graph(name, rows_of, columns, edges, facts)
         for each in lists:
             values = each.join(values, ids, facts)
         if len(names) == 1 and len(ids) and not counts_from_zero(pd.Series(ids)):
-            values[NODE_ID] = _stored_ids(ids, facts)
+            values[NODE_ID] = stored_ids(ids, facts)
         if undirected is not None:
             index, values = _with_reverses(index, values, undirected[rows_of["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
 
 
-def _stored_ids(ids: Array, facts: Findings) -> Array:
-    """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
-    if ids.dtype.kind in "iu":
-        return ids.astype(np.int64)
-    texts = [str(text) for text in ids.tolist()]
-    encoded = [text.encode() for text in texts]
-    for row, text in enumerate(texts):
-        if len(encoded[row]) > KEY_LENGTH:
-            encoded[row] = ascii_key(text, KEY_LENGTH).encode()
-    width = max(map(len, encoded))
-    facts.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
-    return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)
+def _values_of_graph(
+    name: str,
+    rows_of: Mapping[Level, I64],
+    columns: Mapping[Level, Mapping[str, Array]],
+    edges: Table,
+    facts: Findings,
+) -> dict[str, Array]:
+    """Return the values of one graph by key, (rows, …) each."""
+    values = {}
+    for level, by_key in columns.items():
+        rows = rows_of[level]
+        for key, array in by_key.items():
+            values[key] = array[rows]
+            if key.startswith("graph/") and level != "graph":
+                column = ", ".join(facts.names["y"]) if key == "graph/y" else key[6:]
+                values[key] = _of_one_graph(edges, rows, array, name, column)
+    return values
 
 
 def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
@@ -457,40 +465,3 @@ def _by_graph(
             if name not in groups[first]:
                 raise table.error_at(rows[0], f"the graph {name!r} is not in {tables[first].name}")
     return groups
-
-
-def _positions(
-    tables: Mapping[Level, Table], all_ends: Array, rows_of: Mapping[Level, I64], column: str
-) -> tuple[I64, Array]:
-    """Return edges by the positions of their nodes, (2, E), and the ids of the nodes, (N,)."""
-    ends = all_ends[:, rows_of["edge"]]
-    if "node" not in tables:
-        ids, positions = np.unique(ends, return_inverse=True)
-        return positions.reshape(ends.shape), ids
-    nodes = tables["node"]
-    rows = rows_of["node"]
-    ids = nodes.ids(column)[rows] if column else np.arange(len(rows))
-    if ids.dtype != ends.dtype:
-        ids = texts_of(ids)
-        ends = texts_of(ends)
-    index = pd.Index(ids)
-    if not index.is_unique:
-        row = rows[index.duplicated().argmax()]
-        raise nodes.error_at(row, "the node occurs twice", "remove one of the lines")
-    positions = index.get_indexer(pd.Index(ends.reshape(-1))).reshape(ends.shape)
-    unknown = np.argwhere(positions.T < 0)
-    if len(unknown):
-        row, end = unknown[0]
-        name = str(ends[end, row])[:80]
-        problem = f"the node {name} is not one of the {len(ids)} nodes of its graph"
-        others = len({*ends[positions < 0].tolist()}) - 1
-        if others:
-            problem += f", nor are {counted(others, 'other end')} of edges"
-        hint = f"add a line for the node to {nodes.name}, or --set node= and the column of its ids"
-        if f"{name}.0" in index or name.removesuffix(".0") in index:
-            hint = (
-                "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
-                "table[column] = table[column].astype('Int64') before to_csv"
-            )
-        raise tables["edge"].error_at(rows_of["edge"][row], problem, hint)
-    return positions, ids

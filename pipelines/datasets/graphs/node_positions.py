@@ -1,0 +1,92 @@
+"""Positions of nodes in their graph, by the ids that tables of nodes and edges give them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import I64, Array
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.text_tables import Table, texts_of
+from kmip_data.pipelines.user_files import KEY_LENGTH, ascii_key
+from kmip_data.text import counted
+
+Rows = dict[str, I64]  #: rows of each graph, by its name
+
+
+def positions_of_ends(ends: Array) -> tuple[I64, Array]:
+    """Return edges (2, E) by the positions of their ends among the distinct ids, and these, (N,)."""
+    ids, positions = np.unique(ends, return_inverse=True)
+    return positions.reshape(ends.shape), ids
+
+
+class NodePositions:
+    """Positions of the nodes of each graph, by the ids in the tables of nodes and edges."""
+
+    def __init__(self, nodes: Table, edges: Table, ends: Array, column: str, groups: Rows) -> None:
+        """Number the distinct ids of all graphs; without a ``column`` rows number the nodes."""
+        self._nodes = nodes
+        self._edges = edges
+        if column:
+            ids = nodes.ids(column)
+        else:
+            ids = np.empty(len(nodes.frame), np.int64)
+            for rows in groups.values():
+                ids[rows] = np.arange(len(rows))
+        if ids.dtype != ends.dtype:
+            ids = texts_of(ids)
+            ends = texts_of(ends)
+        self.ids = ids
+        self._ends = ends
+        codes, distinct = pd.factorize(np.concatenate([ids, ends.reshape(-1)]))
+        self._node_codes = codes[: len(ids)]
+        self._end_codes = codes[len(ids) :].reshape(ends.shape)
+        self._position_of = np.full(len(distinct), -1)  #: code -> position in the graph at hand
+
+    def of_ends(self, node_rows: I64, edge_rows: I64) -> I64:
+        """Return the edges of one graph, (2, E), by the positions of their nodes."""
+        codes = self._node_codes[node_rows]
+        numbers = np.arange(len(codes))
+        # Of equal ids the last one keeps its position.
+        self._position_of[codes] = numbers
+        is_last = self._position_of[codes] == numbers
+        if not is_last.all():
+            row = node_rows[pd.Index(codes).duplicated().argmax()]
+            raise self._nodes.error_at(row, "the node occurs twice", "remove one of the lines")
+        positions = self._position_of[self._end_codes[:, edge_rows]]
+        self._position_of[codes] = -1
+        unknown = np.argwhere(positions.T < 0)
+        if len(unknown):
+            row, end = unknown[0]
+            others = len({*self._ends[:, edge_rows][positions < 0].tolist()}) - 1
+            raise self._unknown_end(edge_rows[row], end, node_rows, others)
+        return positions
+
+    def _unknown_end(self, row: int, end: int, node_rows: I64, others: int) -> DamagedInput:
+        ids = {str(node) for node in self.ids[node_rows].tolist()}
+        name = str(self._ends[end, row])[:80]
+        problem = f"the node {name} is not one of the {len(node_rows)} nodes of its graph"
+        if others:
+            problem += f", nor are {counted(others, 'other end')} of edges"
+        hint = f"add a line for the node to {self._nodes.name}, or --set node= and the column of its ids"
+        if f"{name}.0" in ids or name.removesuffix(".0") in ids:
+            hint = (
+                "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
+                "table[column] = table[column].astype('Int64') before to_csv"
+            )
+        return self._edges.error_at(row, problem, hint)
+
+
+def stored_ids(ids: Array, facts: Findings) -> Array:
+    """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)
+    texts = [str(text) for text in ids.tolist()]
+    encoded = [text.encode() for text in texts]
+    for row, text in enumerate(texts):
+        if len(encoded[row]) > KEY_LENGTH:
+            encoded[row] = ascii_key(text, KEY_LENGTH).encode()
+    width = max(map(len, encoded))
+    facts.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
+    return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)
