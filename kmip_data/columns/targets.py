@@ -46,10 +46,14 @@ def infer_target(
     targets: Sequence[Array],
     task: TaskName | None,
     described: Sequence[str] = (),
+    *,
+    named: bool = False,
 ) -> Target:
     """Return the column of the targets (n,) or (n, C) of all graphs.
 
     ``names`` are those of its components, ``described`` the classes that an earlier build has.
+    Integers from 0 are classes; others, such as 1 to 5 or years, are the names of classes if they
+    are ``named``, as in a table.
     Raises ``DamagedInput`` if values do not fit the ``task`` or the classes, or without them may be
     of several tasks.
     """
@@ -59,6 +63,9 @@ def infer_target(
     classes: tuple[str, ...] = ()
     if y.dtype == object and y.ndim == 1:
         classes = tuple(described) or tuple(sorted({*y.astype(str)} - {""}))
+    elif named and task in {None, "classification"} and y.ndim == 1:
+        classes = tuple(described) or _named_by_integers(numbers(y, ()))
+        classes = () if classes == tuple(map(str, range(len(classes)))) else classes
     y = _classes_of_one_hot(numbers(y, classes), names, task)
     known = y[~np.isnan(y)]
     if not known.size:
@@ -150,6 +157,16 @@ def _task_of(known: Array, axes: int, names: Sequence[str], task: TaskName | Non
     )
 
 
+def _named_by_integers(y: Array) -> tuple[str, ...]:
+    """Return the classes of integers (n,) above 0 as texts, in ascending order; none of other numbers."""
+    known = y[~np.isnan(y)]
+    known = known[known != NO_CLASS]
+    values = np.unique(known)
+    if len(values) < 2 or values[0] <= 0 or values[-1] > _MOST_CLASSES or (values % 1).any():
+        return ()
+    return tuple(f"{value:.0f}" for value in values.tolist())
+
+
 def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -> Array:
     """Return the position of the only 1 of each row if that is the class; raise if that is not known."""
     if task in {"multilabel", "regression"} or y.ndim < 2 or y.shape[1] < 2:
@@ -176,9 +193,12 @@ def changed_by_float32(values: Array) -> Bools:
 
 def numbers(targets: Array, classes: Sequence[str]) -> Array:
     """Return targets (n,) or (n, C) as numbers: positions in ``classes`` for texts, NaN if missing."""
-    if targets.dtype == object and targets.ndim == 1:
+    if targets.ndim == 1 and (targets.dtype == object or classes):
         codes = {name: number for number, name in enumerate(classes)}
-        return np.array([codes.get(str(text), np.nan) for text in targets], np.float64)
+        texts = targets
+        if targets.dtype != object:
+            texts = np.array([f"{value:.0f}" for value in targets.tolist()], object)
+        return np.array([codes.get(str(text), np.nan) for text in texts], np.float64)
     try:
         return targets.astype(np.float64)
     except ValueError as error:

@@ -673,6 +673,9 @@ LABELS = [
     (["1", "2", "x"], None, "line 4: .*'x' among numbers"),
     (["-1", "1", "1"], None, "-1 to 1.*classification"),
     (["1", "2", "3"], "multilabel", "1 to 3.*multilabel"),
+    (["2003", "2001", "2003"], None, (2, "uint8")),
+    (["2003", "", "2001"], None, (2, "int8")),
+    (["0", "1", "3"], None, (4, "uint8")),
 ]
 
 
@@ -753,7 +756,7 @@ BAD = [
     ({"edges_csv": "source,target,from,to\n1,2,3,4\n"}, {}, "several pairs"),
     ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "0,1\n5,6\n"}, {}, "nodes.csv, line 1 .*0, 1"),
     ({"edges_csv": "source,target\n1,2\n1,2,3\n"}, {}, "line 3.* 3"),
-    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "line 2: 3 fields, and 2 "),
+    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "line 1: 2 fields, and 3 "),
     ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 1 field, and 2 "),
     ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
     ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
@@ -1030,6 +1033,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         "directed": "yes: no edge of the files has its reverse",
         "self_loops": 1,
         "isolated_nodes": 2,
+        "repeated_edges": 0,
         "given_splits": ["masks, folds 0 to 2"],
         "ignored": ["notes: no array of this format"],
         "missing": [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 import shlex
 import subprocess
 import warnings
@@ -846,6 +847,88 @@ def test_a_node_that_one_table_lacks_is_named_with_its_line(tmp_path):
         made(path)
 
 
+def test_numbers_with_leading_zeros_are_codes(tmp_path):
+    """Postal codes are categories, also next to an empty cell; -0 and +1 are numbers."""
+    nodes = "id,zip,code,change\n0,01067,1,-0\n1,10115,2,+1\n2,,1,2\n"
+    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
+    assert got.schema.column("node/x").fields == ("zip=01067", "zip=10115", "code", "change")
+    expected = [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 1, 2]]
+    np.testing.assert_array_equal(got.first.columns["node/x"], expected)
+
+
+def test_integers_of_a_table_above_0_are_the_names_of_classes(tmp_path):
+    nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
+    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
+    assert got.schema.labels.num_classes == 3
+    np.testing.assert_array_equal(got.first.columns["node/y"], [0, 1, 2, 0, 1, 2])
+
+
+def test_empty_rows_at_the_end_of_a_spreadsheet_are_listed(tmp_path):
+    nodes = "id;mass\n0;5\n1;\n2;7\n;\n;;\n"
+    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n,\n", nodes_csv=nodes))
+    assert (got.first.num_nodes, got.first.num_edges) == (3, 2)
+    assert got.files["ignored"] == [
+        "end of nodes.csv: 2 lines without a value",
+        "end of edges.csv: 1 line without a value",
+    ]
+    # An empty row between others may be a node.
+    nodes = "mass,age\n1,2\n,\n3,4\n"
+    got = made(write(tmp_path / "u", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
+    assert got.first.num_nodes == 3
+
+
+def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
+    folders = numbered(tmp_path)
+
+    def check(case):
+        edges, nodes, message, advice = case
+        with pytest.raises(DamagedInput, match=message) as caught:
+            made(write(next(folders), edges_csv=edges, nodes_csv=nodes))
+        assert advice in caught.value.lines["next"]
+
+    edges = "source,target\n7,8\n8,9\n"
+    cases = [
+        (edges, "id,mass\n7,1\n8,2\n9,3\n8,2\n", "line 5: the node 8 occurs twice", "remove"),
+        (edges, "id,mass\n7,1\n,4\n8,2\n9,3\n", "line 3: 'id' is empty", "fill in"),
+        ("source,target\n68,7\n", "id,mass\n00068,1\n00007,2\n", "the node 68 is", "00068"),
+        ("source,target\n0,1\n", "id,mass\n0,1\n1,2\n1,2\n", "the node 1 occurs", "node=none"),
+    ]
+    check_each(check, cases)
+
+
+def test_edges_between_two_kinds_of_nodes_are_no_single_count(tmp_path):
+    """User 1 is not item 1; followed, the advice gives a node to each."""
+    table = pd.DataFrame({"user_id": [1, 2, 2], "item_id": [1, 1, 3], "stars": [5, 4, 3]})
+    folder = write(tmp_path / "t", ratings_csv=table.to_csv(index=False))
+    with pytest.raises(DamagedInput, match="no columns called as the ends") as caught:
+        made(folder)
+    command = re.search(r"table\[.*?\.astype\(str\)", caught.value.lines["next"])
+    exec(command.group(), {"table": table})
+    folder = write(tmp_path / "u", ratings_csv=table.to_csv(index=False))
+    assert made(folder, source="user_id", target="item_id").first.num_nodes == 4
+
+
+def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
+    rows = "".join(
+        f"m{n},{smiles},{n}\n" for n, smiles in enumerate(["CCO", "c1ccccc1", "CC(=O)O"])
+    )
+    with pytest.raises(DamagedInput) as caught:
+        made(write(tmp_path / "t", a_csv="name,structure,price\n" + rows))
+    assert "--set smiles=structure" in caught.value.lines["next"]
+
+
+def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
+    folder = write(tmp_path / "t", persons_csv="id,age\na,3\n", transfers_csv="from,to\na,a\n")
+    with pytest.raises(DamagedInput, match="No table has edges in its name") as caught:
+        made(folder)
+    assert "edges.csv and nodes.csv" in caught.value.lines["next"]
+
+
+def test_edges_that_occur_again_are_counted(tmp_path):
+    got = made(write(tmp_path / "t", edges_csv="u,v\n0,1\n0,1\n1,0\n2,2\n2,2\n"))
+    assert (got.files["repeated_edges"], got.files["self_loops"]) == (1, 2)
+
+
 # --- advice --------------------------------------------------------------------------------------
 
 #: Files that are refused with options to type -> rows that a build by these options must have.
@@ -866,6 +949,7 @@ ASKED = [
     ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,label,class\n0,a,b\n1,a,b\n"}, {"nodes": 2}),
     ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,x,y\n0,.5,.5\n1,.5,.5\n"}, {"nodes": 2}),
     ({"edges_csv": "graph,graph_id,u,v\n1,1,0,1\n2,1,1,2\n"}, {"graphs": 2}),
+    ({"edges_csv": "u,v,t\n0,1,1700000000.5\n1,2,1700000001.5\n"}, {"edges": 2}),
 ]  # fmt: skip
 
 

@@ -259,7 +259,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         names = findings.names["y"]
         classes = findings.described.classes if findings.described else ()
         task = findings.params.task
-        return infer_target(inference.target, names, inference.targets, task, classes)
+        is_table = bool(findings.files)
+        return infer_target(
+            inference.target, names, inference.targets, task, classes, named=is_table
+        )
 
     def about(self, prepared: Prepared, params: GraphParams) -> About:
         """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
@@ -546,6 +549,7 @@ def _summary(
         "directed": directed,
         "self_loops": links.loops,
         "isolated_nodes": links.isolated,
+        "repeated_edges": links.repeated,
         "given_splits": given_splits,
         "ignored": [f"{name}: {reason}" for name, reason in findings.ignored.items()],
         "missing": [f"{name}: {count:,}" for name, count in findings.missing.items()],
@@ -581,6 +585,12 @@ def read_graphs(
     for form in FORMATS:
         if form.recognises(heads, params):
             return findings, form.read(folder, members, findings)
+    if len(heads) > 1 and all(map(edge_tables.is_text, heads.values())):
+        raise DamagedInput(
+            "No table has edges in its name.",
+            found=", ".join(heads)[:500],
+            next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
+        )
     hint = OTHER_FORMATS
     if any(name.lower().endswith(".bin") for name in members):
         hint = (

@@ -40,6 +40,8 @@ _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_fea
 _LABELS = ("labels", "label", "y", "node_labels")
 #: Name of the edges -> axis of the two endpoints: (2, E) of PyTorch Geometric, (E, 2) of Platonov
 #: et al.
+#: Names of labels in files of MATLAB, in small letters.
+_LABELS_OF_MATLAB = {"y", "label", "labels", "gnd", "group", "groups", "class", "classes"}
 _EDGES = {"edge_index": 0, "edges": 1}
 _OF_EDGES = ("edge_attr", "edge_weight", "edge_features")
 #: Memory per byte of the arrays: features as stored, by their entries, and dense again.
@@ -109,18 +111,20 @@ def _other(path: Path, head: bytes) -> DamagedInput:
     listed = [key for key in _EDGES if 2 in shapes.get(key, ())]
     nodes = shapes[square[0]][0] if square else 0
     edges = f"edges = scipy.sparse.coo_array(mat[{(square or ['NAME'])[0]!r}])"
-    arrays = "edge_index=[edges.row, edges.col]"
+    arrays = "edge_index=[edges.row, edges.col], edge_weight=edges.data"
     if listed:
         edges = f"edges = mat[{listed[0]!r}]"
         arrays = f"{listed[0]}=edges"
         nodes = next((max(shape) for shape in shapes.values() if 1 in shape and max(shape) > 1), 0)
-    for attribute in ("x", "labels"):
-        for variable, shape in shapes.items():
-            of_nodes = nodes in shape and variable not in {*square, *listed}
-            if of_nodes and (math.prod(shape) == nodes) == (attribute == "labels"):
-                dense = f"scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
-                arrays += f", {attribute}={dense}" + ".ravel()" * (attribute == "labels")
-                break
+    of_nodes = [name for name in shapes if nodes in shapes[name] and name not in {*square, *listed}]
+    flat = [name for name in of_nodes if math.prod(shapes[name]) == nodes]
+    labels = [name for name in of_nodes if name.lower() in _LABELS_OF_MATLAB] or flat
+    labels.sort(key=lambda name: name not in flat)
+    features = [name for name in of_nodes if name not in {*labels, *flat}]
+    for attribute, variables in (("x", features), ("labels", labels)):
+        for variable in variables[:1]:
+            dense = f"scipy.sparse.coo_array(mat[{variable!r}]).toarray()"
+            arrays += f", {attribute}={dense}" + ".ravel()" * (variable in flat)
     return DamagedInput(
         f"{path.name} is a file of MATLAB.",
         expected=WANTS,

@@ -233,6 +233,10 @@ def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Val
     """Return the values of a column; words such as NA are missing in numbers, and in texts if ``missing``."""
     column = table.frame[name]
     nothing = np.empty(0, object)
+    # 1067 and 01067 are two codes, and no numbers.
+    codes = table.codes(name)
+    if codes is not None:
+        return Values(None, codes)
     if column.dtype.kind in "iufb":
         return Values(column.to_numpy(np.float64), nothing)
     is_empty = column.isna().to_numpy()
@@ -266,7 +270,7 @@ def values_of(table: Table, name: str, facts: Findings, *, missing: bool) -> Val
                 f"{table.place(row)}: {name!r} is {without[row]!r}, a number that may be read in two ways: "
                 "write it without separators of thousands and with a decimal point, or leave it out"
             ] = f"--set ignore={shlex.quote(name)}"
-        elif is_text.sum() < (without != "").sum() / 2 and not chosen:
+        elif is_text.sum() < (without != "").sum() / 2 and "none" not in chosen:
             row = int(is_text.argmax())
             word = shlex.quote(without[row])
             facts.questions[
@@ -412,10 +416,11 @@ def _of_numbers(
         facts.questions[question] = f"--set ignore={shlex.quote(name)}"
         return []
     changed = _changed_integers(table.frame[name].to_numpy(), numbers, values)
+    changed |= _merged(numbers, values)
     if changed.any() and name not in facts.params.rounded:
         row = int(changed.argmax())
         facts.questions[
-            f"{table.place(row)}: {name!r} is {numbers[row]:.0f}, and {values[row]:.0f} as float32: leave it "
+            f"{table.place(row)}: {name!r} is {numbers[row]:.15g}, and {values[row]:.15g} as float32: leave it "
             f"out, or --set rounded={shlex.quote(name)}"
         ] = f"--set ignore={shlex.quote(name)}"
         return []
@@ -436,6 +441,13 @@ def _changed_integers(raw: Array, numbers: F64, values: F32) -> Array:
         for row in np.flatnonzero(np.abs(numbers) > 2**53):
             changed[row] = int(values[row]) != int(raw[row])
     return changed
+
+
+def _merged(numbers: F64, values: F32) -> Bools:
+    """Return True for numbers that float32 moves by over a thousandth of their range: seconds since 1970."""
+    moved = np.abs(values.astype(np.float64) - numbers)
+    merged: Bools = moved > (np.nanmax(numbers) - np.nanmin(numbers)) / 1_000
+    return merged
 
 
 def _parts(table: Table, name: str) -> Array | None:

@@ -39,6 +39,9 @@ from kmip_data.pipelines.datasets.graphs.text_tables import (
     unknown_column,
 )
 
+_LOOKED_AT = 100  #: first rows, which tell whether a column has SMILES
+_SMILES_BOND = r"[A-Za-z]\d?[=#(]|c\d"  #: in nearly every table of molecules
+_SMILES_LETTERS = r"[A-Za-z0-9@+\-\[\]()=#$:/\\%.*]+"
 WANTS = "a table of edges; optionally tables with nodes and graphs in their names"
 #: Level of the rows of a table -> words in its file name; graphs are in the order of the first
 #: level that there is.
@@ -52,11 +55,12 @@ WORDS: dict[Level, set[str]] = {
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True for a single text file, or tables of which one has edges in its name."""
     if len(heads) == 1:
-        return all(_is_text(head) for head in heads.values())
+        return all(is_text(head) for head in heads.values())
     return any(_level_of(name) == "edge" for name in heads)
 
 
-def _is_text(head: bytes) -> bool:
+def is_text(head: bytes) -> bool:
+    """True if a file with these first bytes may be a table."""
     is_wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
     return (is_wide or b"\0" not in head) and not head.startswith(b"<")
 
@@ -204,6 +208,8 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
     pairs = [pair for pair in roles.pairs_of_ends(names) if _fits(pair, given)]
     if len(pairs) == 1:
         return pairs[0]
+    if facts.alone and edges.has_names and not pairs and not any(given):
+        _check_no_molecules(edges)
     left = [name for name in names if name not in params.label]
     if not pairs and not any(given) and len(left) == 1 and len(names) == 2:
         raise DamagedInput(
@@ -225,11 +231,42 @@ def _ends_of(edges: Table, facts: Findings) -> tuple[str, str]:
         )
     guess = pairs[0] if pairs else _likely_ends(edges, names, given)
     what = "several pairs of" if pairs else "no"
+    remedy = f"if these are the ends: {_options_of_ends(guess)}"
+    if not pairs and _are_of_two_kinds(edges, guess):
+        # Node 3 of the one kind would be node 3 of the other.
+        first = guess[0]
+        remedy = (
+            f"{guess[0]} and {guess[1]} may count two kinds of nodes: write different ids, in pandas "
+            f"table[{first!r}] = {first[:1]!r} + table[{first!r}].astype(str); then, or if they are of one "
+            f"kind, {_options_of_ends(guess)}"
+        )
     raise DamagedInput(
         f"{edges.name} has {what} columns called as the ends of an edge, such as source and target.",
         found=edges.shown,
-        next=f"if these are the ends: {_options_of_ends(guess)}",
+        next=remedy,
     )
+
+
+def _are_of_two_kinds(edges: Table, ends: tuple[str, str]) -> bool:
+    """True for columns such as user_id and item_id, which have values in common."""
+    names = [roles.normal(end) for end in ends]
+    if not all(name.endswith("id") for name in names):
+        return False
+    return bool(edges.frame[ends[0]].isin(edges.frame[ends[1]]).any())
+
+
+def _check_no_molecules(table: Table) -> None:
+    """Refuse a table of which a column looks like SMILES: letters of atoms, bonds and rings."""
+    for name in table.names:
+        first = table.frame[name].dropna().map(str)[:_LOOKED_AT]
+        are_letters = len(first) and first.str.fullmatch(_SMILES_LETTERS).all()
+        if are_letters and first.str.contains(_SMILES_BOND).any():
+            raise DamagedInput(
+                f"{table.name} has no edges: {name!r} may have SMILES, such as {first.iloc[0][:40]}.",
+                found=table.shown,
+                next=f"--set smiles={shlex.quote(name)}; if it is a table of edges: "
+                "--set source=COLUMN --set target=COLUMN",
+            )
 
 
 def _likely_ends(edges: Table, names: Sequence[str], given: tuple[str, str]) -> tuple[str, str]:
@@ -348,6 +385,8 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
         return doubtful[0]
     if usual and not is_numbered:
         return usual[0]  # an end that is not in it is named with its line
+    if usual:
+        _check_ids(nodes, usual[0], ids)
     if not usual:
         # The column with most of these ids: an end that it lacks is named with its line.
         known = {
@@ -360,6 +399,22 @@ def _node_column(nodes: Table, ends: Array, facts: Findings, *, several: bool) -
         found=f"edges of {_shown(ids)}; {usual[0]} of {_shown(nodes.frame[usual[0]].to_numpy())}",
         next="--set node=none, if the edges number the rows of the nodes from 0",
     )
+
+
+def _check_ids(nodes: Table, name: str, ids: Array) -> None:
+    """Refuse an empty cell or a repeated value in a column of ids that has those of all edges."""
+    values = nodes.frame[name].dropna()
+    if values.dtype.kind == "f" and (values % 1 == 0).all():  # integers next to an empty cell
+        values = values.astype(np.int64)
+    if not {*texts_of(ids)} <= {*texts_of(values.to_numpy())}:
+        return
+    nodes.ids(name)
+    repeated = nodes.frame[name].duplicated()
+    if repeated.any():
+        row = int(repeated.argmax())
+        problem = f"the node {nodes.frame[name][row]} occurs twice"
+        hint = "remove one of the lines; --set node=none, if the edges number the rows from 0"
+        raise nodes.error_at(row, problem, hint)
 
 
 def _shown(values: Array) -> str:
@@ -433,7 +488,8 @@ def _of_one_graph(edges: Table, rows: I64, array: Array, graph: str, name: str) 
     differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
     if differs.any():
         problem = f"{name} differs from that of the first edge of its graph"
-        raise edges.error_at(rows[differs.argmax()], problem, "put it into graphs.csv")
+        hint = "put it into graphs.csv; a label is one of nodes or of graphs, not of edges"
+        raise edges.error_at(rows[differs.argmax()], problem, hint)
     return array[rows[:1]]
 
 

@@ -22,6 +22,7 @@ class Links:
     params: GraphParams
     edges: int = 0
     loops: int = 0
+    repeated: int = 0  #: edges between two nodes that occur again, of those that were checked
     isolated: int = 0  #: nodes without an edge to another
     looked_for: int = 0  #: distinct edges between two nodes that were checked for a reverse edge
     reversed: int = 0  #: those with a reverse edge
@@ -49,6 +50,7 @@ class Links:
         edges = np.sort(_encoded(edge_index[:, chosen]))
         first = np.ones(len(edges), bool)
         first[1:] = edges[1:] != edges[:-1]
+        self.repeated += len(edges) - int(first.sum())
         edges = edges[first]
         self.looked_for += len(edges)
         self.reversed += 2 * int((edges[1:] >> _ONE == edges[:-1] >> _ONE).sum())

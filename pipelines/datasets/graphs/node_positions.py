@@ -53,7 +53,8 @@ class NodePositions:
         is_last = self._position_of[codes] == numbers
         if not is_last.all():
             row = node_rows[pd.Index(codes).duplicated().argmax()]
-            raise self._nodes.error_at(row, "the node occurs twice", "remove one of the lines")
+            problem = f"the node {self.ids[row]} occurs twice"
+            raise self._nodes.error_at(row, problem, "remove one of the lines")
         positions = self._position_of[self._end_codes[:, edge_rows]]
         self._position_of[codes] = -1
         unknown = np.argwhere(positions.T < 0)
@@ -70,6 +71,9 @@ class NodePositions:
         if others:
             problem += f", nor are {counted(others, 'other end')} of edges"
         hint = f"add a line for the node to {self._nodes.name}, or --set node= and the column of its ids"
+        alike = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
+        if alike:
+            hint = f"write ids alike in both files: {name} here is {alike[0]} in {self._nodes.name}"
         if f"{name}.0" in ids or name.removesuffix(".0") in ids:
             hint = (
                 "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "

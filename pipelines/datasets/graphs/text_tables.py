@@ -112,6 +112,15 @@ class Table:
                     row, f"{name!r} is {self.frame[name][row]}, not a finite number"
                 )
 
+    def codes(self, name: str) -> Array | None:
+        """Return the texts (R,) of integers of which one begins with 0, such as 01067; else ``None``."""
+        if not (self.odd and self.text) or self.frame[name].dtype.kind not in "iuf":
+            return None
+        texts = self._as_written(name)
+        if texts.dtype.kind in "iu" or not texts.str.fullmatch("0[0-9]+").any():
+            return None
+        return texts.fillna("").to_numpy(object)
+
     def _as_written(self, name: str) -> pd.Series:
         position = self.names.index(name)
         options = {**self.options, "dtype": str, "usecols": [position], "na_values": []}
@@ -237,11 +246,7 @@ def _read(path: Path, facts: Findings, level: str) -> Table:
     """Find the layout of a text, and read it."""
     # 1. Rows without comments and blank lines, and their separator.
     odd = survey(path, facts)
-    text, skipped, comments = _without_comments(text_of(path, facts.params.encoding))
-    example = next(iter(comments.values()), "")
-    if example:
-        lines_of = counted(len(comments), "line")
-        facts.ignored[f"comments in {path.name}"] = f"{lines_of}, such as {example[:40]!r}"
+    text, skipped, comments = _rows_of(path, facts)
     lines = list(itertools.islice(_lines(text), _LOOKED_AT))
     if not lines:
         raise ValueError("no line has a field")
@@ -278,11 +283,8 @@ def _read(path: Path, facts: Findings, level: str) -> Table:
     body = functools.cache(lambda: _frame(rest, layout))
     if is_shorter:
         is_shorter = _are_names_of_rows(body())
-    if not is_shorter and (lengths != lengths[0]).any():
-        row = int((lengths != lengths[0]).argmax())
-        length = counted(int(lengths[row]), "field")
-        problem = f"{length}, and {lengths[0]:,} in the first line"
-        raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
+    if not is_shorter:
+        _check_lengths(lengths, table)
 
     # 3. Names are in the comment above the rows, in the first line, or nowhere.
     above = [comments[line] for line in comments if skipped[line - 1 : line] == [line]]
@@ -311,6 +313,33 @@ def _read(path: Path, facts: Findings, level: str) -> Table:
     frame = body() if in_first_line else _frame(text, layout)
     frame = frame.set_axis(names, axis=1) if len(frame.columns) else pd.DataFrame(columns=names)
     return replace(table, frame=frame, first=1 + in_first_line, has_names=has_names, text=text)
+
+
+def _check_lengths(lengths: I64, table: Table) -> None:
+    """Refuse rows with another number of fields (R,) than the first line."""
+    differ = lengths != lengths[0]
+    if not differ.any():
+        return
+    fields = counted(int(lengths[0]), "field")
+    if len(lengths) > 2 and (lengths[1:] == lengths[1]).all():
+        problem = f"{fields}, and {lengths[1]:,} in all lines below it"
+        raise table.error_at(0, problem, "give each column a name in this line")
+    row = int(differ.argmax())
+    problem = f"{counted(int(lengths[row]), 'field')}, and {lengths[0]:,} in the first line"
+    raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
+
+
+def _rows_of(path: Path, facts: Findings) -> tuple[str, list[int], dict[int, str]]:
+    """Return the rows of a file, the numbers of lines left out, and the comments among these by number."""
+    text, empty = _without_last_empty(text_of(path, facts.params.encoding))
+    if empty:
+        facts.ignored[f"end of {path.name}"] = f"{counted(empty, 'line')} without a value"
+    text, skipped, comments = _without_comments(text)
+    example = next(iter(comments.values()), "")
+    if example:
+        lines = counted(len(comments), "line")
+        facts.ignored[f"comments in {path.name}"] = f"{lines}, such as {example[:40]!r}"
+    return text, skipped, comments
 
 
 def _first_row(text: str) -> str:
@@ -360,6 +389,19 @@ def text_of(path: Path, encoding: str) -> str:
     opened = gzip.open if is_gzip(path) else open
     with opened(path, "rb") as file:
         return decoded(file.read(), path.name, encoding)
+
+
+def _without_last_empty(text: str) -> tuple[str, int]:
+    """Return the text without lines of separators at its end, which spreadsheets write, and their number."""
+    empty = 0
+    while text.endswith((",", ";", "\n")):
+        start = text.rfind("\n", 0, len(text) - 1) + 1
+        line = text[start:].strip(" \t\n")
+        if line.strip(",; \t"):
+            break
+        empty += bool(line)
+        text = text[:start]
+    return text, empty
 
 
 def _without_comments(text: str) -> tuple[str, list[int], dict[int, str]]:
