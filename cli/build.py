@@ -206,7 +206,7 @@ def _dry_run(
     sources = click.get_current_context().meta.setdefault(SOURCES, {})
     name = sources.setdefault("name", "mine")
     asked = {key: value for key, value in sources.items() if key == "like"}
-    if (like := sources.get("like")) and not Path(like).is_file():
+    if (like := _build_of_run(sources.get("like"), home)) and not Path(like).is_file():
         sources["like"] = str(find(like, home=home).path)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
@@ -331,6 +331,8 @@ def _build_recipe(
             found="no --name",
             next=_name_option(archives),
         )
+    if like := _build_of_run(sources.get("like"), options["home"]):
+        sources["like"] = like
     for path in archives:
         sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
@@ -349,6 +351,23 @@ def _several_archives(recipe: str, archives: tuple[Path, ...]) -> UsageError:
         found=", ".join(map(str, archives)),
         next=step,
     )
+
+
+def _build_of_run(like: str | None, home: Home) -> str | None:
+    """Return ``--like``, and for a run the dataset or folder of the build that it was trained on."""
+    from kmip_data.models.training.run import folder as run_folder
+
+    if like is None or os.sep not in like:
+        return like
+    if os.path.lexists(like) and not (Path(like) / run_folder.CONFIG_NAME).is_file():
+        return like
+    from kmip_data.models.training.config.overrides import read_config
+    from kmip_data.models.training.run.result import read_result
+
+    run = run_folder.find_run(like, home)
+    config = read_config(run / run_folder.CONFIG_NAME)
+    config = run_folder.on_own_build(config, lambda: read_result(run).build_key, home)
+    return config.data.dataset
 
 
 def _name_option(archives: tuple[Path, ...]) -> str:

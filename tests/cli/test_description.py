@@ -170,6 +170,20 @@ def test_new_data_get_the_columns_of_an_earlier_build(old, tmp_path):
     assert "further: not in the description" in new.card.statistics["files"]["ignored"]
 
 
+def test_a_run_stands_for_the_build_it_was_trained_on(old, tmp_path, home):
+    """Also where its name means a newer build, of other columns."""
+    done("train", "old", "--name", "first", *SMALL)
+    build("old", old, "--set", "label=country")
+    table = people(9, 1).drop(columns="group")
+    folder = write(tmp_path / "new", table)
+    by_run = build("new", folder, "--like", "old/gine/first")
+    assert "country=NL" in nodes_of(by_run)[0]
+    by_path = build("again", folder, "--like", str(home / "runs" / "old" / "gine" / "first"))
+    assert by_path.card.schema_ == by_run.card.schema_
+    message = refused("build", "graphs", "--name", "a", "--archive", folder, "--like", "old/x/y")
+    assert "old/x/y" in message
+
+
 def test_values_that_an_earlier_build_does_not_know_are_refused_by_their_cell(old, tmp_path):
     cases = {
         "country": ("BE", "line 4: 'country' is 'BE', not one of the categories NL, the"),

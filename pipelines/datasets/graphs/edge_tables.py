@@ -24,6 +24,7 @@ from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_ma
 from kmip_data.pipelines.datasets.graphs.node_positions import (
     NodePositions,
     Rows,
+    count_rows,
     positions_of_ends,
     stored_ids,
 )
@@ -163,7 +164,7 @@ def assemble(
         values = _values_of_graph(name, rows_of, columns, edges, facts)
         for each in lists:
             values = each.join(values, ids, facts)
-        if len(names) == 1 and len(ids) and not counts_from_zero(pd.Series(ids)):
+        if len(names) == 1 and not count_rows(ids):
             values[NODE_ID] = stored_ids(ids, facts)
         if undirected is not None:
             index, values = _with_reverses(index, values, undirected[rows_of["edge"]])

@@ -82,6 +82,11 @@ class NodePositions:
         return self._edges.error_at(row, problem, hint)
 
 
+def count_rows(ids: Array) -> bool:
+    """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
+    return bool((texts_of(ids) == texts_of(np.arange(len(ids)))).all())
+
+
 def stored_ids(ids: Array, facts: Findings) -> Array:
     """Return the ids of nodes (N,) as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
     if ids.dtype.kind in "iu":
