@@ -206,8 +206,8 @@ def _dry_run(
     sources = click.get_current_context().meta.setdefault(SOURCES, {})
     name = sources.setdefault("name", "mine")
     asked = {key: value for key, value in sources.items() if key == "like"}
-    if (like := _build_of_run(sources.get("like"), home)) and not Path(like).is_file():
-        sources["like"] = str(find(like, home=home).path)
+    if (like := sources.get("like")) and not Path(like).is_file():
+        sources["like"] = str(find(_build_of(like, home), home=home).path)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         build = _build_recipe("graphs", archives, sample=sample, **options)
@@ -216,13 +216,6 @@ def _dry_run(
         assert described is not None, "a build of graphs describes its columns"
         if describe is not None:
             _describe(build, describe)
-        rows = []
-        for column in described.columns:
-            shown = ", ".join(column.values)
-            if column.dtype:
-                shown = f"{column.dtype} {list(column.shape)}"
-            row = [column.rows, column.name, column.use, shown, column.distinct, column.missing]
-            rows.append([*row, column.why])
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
         summary = _summary(build, split, kept=False)
         given = {**requested(RECORDS), **requested(SPLITS), **asked}
@@ -235,7 +228,7 @@ def _dry_run(
         ]
         show(
             {**_facts(build, split), "path": None},
-            f"{table(header, rows)}\n\n{summary}\n\nNext: kmip-data {' '.join(words).rstrip()}",
+            f"{table(header, described.rows())}\n\n{summary}\n\nNext: kmip-data {' '.join(words).rstrip()}",
         )
 
 
@@ -331,8 +324,8 @@ def _build_recipe(
             found="no --name",
             next=_name_option(archives),
         )
-    if like := _build_of_run(sources.get("like"), options["home"]):
-        sources["like"] = like
+    if like := sources.get("like"):
+        sources["like"] = _build_of(like, options["home"])
     for path in archives:
         sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
@@ -353,21 +346,13 @@ def _several_archives(recipe: str, archives: tuple[Path, ...]) -> UsageError:
     )
 
 
-def _build_of_run(like: str | None, home: Home) -> str | None:
-    """Return ``--like``, and for a run the dataset or folder of the build that it was trained on."""
-    from kmip_data.models.training.run import folder as run_folder
-
-    if like is None or os.sep not in like:
+def _build_of(like: str, home: Home) -> str:
+    """Return ``--like``: a file, a dataset, or the build that a run was trained on."""
+    if os.sep not in like:
         return like
-    if os.path.lexists(like) and not (Path(like) / run_folder.CONFIG_NAME).is_file():
-        return like
-    from kmip_data.models.training.config.overrides import read_config
-    from kmip_data.models.training.run.result import read_result
+    from kmip_data.models.training.run.result import build_of
 
-    run = run_folder.find_run(like, home)
-    config = read_config(run / run_folder.CONFIG_NAME)
-    config = run_folder.on_own_build(config, lambda: read_result(run).build_key, home)
-    return config.data.dataset
+    return build_of(like, home)
 
 
 def _name_option(archives: tuple[Path, ...]) -> str:

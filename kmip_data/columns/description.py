@@ -98,6 +98,17 @@ class Description(Strict):
             chosen["feature"] = tuple(features) or ("none",)
         return chosen
 
+    def rows(self) -> list[list[object]]:
+        """Return level, name, use, values, counts and reason of each column, for a table."""
+        rows: list[list[object]] = []
+        for column in self.columns:
+            shown = ", ".join(column.values)
+            if column.dtype:
+                shown = f"{column.dtype} {list(column.shape)}"
+            row = [column.rows, column.name, column.use, shown, column.distinct, column.missing]
+            rows.append([*row, column.why])
+        return rows
+
     def to_toml(self) -> str:
         """Return the description as a TOML file, with the values seen as comments."""
         values = self.model_dump(mode="json", exclude_defaults=True)

@@ -27,11 +27,11 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split
 from kmip_data.pipelines.datasets.graphs import GraphSplitParams, OwnGraphsPipeline
-from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.findings import Findings, keyed_by_level
 from kmip_data.pipelines.datasets.graphs.networks import add_graph, tables_of
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.text_tables import Table
+from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
 from kmip_data.pipelines.user_files import OwnSplitParams
 
 Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask

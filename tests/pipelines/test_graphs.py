@@ -25,8 +25,9 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.datasets import graphs
-from kmip_data.pipelines.datasets.graphs import links, tensors, text_tables
+from kmip_data.pipelines.datasets.graphs import links, tensors
 from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.tables import text_tables
 from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))

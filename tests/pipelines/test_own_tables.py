@@ -19,7 +19,7 @@ from support.own_graphs import answers, made, write
 
 import kmip_data
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.graphs import roles
+from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.formats.pajek import parse_pajek
 
 PATH = {(0, 1), (1, 2), (2, 3)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import platform
 import shlex
 import statistics
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 
 import kmip_data
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import OF_SAMPLE, remark
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
+from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.metrics import all_metrics, is_percent
+from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
@@ -351,3 +355,17 @@ class Summary:
             f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
         return f"{text}\n{OF_SAMPLE}" if first.sample else text
+
+
+def build_of(target: str, home: Home) -> str:
+    """Return the dataset, or the folder of the build, that a run was trained on.
+
+    A ``target`` that is another folder or a file is returned.
+    """
+    path = Path(target)
+    if os.path.lexists(path) and not (path / run_folder.CONFIG_NAME).is_file():
+        return target
+    run = run_folder.find_run(target, home)
+    config = read_config(run / run_folder.CONFIG_NAME)
+    config = run_folder.on_own_build(config, lambda: read_result(run).build_key, home)
+    return config.data.dataset

@@ -7,7 +7,7 @@ graph. Facts: ``docs/graph-files.md``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic import Field
 from kmip_data.arrays import U8, Array, Bools
 from kmip_data.builds.home import Home
 from kmip_data.columns import description
-from kmip_data.columns.description import DescribedColumn, Description
+from kmip_data.columns.description import Description
 from kmip_data.columns.fit import fit_record
 from kmip_data.columns.infer import Inference
 from kmip_data.columns.targets import NO_CLASS, Target, infer_target
@@ -29,27 +29,33 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import NODE_ID, Column, Schema, bytes_per
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
-from kmip_data.format.targets import target_type_of
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit, check_fold
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
     citations,
-    edge_tables,
     networks,
     smiles,
     tensors,
     tudataset,
 )
+from kmip_data.pipelines.datasets.graphs.descriptions import (
+    description_beside,
+    description_like,
+    description_of,
+    is_given_as_arrays,
+)
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.links import Links, both_ways
 from kmip_data.pipelines.datasets.graphs.parameters import (
+    NODE_ID_DOC,
     OTHER_FORMATS,
+    PART_DOC,
     GraphParams,
     InferredGraphs,
 )
+from kmip_data.pipelines.datasets.graphs.tables import edge_tables
 from kmip_data.pipelines.domains.molecules import molecule_columns
-from kmip_data.pipelines.find import find
 from kmip_data.pipelines.formats.foreign import refuse_foreign
 from kmip_data.pipelines.formats.heads import first_member, head_of
 from kmip_data.pipelines.raw import archives
@@ -75,8 +81,6 @@ _BYTES_OF_EDGE = 64
 _MAX_EXPANDED = 128  #: most bytes of arrays per byte of a regular file: a SMILES has about 100
 _MAX_NAMES = 20_000  #: letters of the names of features in a shard; more are on the card alone
 _BYTES_OF_MOLECULE = 2_048  #: approximate size, so that a shard has 30,000
-PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
-NODE_ID_DOC = "id of the node in the files"
 _MASKS = "masks"  #: name of the split that masks give
 
 
@@ -145,7 +149,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # Files of tensors and arrays are zips themselves.
         first = first_member(archives.head_of(path)) if path.is_file() else b""
         bare = path.name if first.endswith((b"data.pkl", b".npy")) else ""
-        described = _like(source.like, home) if source.like else None
+        described = description_like(source.like, home) if source.like else None
 
         def make(target: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack(path, self.manifest, target, quiet=quiet, bare=bare)
@@ -169,7 +173,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
         """Read all graphs once; return the parameters with their columns and target."""
         try:
-            described = _described(raw.path, raw.members)
+            described = description_beside(raw.path, raw.members)
             if described is not None:  # given parameters are edits of it
                 chosen = described.parameters()
                 edits = {key: chosen[key] for key in chosen.keys() - params.model_fields_set}
@@ -244,7 +248,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             target=target,
             graphs=inference.graphs,
             graphs_per_shard=per_shard,
-            description=_description(findings, of_files, target, params),
+            description=description_of(findings, of_files, target, params),
             summary=_summary(links, findings, all_columns, is_molecule=is_molecule),
             masks=findings.masks,
         )
@@ -454,79 +458,6 @@ def _columns(inference: Inference, findings: Findings) -> list[Column]:
     return columns
 
 
-def is_given_as_arrays(description: Description, column: Column) -> bool:
-    """True if a description has arrays instead of the columns of a table at the level of a column."""
-    uses = {use.use for use in description.columns if use.rows == column.level}
-    return bool(uses & {"array", "label"}) and not uses & {"number", "category"}
-
-
-def _description(
-    findings: Findings, columns: Sequence[Column], target: Target | None, params: GraphParams
-) -> Description:
-    """Return the uses of the columns of tables, and of arrays where there is no table."""
-    found = list(findings.columns)
-    features = {"node/x", "edge/edge_attr"}
-    of_tables = {column.rows for column in found}
-    for column in columns:
-        if column.doc in {PART_DOC, NODE_ID_DOC}:
-            continue
-        if column.level in of_tables and column.key in features:
-            continue
-        found.append(
-            DescribedColumn(
-                name=column.attribute,
-                rows=column.level,
-                use="array",
-                dtype=column.presented,
-                shape=column.shape,
-            )
-        )
-    if target is not None and not any(column.use == "label" for column in found):
-        name = (*params.label, "y")[0]
-        found.append(DescribedColumn(name=name, rows=target.column.level, use="label"))
-    task = None
-    classes: tuple[str, ...] = ()
-    if target is not None:
-        kind = target_type_of(target.column)
-        task = "classification" if kind == "classification" else kind
-        if kind == "classification":
-            classes = target.class_names or tuple(map(str, range(target.column.num_classes or 0)))
-    elif findings.described is not None:
-        task = findings.described.task
-        classes = findings.described.classes
-    return Description(
-        task=task,
-        classes=classes,
-        missing=params.missing,
-        rounded=params.rounded,
-        undirected=params.undirected,
-        files=findings.files,
-        columns=tuple(found),
-    )
-
-
-def _described(folder: Path, members: Iterable[str]) -> Description | None:
-    """Return the description next to the files; ``None`` if there is none."""
-    if description.NAME not in members:
-        return None
-    return description.read_description(folder / description.NAME)
-
-
-def _like(like: str, home: Home) -> Description:
-    """Return the description of a file, or on the card of an earlier build."""
-    path = Path(like).expanduser()
-    if path.is_file():
-        return description.read_description(path)
-    build = find(like, home=home)
-    described = description.from_card(build.card.statistics)
-    if described is None:
-        raise UsageError(
-            f"{build.card.dataset} has no description of its columns.",
-            next="--like and a dataset of kmip-data build graphs",
-        )
-    return described
-
-
 def _summary(
     links: Links, findings: Findings, columns: Sequence[Column], *, is_molecule: bool
 ) -> dict[str, Any]:
@@ -578,7 +509,7 @@ def read_graphs(
     Raises ``DamagedInput`` for an unknown format; ``OutOfResources`` if the files need more than
     ``memory`` bytes.
     """
-    described = _described(folder, members)
+    described = description_beside(folder, members)
     members = [name for name in members if name != description.NAME]
     heads = {name: head_of(folder / name) for name in members}
     findings = Findings(params, memory=memory, described=described)

@@ -20,11 +20,11 @@ import pandas as pd
 from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.text_tables import Table
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
 from kmip_data.pipelines.formats.heads import head_of, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decoded

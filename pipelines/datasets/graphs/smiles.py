@@ -10,11 +10,11 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.text_tables import (
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
     Table,
     check_columns,
     read_table,

@@ -15,11 +15,11 @@ from kmip_data.arrays import Array
 from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.edge_tables import assemble
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.text_tables import Table, read_table
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.edge_tables import assemble
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, read_table
 
 WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _ENDS = ("_A.txt", "_graph_indicator.txt")

@@ -13,7 +13,7 @@ import pandas as pd
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.text_tables import texts_of
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import texts_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.text_tables import Table, texts_of
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table, texts_of
 from kmip_data.pipelines.user_files import KEY_LENGTH, ascii_key
 from kmip_data.text import counted
 

@@ -16,20 +16,20 @@ from kmip_data.columns.description import Level, Use
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.index_lists import IndexLists, read_index_lists
-from kmip_data.pipelines.datasets.graphs.matrices import is_matrix, tables_of_matrix
-from kmip_data.pipelines.datasets.graphs.node_positions import (
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
+from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists, read_index_lists
+from kmip_data.pipelines.datasets.graphs.tables.matrices import is_matrix, tables_of_matrix
+from kmip_data.pipelines.datasets.graphs.tables.node_positions import (
     NodePositions,
     Rows,
     count_rows,
     positions_of_ends,
     stored_ids,
 )
-from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.text_tables import (
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
     NO_IDS,
     UNNAMED,
     Table,

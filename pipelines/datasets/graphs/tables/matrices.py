@@ -7,8 +7,8 @@ import pandas as pd
 
 from kmip_data.columns.description import Level
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.graphs import roles
-from kmip_data.pipelines.datasets.graphs.text_tables import Table
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import Table
 
 
 def is_matrix(table: Table) -> bool:

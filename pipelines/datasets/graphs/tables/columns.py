@@ -14,9 +14,9 @@ from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.description import DescribedColumn, Level, Use
 from kmip_data.columns.parts import MASKS, is_positions
 from kmip_data.format.split_files import NO_PART, NODE_PARTS, part_name
-from kmip_data.pipelines.datasets.graphs import roles
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.text_tables import UNNAMED, Table, counts_from_zero
+from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables.text_tables import UNNAMED, Table, counts_from_zero
 
 #: Texts that pandas reads as missing.
 MISSING = frozenset(

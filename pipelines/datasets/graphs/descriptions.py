@@ -1,0 +1,95 @@
+"""Descriptions of the columns of your own graphs: next to their files, of an earlier build, and as found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kmip_data.builds.home import Home
+from kmip_data.columns.description import (
+    NAME,
+    DescribedColumn,
+    Description,
+    from_card,
+    read_description,
+)
+from kmip_data.columns.targets import Target
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import Column
+from kmip_data.format.targets import target_type_of
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, PART_DOC, GraphParams
+from kmip_data.pipelines.find import find
+
+
+def description_beside(folder: Path, members: Iterable[str]) -> Description | None:
+    """Return the description next to the files; ``None`` if there is none."""
+    if NAME not in members:
+        return None
+    return read_description(folder / NAME)
+
+
+def description_like(like: str, home: Home) -> Description:
+    """Return the description of a file, or on the card of an earlier build."""
+    path = Path(like).expanduser()
+    if path.is_file():
+        return read_description(path)
+    build = find(like, home=home)
+    described = from_card(build.card.statistics)
+    if described is None:
+        raise UsageError(
+            f"{build.card.dataset} has no description of its columns.",
+            next="--like and a dataset of kmip-data build graphs",
+        )
+    return described
+
+
+def description_of(
+    findings: Findings, columns: Sequence[Column], target: Target | None, params: GraphParams
+) -> Description:
+    """Return the uses of the columns of tables, and of arrays where there is no table."""
+    found = list(findings.columns)
+    features = {"node/x", "edge/edge_attr"}
+    of_tables = {column.rows for column in found}
+    for column in columns:
+        if column.doc in {PART_DOC, NODE_ID_DOC}:
+            continue
+        if column.level in of_tables and column.key in features:
+            continue
+        found.append(
+            DescribedColumn(
+                name=column.attribute,
+                rows=column.level,
+                use="array",
+                dtype=column.presented,
+                shape=column.shape,
+            )
+        )
+    if target is not None and not any(column.use == "label" for column in found):
+        name = (*params.label, "y")[0]
+        found.append(DescribedColumn(name=name, rows=target.column.level, use="label"))
+    task = None
+    classes: tuple[str, ...] = ()
+    if target is not None:
+        kind = target_type_of(target.column)
+        task = "classification" if kind == "classification" else kind
+        if kind == "classification":
+            classes = target.class_names or tuple(map(str, range(target.column.num_classes or 0)))
+    elif findings.described is not None:
+        task = findings.described.task
+        classes = findings.described.classes
+    return Description(
+        task=task,
+        classes=classes,
+        missing=params.missing,
+        rounded=params.rounded,
+        undirected=params.undirected,
+        files=findings.files,
+        columns=tuple(found),
+    )
+
+
+def is_given_as_arrays(description: Description, column: Column) -> bool:
+    """True if a description has arrays instead of the columns of a table at the level of a column."""
+    uses = {use.use for use in description.columns if use.rows == column.level}
+    return bool(uses & {"array", "label"}) and not uses & {"number", "category"}
