@@ -55,11 +55,7 @@ TYPED: dict[str, dict[str, tuple[type, str]]] = {
         "masks": (str, "superpixels: folder of masks."),
         "like": (
             str,
-<<<<<<< HEAD
-            "graphs: take columns and classes from an earlier build, or from a file of --describe.",
-=======
-            "graphs: earlier build, run, or file of --describe, whose columns and classes to use.",
->>>>>>> 5b3b0058 (--like takes a run, and ids that count the rows are stored by no door)
+            "graphs: take columns and classes from an earlier build, a run, or a file of --describe.",
         ),
     },
 }
