@@ -19,7 +19,7 @@ from kmip_data.cli.shared.datasets import (
     keep_settings,
     requested,
 )
-from kmip_data.cli.shared.names import NameType
+from kmip_data.cli.shared.names import NameType, name_of_file
 from kmip_data.cli.shared.options import (
     dask_option,
     force_option,
@@ -42,7 +42,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.marker import PICTURE_NAME
-from kmip_data.text import as_options, counted, possible_name
+from kmip_data.text import as_options, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -322,7 +322,7 @@ def _build_recipe(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
             found="no --name",
-            next=_name_option(archives),
+            next=f"a name: --name {name_of_file(archives[0]) if archives else 'my-data'}",
         )
     if like := sources.get("like"):
         sources["like"] = _build_of(like, options["home"])
@@ -353,12 +353,6 @@ def _build_of(like: str, home: Home) -> str:
     from kmip_data.models.training.run.result import build_of
 
     return build_of(like, home)
-
-
-def _name_option(archives: tuple[Path, ...]) -> str:
-    """Return ``--name`` after the file that is built from."""
-    stem = archives[0].name.partition(".")[0].lower() if archives else ""
-    return f"a name: --name my-{possible_name(stem) or 'data'}"
 
 
 def _build_class(
@@ -557,28 +551,32 @@ def _has_targets(build: Build, *, features: bool = True) -> bool:
     return False
 
 
-def _other_builds(build: Build) -> list[str]:
-    """Return the folder names of earlier builds of your own dataset, which share its name."""
+def _other_builds(build: Build) -> list[Build]:
+    """Return the other builds of your own dataset, which share its name."""
     from kmip_data.builds.home import Home, list_builds
 
     home = Home(build.path.parent.parent)
     if _is_shipped(build.card) or build.path.parent != home.built:
         return []
     same_name = list_builds(home, build.card.dataset)
-    return [other.path.name for other in same_name if other.path != build.path]
+    return [other for other in same_name if other.path != build.path]
 
 
 def _about_others(build: Build) -> str:
     """Return the other builds of your own dataset, and which one its name means; empty without any."""
     from kmip_data.builds.home import Home, matching_builds
 
-    others = _other_builds(build)
-    if not others:
+    if not (others := _other_builds(build)):
         return ""
-    dataset = build.card.dataset
+    card = build.card
+    dataset = card.dataset
     matches = matching_builds(Home(build.path.parent.parent), dataset, {})
     meant = "this one" if matches[:1] == [build] else "not this one"
-    return f"{', '.join(others)}; the name {dataset} means the newest build, {meant}"
+    names = []
+    for other in others:
+        same = other.card.content_digest == card.content_digest
+        names.append(other.path.name if same else f"{other.path.name} (from other files)")
+    return f"{', '.join(names)}; the name {dataset} means the newest build, {meant}"
 
 
 def _target(build: Build) -> str:

@@ -14,7 +14,7 @@ from kmip_data.cli.shared.output import show, table
 
 
 @click.command(cls=Command)
-@click.argument("run", type=RUN)
+@click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
 @trained_options
 @click.option(
     "--by-class",

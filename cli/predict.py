@@ -23,7 +23,7 @@ from kmip_data.text import counted
 
 
 @click.command(cls=Command)
-@click.argument("run", type=RUN)
+@click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
 @path_option(
     "--output",
     help="Output file, FILE.npz, or FILE.csv for a table.  [default: predictions.npz in the run]",

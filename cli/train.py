@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from kmip_data.text import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kmip_data.builds.home import Home
+    from kmip_data.builds.home import Build, Home
     from kmip_data.models.reports.shipped_results import ShippedResult
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.run.result import Summary
@@ -331,12 +332,27 @@ def _check_targets(config: RunConfig, home: Home) -> None:
         learned_column(build.card, build.path, features=data.features == "all")
     except UsageError as error:
         described = from_card(build.card.statistics)
-        if build.card.schema_.labels is None and described is not None and described.task:
+        if other := _other_with_targets(build, home):
+            error.lines["next"] = f"an earlier build with targets: kmip-data train {other}"
+            error.meant = (data.dataset, other)
+        elif build.card.schema_.labels is None and described is not None and described.task:
             # A build like another: made for predictions.
             run = fitting_run(build, home)
             words = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
             error.lines["next"] = f"kmip-data predict {words} --dataset {shlex.quote(data.dataset)}"
         raise
+
+
+def _other_with_targets(build: Build, home: Home) -> str | None:
+    """Return the folder name of the newest other build of a name that can be trained on, if any."""
+    from kmip_data.builds.home import matching_builds
+    from kmip_data.format.targets import learned_column
+
+    for other in matching_builds(home, build.card.dataset, {}):
+        with contextlib.suppress(UsageError):
+            learned_column(other.card, other.path)
+            return other.path.name
+    return None
 
 
 def _refuse_second_model() -> None:

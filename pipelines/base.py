@@ -383,13 +383,21 @@ def pipeline_of(card: Card) -> AnyPipeline | None:
 M = TypeVar("M", bound=BaseModel)
 
 
-def check_fold(dataset: str, fold: int, folds: int) -> None:
-    """Refuse a fold that is none of the published splits."""
-    if fold >= folds:
+def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> None:
+    """Refuse a fold that is none of the given splits; one that is ``drawn`` has seeds instead."""
+    if fold < folds:
+        return
+    if drawn:
         raise UsageError(
-            f"{dataset} has {counted(folds, 'fold')}: there is no fold {fold}.",
-            next="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
+            f"{dataset} has no folds: its split is drawn with a seed.",
+            next=f"another seed: --split-rule random --split-seed {fold}",
         )
+    error = UsageError(
+        f"{dataset} has {counted(folds, 'fold')}: there is no fold {fold}.",
+        next="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
+    )
+    error.meant = (f"fold={fold}", "fold=0")
+    raise error
 
 
 def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> M:
@@ -399,6 +407,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
     except ValidationError as error:
         problems = []
         unknown = False
+        meant = None
         step = f"kmip-data info {dataset}"
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
@@ -412,18 +421,21 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     hint = " here: the split has parameters of its own (split_parameters=, split_rule=)"
                 if field == "k" and not issubclass(model, SplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
-                    step += f"; keys per query of a training: --set model.attention.k={values['k']}"
+                    step = f"keys per query of a training: --set model.attention.k={values['k']}"
+                    meant = (f"data.parameters.k={values['k']}", f"model.attention.k={values['k']}")
                 problems.append(f"{field!r} is unknown{hint}")
             elif not field:  # a problem of several values together
                 problems.append(why)
             else:
                 problems.append(f"{field} = {problem['input']!r}: {why}")
-        raise UsageError(
+        refusal = UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(problems),
             next=step,
-        ) from error
+        )
+        refusal.meant = meant
+        raise refusal from error
 
 
 def recorded_split_parameters(

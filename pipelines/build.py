@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from kmip_data.builds.added_columns import WORK
-from kmip_data.builds.home import Build, Home, find_build
+from kmip_data.builds.home import Build, Home, find_build, make_newest
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import build_lock, refuse_links, remove_empty
@@ -271,6 +271,8 @@ def build_own(
                     error.lines["on disk"] = f"unfinished: {plan.folder}"
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
+    # A command that is repeated gives its build the name again.
+    make_newest(build, home)
     return build
 
 

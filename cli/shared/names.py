@@ -100,7 +100,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         # 1. A name that exists, the file of a plan, or the folder of a build.
         known = self._known(home)
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
-        if not meant and "build" in self.kinds:
+        if not meant and "build" in self.kinds and not Path(text).expanduser().is_file():
             try:
                 meant = build_in(text, home) is not None
             except UsageError:
@@ -116,11 +116,11 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             runs = [name for name in known if name.count("/") == 2]
             meant = in_folder or any(map(beginning.fullmatch, runs))
         if not meant:
-            self._refuse(text, known, home)
+            self._refuse(text, known, home, "" if ctx is None else ctx.params.get("run") or "")
         return text
 
-    def _refuse(self, text: str, known: list[str], home: Home) -> NoReturn:
-        """Raise the error for a name that means nothing.
+    def _refuse(self, text: str, known: list[str], home: Home, run: str) -> NoReturn:
+        """Raise the error for a name that means nothing; the data of a ``run``, if not empty.
 
         A dataset of the user's own needs another command, a folder lacks a file, a dataset is no
         run; others have a nearest name.
@@ -139,7 +139,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 next="kmip-data list, which names your builds and runs",
             )
         if {"dataset", "build"} & {*self.kinds} and Path(text).expanduser().is_file():
-            raise _is_file(text, home)
+            raise _is_file(text, home, run)
         if "build" in self.kinds and any(home.built.glob(f"{glob.escape(text)}-*/shards")):
             raise UsageError(
                 f"{text} has no finished build: the command that was to build it stopped.",
@@ -207,19 +207,28 @@ def name_of_file(path: Path) -> str:
     return f"my-{name}" if name in dataset_names() else name
 
 
-def _is_file(text: str, home: Home) -> UsageError:
-    """Return the error for a file where a name is expected, with the command that builds from it."""
+def _is_file(text: str, home: Home, run: str) -> UsageError:
+    """Return the error for a file where a name is expected, with the command that builds from it.
+
+    Data of a ``run`` have the columns and classes that it was trained on.
+    """
     path = Path(text)
     recipe = "graphs"
     if path.suffix in _CLOUDS:
         recipe = "points"
     elif path.suffix in {".pbf", ".osm"}:
         recipe = "city"
-    command = ["kmip-data", "build", recipe, "--name", name_of_file(path), "--archive", text]
-    return UsageError(
-        f"{text} is a file; this command takes the name of a dataset.",
-        next=f"build a dataset from it: {shlex.join(command)}",
-    )
+    name = name_of_file(path)
+    command = ["kmip-data", "build", recipe, "--name", name, "--archive", text]
+    error = UsageError(f"{text} is a file; this command takes the name of a dataset.")
+    then = ""
+    if run and recipe == "graphs":
+        from kmip_data.models.training.run.run_folder import find_run
+
+        command += ["--like", str(find_run(run, home))]
+        then = f"; then the same command with --dataset {name}"
+    error.lines["next"] = f"build a dataset from it: {shlex.join(command)}{then}"
+    return error
 
 
 DATASET = NameType("dataset")

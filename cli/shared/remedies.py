@@ -13,6 +13,8 @@ _OPTIONS = re.compile(r"(?:^|: )((?:--[a-z-]+(?: (?:'[^']*'|[^\s,;'-][^\s,;']*))
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 #: Key of ``--set`` -> the option that is taken for it.
 _MEANT = {"model.attention.k": "--k"}
+#: Options and keys of a fold, which a rule that draws the split replaces.
+_FOLDS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold")}
 _VALUE = re.compile(r"[+-]?[\d.][^/]*|true|false|none")  #: no name of a dataset
 #: Commands whose line is not repeated with another name: what they remove is gone.
 _LOSING = {"remove"}
@@ -60,6 +62,8 @@ def _without(args: Sequence[str], options: Sequence[str]) -> list[str]:
                 replaced.add((_MEANT[key], ""))
         elif option.startswith("--"):
             replaced.add((option, ""))
+            if option == "--split-rule":
+                replaced |= _FOLDS
 
     kept: list[str] = []
     position = 0

@@ -302,16 +302,26 @@ def matching_builds(
     return sorted(matches, key=_built_at, reverse=True)
 
 
+def make_newest(build: Build, home: Home) -> None:
+    """Make a build of the home the one that its name means, as if it had been built just now."""
+    if build.path.parent != home.built:
+        return
+    matches = matching_builds(home, build.card.dataset, {}, sample=build.card.sample)
+    if matches and matches[0].path != build.path:
+        with contextlib.suppress(OSError):  # a folder that cannot be written to
+            os.utime(build.path / next(iter(build.card.files)))
+
+
 #: Builds that this process has announced as the newest of their name.
 _announced = set[Path]()
 
 
 def _newest_line(dataset: str, builds: Sequence[Build]) -> str:
     """Return the line that says which of several builds a name means, the newest first."""
-    newest, second, *others = builds
+    newest, *others = builds
     line = f"{dataset} has {len(builds)} builds: uses the newest, {newest.path.name} of {date_of(newest)}"
-    title = f"one of {len(others) + 1} others" if others else "the other"
-    return f"{line}; `kmip-data remove {second.path.name}` removes {title}."
+    names = " or ".join(build.path.name for build in others[:3])
+    return f"{line}; name {names} to use another."
 
 
 def _several_error(dataset: str, builds: Sequence[Build]) -> UsageError:

@@ -118,7 +118,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     manifest = load_manifest("graphs").model_copy(
         update={
             "name": name,
-            "file": "",
+            "registered_name": "",
             "pipeline": "",
             "title": title or name,
             "citation": citation,

@@ -217,7 +217,7 @@ def test_a_model_is_used_on_new_data(old, tmp_path, home):
     message = refused("evaluate", run.parent, "--dataset", "new")
     command = re.search(r"next: kmip-data (.*)", message)[1]
     done(*shlex.split(command), "--quiet")
-    done("evaluate", run.parent, "--dataset", "new-like-old")
+    done("evaluate", run.parent, "--dataset", "new")
     archive = write(tmp_path / "bare", table.drop(columns="group"))
     build("bare", archive, "--like", "old")
     done("predict", run.parent, "--dataset", "bare", "--output", tmp_path / "p.csv")

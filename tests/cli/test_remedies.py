@@ -123,7 +123,7 @@ def test_a_parameter_that_the_recipe_of_a_dataset_has_not(home, tmp_path):
     done("build", "graphs", "--name", "mols", "--archive", folder, "-q")
     message = refused("train", "--dataset", "mols", "--k", "16")
     assert "'k' is unknown" in message
-    assert "next: kmip-data info graphs" in message
+    assert "kmip-data train --dataset mols --set model.attention.k=16\n" in message
 
 
 def test_an_index_behind_the_end(build):

@@ -149,7 +149,7 @@ def test_a_run_stays_with_the_build_it_was_trained_on(home, tmp_path):
     outcome = done("info", "rings", "--json")
     assert outcome.json["counts"]["nodes"] == 100
     assert "rings has 2 builds: uses the newest, " in outcome.err
-    (removal,) = re.findall("`kmip-data (remove [^`]+)`", outcome.err)
+    (other,) = re.findall("name ([^ ]+) to use another", outcome.err)
 
     again = done("evaluate", run, "--json")
     assert again.json == first
@@ -159,5 +159,5 @@ def test_a_run_stays_with_the_build_it_was_trained_on(home, tmp_path):
     assert read_result(run).epochs == 2
     assert read_result(run).build_key == key
 
-    done(*removal.split(), "--yes")
+    done("remove", other, "--yes")
     assert "has 2 builds" not in done("info", "rings").err

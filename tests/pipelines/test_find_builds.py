@@ -94,7 +94,7 @@ def test_the_name_of_your_own_data_means_their_newest_build(home, capsys):
     assert len(kmip_data.open("mine", home=home)) == 6
     line = capsys.readouterr().err
     assert line.startswith("mine has 2 builds: uses the newest, mine2 of 20")
-    assert line.endswith("; `kmip-data remove mine` removes the other.\n")
+    assert line.endswith("; name mine to use another.\n")
     # Each is selected by its folder, and the line is printed once.
     for selector, graphs in ((str(old), 5), ("mine2", 6), ("mine", 6)):
         assert len(kmip_data.open(selector, home=home)) == graphs

@@ -18,10 +18,12 @@ from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name
 from kmip_data.files.reading import read_small
+from kmip_data.manifest import dataset_names
 from kmip_data.models.component_names import Names
 from kmip_data.models.config import SECTIONS, ModelConfig, component_kinds
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
+from kmip_data.pipelines.find import parameter_names
 from kmip_data.registry import ADDED
 from kmip_data.text import is_slip, nearest
 
@@ -113,7 +115,18 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
         if error.lines["next"] == HELP:
             dataset = shlex.quote(config.data.dataset)
             error.lines["next"] = f"kmip-data info {dataset} --model {config.model.name}"
+        if error.meant == ("k", "data.parameters.k") and not _has_neighbors(config):
+            # Data without a graph of nearest neighbours: the other k.
+            error.meant = ("k", "model.attention.k")
         raise
+
+
+def _has_neighbors(config: RunConfig) -> bool:
+    """True if k is a parameter of the data: of a shipped dataset, or recorded from its build."""
+    dataset = config.data.dataset
+    return "k" in (
+        parameter_names(dataset)[0] if dataset in dataset_names() else config.data.parameters
+    )
 
 
 def _with_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
@@ -322,7 +335,12 @@ def _unknown(path: str) -> tuple[str, str | None]:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone.", None
     if section in {"", "data"} and name in _OF_OPTIONS:
         key_of_option = _OF_OPTIONS[name]
-        return f"There is no configuration key {path!r}.{_hint(key_of_option)}", key_of_option
+        hint = _hint(key_of_option)
+        if name == "k":
+            hint = (
+                " Keys per query are 'model.attention.k', neighbours of points 'data.parameters.k'."
+            )
+        return f"There is no configuration key {path!r}.{hint}", key_of_option
     # For a right key in a wrong section, compare the last names alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (

@@ -18,10 +18,11 @@ from kmip_data.columns.description import from_card
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.format.card import Card
-from kmip_data.format.targets import target_column
+from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
+from kmip_data.models.training.config.fitting import level_of
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.graphs import open_data
@@ -40,8 +41,10 @@ from kmip_data.models.training.run.result import (
     read_result,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS
+from kmip_data.pipelines.find import find
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
+from kmip_data.text import counted
 
 #: Tolerance between machines, absolute and relative.
 CLOSE = 1e-4
@@ -239,6 +242,11 @@ def open_run(
         data = open_data(on_build, home=home, required=(), build=False, task=result.task)
     except UsageError as error:
         # Other settings would need another training.
+        if target is not None and (difference := _other_targets(target, sample, home, result)):
+            raise UsageError(
+                f"The run {folder.name} learned {difference}.",
+                next=f"use data with the targets of {result.dataset}; kmip-data list shows your builds",
+            ) from error
         if target is None or not (error.lines["next"] or "").startswith("--set"):
             raise
         raise UsageError(
@@ -254,6 +262,16 @@ def open_run(
     return OpenedRun(folder, config, result, data, chosen)
 
 
+def _other_targets(target: str, sample: bool, home: Home, result: RunResult) -> str:
+    """Return the targets of a run and of other data in words; empty if they are of one kind."""
+    column = target_column(find(target, home=home, sample=sample).card.schema_)
+    if column is None:
+        return ""
+    learned = f"{result.targets.target_type} of each {result.targets.level}"
+    found = f"{target_type_of(column)} of each {level_of(column)}"
+    return "" if learned == found else f"{learned}, and {target} has targets for {found}"
+
+
 def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:
     """Return the command that builds the same files of your own as the data of the run."""
     copies = list_copies(home.raw / card.dataset)
@@ -265,14 +283,14 @@ def _command_of_fitting_data(card: Card, result: RunResult, home: Home) -> str:
     ]
     if not paths or not builds or from_card(card.statistics) is None:
         return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
-    name = f"{card.dataset}-like-{result.dataset}"
-    words = ["kmip-data", "build", "graphs", "--name", name]
+    words = ["kmip-data", "build", "graphs", "--name", card.dataset]
     return shlex.join([*words, "--archive", str(paths[0]), "--like", builds[0].name])
 
 
 def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool) -> None:
     card = data.build.card
     difference = ""
+    misfit = []
     # Names count in their order: a network has outputs, not names. Classes of a city are named by
     # its own ranges.
     names: Sequence[str] = () if is_city(card) else card.class_names
@@ -292,11 +310,15 @@ def _check_fit(data: RunData, result: RunResult, home: Home, *, same_data: bool)
                 difference = f"the {what} {name!r}, not {expected!r}"
     features = data.in_channels
     classes = data.task.outputs
-    if features != result.num_features or classes != result.num_classes:
-        difference = (
-            f"{features} features and {classes} classes, "
-            f"not {result.num_features} and {result.num_classes}"
-        )
+    if features != result.num_features:
+        misfit.append((counted(features, "node feature"), result.num_features))
+    if classes != result.num_classes:
+        noun = "classes" if data.task.target_type == "classification" else "targets"
+        misfit.append((f"{classes} {noun}", result.num_classes))
+    if misfit:
+        found_words = " and ".join(words for words, _ in misfit)
+        trained_words = " and ".join(str(number) for _, number in misfit)
+        difference = f"{found_words}; the run was trained with {trained_words}"
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",

@@ -208,6 +208,12 @@ def _train_one(
     label = data.build.card.label
     existing = home.runs / label / config.model.name / name
     if content_of(existing) == run_folder.RUN and (existing / CONFIG_NAME).is_file():
+        if _build_key(existing) == data.build.card.key:
+            # One build may be named in several ways.
+            stored = read_config(existing / CONFIG_NAME).data
+            config = config.updated(
+                "data", dataset=stored.dataset, sample=stored.sample, parameters=stored.parameters
+            )
         run_folder.check_settings(existing, config)
         return resume(existing, home=home, quiet=quiet, **build_options)
 

@@ -325,7 +325,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         rule, level, codes = self._given(records, params)
         folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
         fold = params.fold if isinstance(params, GraphSplitParams) else 0
-        check_fold(self.manifest.name, fold, folds)
+        check_fold(self.manifest.name, fold, folds, drawn=codes is None)
 
         # 1. Graphs; what has no label is in no part.
         alone = len(records.keys) == 1

@@ -1,0 +1,102 @@
+"""Messages about your own data: each names the command that works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+from support.cli import done, refused
+
+from kmip_data.builds.home import Home
+from kmip_data.pipelines.find import find
+
+QUICK = ["--model", "gcn", "--epochs", "1", "--device", "cpu", "-q"]
+QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
+
+
+def command_of(message: str) -> list[str]:
+    """Return the words of the command that ends a message."""
+    return shlex.split(re.search(r"next: (?:[^\n]*: )?kmip-data ([^;\n]+)", message)[1])
+
+
+def write_people(folder, *columns):
+    """Write a ring of 40 people in two groups, with columns of numbers."""
+    folder.mkdir()
+    lines = [",".join(["node", *columns, "group"])]
+    for number in range(40):
+        values = [number % 7] * len(columns)
+        lines.append(",".join(map(str, [f"p{number}", *values, "ab"[number % 2]])))
+    (folder / "nodes.csv").write_text("\n".join(lines))
+    edges = [f"p{number},p{(number + 1) % 40}" for number in range(40)]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *edges]))
+
+
+@pytest.fixture
+def people(home, tmp_path):
+    """The command that builds a dataset with groups as labels, done once."""
+    write_people(tmp_path / "soc", "age")
+    words = ["build", "graphs", "--name", "soc", "--archive", tmp_path / "soc"]
+    words += ["--set", "label=group", "-q"]
+    done(*words)
+    return words
+
+
+def test_a_build_without_labels_does_not_hide_the_one_with_labels(people, home, tmp_path):
+    labelled = find("soc", home=Home(home)).path.name
+    done(*people[:-3], "-q")
+    message = refused("train", "soc", *QUICK, "--name", "first")
+    assert f"name {labelled} to use another.\n" in message
+    assert command_of(message) == ["train", labelled, *QUICK, "--name", "first"]
+    done(*command_of(message))
+
+    # The command that is repeated gives its build the name again, and the run goes on by either.
+    assert "means the newest build, this one" in " ".join(done(*people).out.split())
+    assert find("soc", home=Home(home)).path.name == labelled
+    assert "is finished already" not in done("train", "soc", *QUICK, "--name", "first").err
+    done("train", labelled, *QUICK, "--name", "first")
+
+    (tmp_path / "soc" / "edges.csv").write_text("source,target\np0,p1\n")
+    again = done(*people).out
+    assert f"{labelled} (from other files)" in " ".join(again.split())
+
+
+#: Words after `kmip-data` -> the command that its error names.
+STEPS = {
+    "train soc --set k=20": "train soc --set model.attention.k=20",
+    "train soc --set data.parameters.k=20": "train soc --set model.attention.k=20",
+    "train soc --k 20": "train soc --set model.attention.k=20",
+    "train soc --set data.split.fold=3": "train soc --split-rule random --split-seed 3",
+    "train soc --folds 3": "train soc --split-rule random --split-seed 3",
+}
+
+
+def test_the_next_step_is_the_command_corrected(people, subtests):
+    for words, step in STEPS.items():
+        with subtests.test(words):
+            assert command_of(refused(*words.split())) == step.split()
+    done(*STEPS["train soc --folds 3"].split(), *QUICK)
+
+
+def test_other_data_of_a_run(people, home, tmp_path):
+    done("train", "soc", *QUICK, "--name", "first")
+    (tmp_path / "new.csv").write_text("source,target\np0,p1\n")
+    message = refused("predict", "first", "--dataset", tmp_path / "new.csv")
+    assert "; then the same command with --dataset new\n" in message
+    assert command_of(message)[-2:] == ["--like", f"{home}/runs/soc/gcn/first"]
+
+    write_people(tmp_path / "wide", "age", "size")
+    done("build", "graphs", "--name", "wide", "--archive", tmp_path / "wide", *people[-3:])
+    message = refused("predict", "first", "--dataset", "wide")
+    assert ": it has 2 node features; the run was trained with 1.\n" in message
+    done(*command_of(message), "-q")
+    done("predict", "first", "--dataset", "wide")
+
+    smiles = [f"{'C' * length}O,{length % 2}" for length in range(1, 21)]
+    (tmp_path / "assay.csv").write_text("\n".join(["smiles,toxic", *smiles]))
+    words = ["build", "graphs", "--name", "assay", "--archive", tmp_path / "assay.csv"]
+    done(*words, "--set", "label=toxic", "-q")
+    assert (
+        "learned classification of each node, and assay has targets for classification of each graph"
+        in refused("predict", "first", "--dataset", "assay")
+    )
