@@ -62,7 +62,7 @@ def command(
     assert about is not None, "a run's predictions say where they come from"
     output = output or default_output(Path(about.run) / "predictions.npz", force=force)
     write_predictions(output, predictions)
-    records = "all records" if about.part == "all" else f"{about.part}, split {about.split}"
+    records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
     use = f"numpy.load({str(output)!r})['pred']"
     if output.suffix == ".csv":
         use = f"pandas.read_csv({str(output)!r})"

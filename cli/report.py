@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.names import SWEEP_OR_RUN
+from kmip_data.cli.shared.names import SWEEP_OR_RUN, refuse_absent
 from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
 from kmip_data.cli.shared.output import check_output, csv_of
 from kmip_data.cli.shared.printed_tables import report_text
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
-from kmip_data.text import nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -37,6 +36,7 @@ FORMS = {
     type=click.Choice([*FORMS.values()]),
     help="Output format.  [default: by the ending of --output, else text]",
 )
+@click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
 @path_option("--output", help="Write to FILE instead of stdout.")
 @force_option
@@ -46,6 +46,7 @@ def command(
     names: tuple[str, ...],
     against: str | None,
     form: str | None,
+    dataset: str | None,
     model: str | None,
     output: Path | None,
     force: bool,
@@ -70,20 +71,20 @@ def command(
     from kmip_data.models.reports.sheets import page_of, sheet_of
 
     runs, notices = read_runs(folders)
-    models = sorted({run.result.model for run in runs})
+    existing = sorted({f"{run.result.dataset}/{run.result.model}" for run in runs})
+    refuse_absent("dataset", dataset, {run.result.dataset for run in runs})
+    refuse_absent("model", model, {run.result.model for run in runs})
+    if dataset is not None:
+        runs = [run for run in runs if run.result.dataset == dataset]
     if model is not None:
         runs = [run for run in runs if run.result.model == model]
     if not runs:
-        of_model = f" of {model}" if model else ""
         error = UsageError(
-            f"There is no finished run{of_model} to report.",
-            found="; ".join(notices or [f"{', '.join(models) or 'none'} below {home.runs}"]),
+            "There is no finished run to report.",
+            found="; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"]),
             next="kmip-data runs, which names the command that resumes each run",
         )
-        close = nearest_names(model, models) if model else []
-        if model and close:
-            error.meant = (model, close[0])
-        elif not folders and len(names) == 1 and names[0] in sweep_names():
+        if not folders and len(names) == 1 and names[0] in sweep_names():
             error = UsageError(
                 f"There is no finished run of the sweep {names[0]}.",
                 found=f"none below {home.runs}",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.names import refuse_absent
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show
 from kmip_data.cli.shared.printed_tables import runs_table
-from kmip_data.text import nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -42,13 +42,13 @@ def command(
         if of_dataset and model in {None, run["model"]}:
             runs.append(run)
     text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
-    if dataset is not None or model is not None:
-        text = f"No such runs in {home.runs}"
+    if existing and not runs:
         for kind, name in {"dataset": dataset, "model": model}.items():
             names = {run[kind] for run in existing}
-            if name is not None and name not in names and (close := nearest_names(name, names)):
-                text += f". Did you mean --{kind} {' or '.join(close)}?"
-        text += "\nNext: kmip-data runs, which lists all"
+            refuse_absent(kind, name, {*names, *(known.removesuffix("-sample") for known in names)})
+        text = (
+            f"No run of {model} on {dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
+        )
     if runs:
         text = runs_table(runs)
     show({"home": home.root, "runs": runs}, text)

@@ -267,6 +267,7 @@ def _settings_of(row: ShippedResult, stop_after: int | None) -> Json:
 def _facts(summary: Summary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the paper's, the time and the memory."""
     from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.published_result import published_result_of
     from kmip_data.models.training.run.result import mean_std, with_unit
 
@@ -276,7 +277,7 @@ def _facts(summary: Summary) -> list[tuple[str, object]]:
     shown = ""
     if test is not None:
         spread = std["test"][first.metric] if len(summary.results) > 1 else None
-        shown = f"{first.metric} {with_unit(first.metric, test, spread)}"
+        shown = f"{all_metrics()[first.metric].title} {with_unit(first.metric, test, spread)}"
         if first.chance is not None:
             shown += f"; a constant answer has {with_unit(first.metric, first.chance)}"
     published_result = published_result_of(RunConfig.model_validate(first.config))

@@ -131,11 +131,13 @@ def unknown_name(
     *,
     command: str = "kmip-data list --all",
     own: Sequence[str] | None = None,
+    where: str = "",
 ) -> UsageError:
     """Return the error for an unknown name, with the three nearest known ones, or else a list.
 
     ``noun`` says what has the name, such as "dataset"; ``command`` lists all known names. ``own``
-    are the names that are listed where only some of the known ones are the user's.
+    are the names that are listed where only some of the known ones are the user's. ``where`` ends
+    the sentence, such as "among the runs".
     """
     # The nearest name first, so that a typing error is seen at once.
     close = nearest_names(name, known)
@@ -145,7 +147,7 @@ def unknown_name(
     if close and len(known) > FEW:
         shown = None
     error = UsageError(
-        f"There is no {noun} called {name!r}.{hint}",
+        f"There is no {noun} called {name!r}{where and f' {where}'}.{hint}",
         expected=shown,
         next=command,
     )

@@ -162,6 +162,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return at most three known names, the most similar or longer ones, in any case.
 
+    Where one is a slip of the finger away, others that are merely similar are left out.
+
     >>> nearest_names("S3IDS", ["s3dis", "paris"])
     ['s3dis']
     >>> nearest_names("eraly", ["s3dis/gcn/early", "s3dis/gcn/late"])
@@ -174,6 +176,8 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     spellings = {"/".join(word.lower().split("/")[-parts:]): word for word in known}
     name = name.lower()
     candidates = difflib.get_close_matches(name, spellings, n=3, cutoff=0.6)
+    slips = [candidate for candidate in candidates if is_slip(name, candidate)]
+    candidates = slips or candidates
     if len(name) > 2:
         candidates += [longer for longer in spellings if longer.startswith(name)]
     return [spellings[candidate] for candidate in dict.fromkeys(candidates)][:3]

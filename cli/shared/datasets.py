@@ -134,7 +134,7 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             raise click.BadParameter(f"{item!r} is not KEY=VALUE", param_hint="--set")
         if name not in known:
             raise unknown_name(
-                "parameter of this dataset", key, sorted(known), command=f"kmip-data info {dataset}"
+                f"parameter of {dataset}", key, sorted(known), command=f"kmip-data info {dataset}"
             )
         store, value_type = known[name]
         values = meta.setdefault(store, {})

@@ -10,12 +10,13 @@ import glob
 import os
 import re
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import MAX_SHOWN, UsageError
 from kmip_data.text import possible_name
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             command = f"kmip-data evaluate {run}"
             if ctx is not None and ctx.info_name == "train":
                 command = f"kmip-data train --resume {run}"
+            elif ctx is not None and ctx.info_name == "preview":
+                command = f"kmip-data explore {run}"
             raise UsageError(f"{text} is a run, not a dataset or a build.", next=command)
 
         # 1. A name that exists, the file of a plan, or the folder of a build.
@@ -146,8 +149,10 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 next=f"the kmip-data build command with --name {text} again, which says why",
             )
         if "run" in self.kinds and (newest := _newest_run(text, home)):
+            runs = [name for name in known if name.startswith(f"{text}/")]
             error = UsageError(
                 f"{text} is a dataset; this command takes a run.",
+                expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
                 next=f"its newest run: {newest}",
             )
             error.meant = (text, newest)
@@ -161,7 +166,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             known = [name for name in known if os.sep in name and text[0] not in "/.~"]
         kind = "run" if "run" in self.kinds else self.kinds[-1]
         shipped = {*dataset_names()}
-        if kind == "run":
+        if kind == "run" and "sweep" not in self.kinds:
             shipped.update({"sweep"}, shipped_names("sweeps"))
         raise unknown_name(
             _TITLES.get(self.name, self.name),
@@ -197,6 +202,19 @@ def _newest_run(dataset: str, home: Home) -> str | None:
     configs = home.runs.glob(f"{glob.escape(dataset)}/*/*/config.toml")
     newest = max(configs, key=lambda config: config.stat().st_mtime, default=None)
     return None if newest is None else newest.parent.relative_to(home.runs).as_posix()
+
+
+def refuse_absent(kind: str, name: str | None, known: Collection[str]) -> None:
+    """Raise ``UsageError`` for a "dataset" or "model" that neither runs nor kmip-data know."""
+    from kmip_data.errors import unknown_name
+    from kmip_data.manifest import dataset_names
+    from kmip_data.strict_model import shipped_names
+
+    shipped = dataset_names() if kind == "dataset" else shipped_names("models")
+    if name is not None and known and name not in known and name not in shipped:
+        raise unknown_name(
+            kind, name, sorted(known), command="kmip-data runs", where="among the runs"
+        )
 
 
 def name_of_file(path: Path) -> str:

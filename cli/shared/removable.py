@@ -93,7 +93,7 @@ def find(target: str, home: Home) -> Removable:
         item.name for item in known if item.kind != "raw files" or target.startswith("raw")
     ]
     raise unknown_name(
-        "build, run or raw/NAME in the home", target, known_names, command="kmip-data list"
+        "build, run or raw/NAME", target, known_names, command="kmip-data list", where="in the home"
     )
 
 

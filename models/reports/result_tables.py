@@ -200,7 +200,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
         raise unknown_name(
-            "model among the runs", against, models, command="kmip-data report --against MODEL"
+            "model", against, models, command=f"--against {models[0]}", where="among the runs"
         )
     # Table -> row -> fold and seed -> run.
     groups: dict[str, dict[str, dict[tuple[int, int], Run]]] = {}

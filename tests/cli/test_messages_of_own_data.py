@@ -78,6 +78,20 @@ def test_the_next_step_is_the_command_corrected(people, subtests):
     done(*STEPS["train soc --folds 3"].split(), *QUICK)
 
 
+def test_a_column_of_parts_and_an_error_of_one_kind(home, tmp_path):
+    parts = ["train"] * 12 + ["val"] * 4 + ["test"] * 4
+    rows = [f"{'C' * (number + 1)}O,{number / 3},{part}" for number, part in enumerate(parts)]
+    (tmp_path / "sol.csv").write_text("\n".join(["smiles,logs,split", *rows]))
+    words = ["--name", "sol", "--archive", tmp_path / "sol.csv", "--set", "label=logs", "-q"]
+    done("build", "graphs", *words)
+    outcome = done("train", "sol", *[word for word in QUICK if word != "-q"], "--name", "r")
+    assert "sol has no preset: gcn uses its defaults" in outcome.err
+    assert "split 'split': train 12, " in outcome.err
+    assert "of batches" not in outcome.out
+    assert re.search(r"\n *test +MAE [0-9.]+", outcome.out)
+    assert "4 rows of test, split 'split', " in done("predict", "r").out
+
+
 def test_other_data_of_a_run(people, home, tmp_path):
     done("train", "soc", *QUICK, "--name", "first")
     (tmp_path / "new.csv").write_text("source,target\np0,p1\n")
@@ -100,3 +114,23 @@ def test_other_data_of_a_run(people, home, tmp_path):
         "learned classification of each node, and assay has targets for classification of each graph"
         in refused("predict", "first", "--dataset", "assay")
     )
+
+
+def test_runs_of_one_name(people, home, tmp_path):
+    """The seeds of a name are one row of a report; other settings are listed line by line."""
+    done("train", "soc", *QUICK, "--name", "two", "--seeds", "0..1")
+    rows = done("report", "two", "--format", "json").json["rows"]
+    assert [row["seeds"] for row in rows] == ["0 1"]
+    assert done("report", "--dataset", "soc", "--format", "json").json["rows"] == rows
+    assert "no dataset called 'sco' among the runs" in refused("report", "--dataset", "sco")
+    assert command_of(refused("runs", "--model", "gnc")) == ["runs", "--model", "gcn"]
+
+    message = refused("train", "soc", *QUICK, "--name", "two-seed0", "--set", "optimizer.lr=0.5")
+    assert re.search(r"found: \n    optimizer.lr: [0-9.]+, not 0.5\n  next", message)
+
+    message = refused("predict", "soc")
+    assert "expected: one of soc/gcn/two-seed0, soc/gcn/two-seed1\n" in message
+    assert command_of(refused("preview", "soc/gcn/two-seed0")) == ["explore", "soc/gcn/two-seed0"]
+    assert "small-cities" in refused("report", "zzzz")
+    done("train", "soc", *QUICK, "--name", "a")
+    assert "Did you mean 'soc/gcn/two-seed1'?" in refused("predict", "soc/gcn/tow-seed1")

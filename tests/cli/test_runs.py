@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.builds.learnable import learnable_build, tiny_config
-from support.cli import done
+from support.cli import done, refused
 
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import build_lock
@@ -48,7 +48,9 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
 
 def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> None:
     assert "No runs yet in" in done("runs", "--home", tmp_path / "none").out
-    assert "No such runs in" in done("runs", "--dataset", "nothing").out
+    assert "There is no dataset called 'nothing' among the runs" in refused(
+        "runs", "--dataset", "nothing"
+    )
     assert not (tmp_path / "none").exists()
     shown = done("runs", "--json").json["runs"]
     assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in shown] == [

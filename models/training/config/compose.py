@@ -92,7 +92,7 @@ def configuration(  # noqa: PLR0913 -- options, by keyword
         config = with_epochs(config, epochs)
     config = apply_overrides(config, overrides)
     if file is None and not config.preset:
-        say(f"preset: none of {target}; {model} has its default settings", quiet=quiet)
+        say(f"{target} has no preset: {model} uses its defaults", quiet=quiet)
     return config
 
 

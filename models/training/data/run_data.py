@@ -278,7 +278,7 @@ class RunData(ABC):
         """Describe the data in a line."""
         card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
-        line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name}: {sizes} {self.unit}"
+        line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name!r}: {sizes} {self.unit}"
         if card.origin == COMPLETE_BY_COUNTS:
             line += f"; raw files: {COMPLETE_BY_COUNTS}"
         return line

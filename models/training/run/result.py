@@ -274,6 +274,8 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
     """
     mean, std = mean_std(runs)
     measured = {name for values in mean.values() for name in values}
+    if "mae" in measured:
+        measured.discard("mae_batches")  # nearly the same number, for comparison with others' logs
     names = [name for name in ("loss", *all_metrics()) if name in measured]
     notes = []
     rows = [["", *map(title_of, names)]]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.errors import UsageError, unknown_name
+from kmip_data.errors import MAX_SHOWN, UsageError, unknown_name
 from kmip_data.files.atomic_writes import begin_folder, build_lock, make_folder
 from kmip_data.files.marker import outputs_of
 from kmip_data.files.path_errors import absolute_path, writing
@@ -109,12 +109,45 @@ def check_settings(folder: Path, config: RunConfig) -> None:
     longer = (folder / RESULT_NAME).is_file() and epochs > existing["training.epochs"]
     if longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
         step += f" --epochs {epochs}"
-    shown = [f"{key} {existing.get(key)}, not {wanted.get(key)}" for key in keys]
+    lines = [
+        f"\n    {key}: {_shown(existing.get(key))}, not {_shown(wanted.get(key))}" for key in keys
+    ]
+    more = f"\n    and {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
-        found="; ".join(shown),
+        found="".join(lines[:MAX_SHOWN]) + more,
         next=f"{step}, or another --name",
     )
+
+
+def _shown(value: object) -> str:
+    return "none" if value in {None, ""} else str(value)
+
+
+def runs_of_name(run: str | os.PathLike[str], home: Home) -> list[Path]:
+    """Return the runs that one command trained under a name: of all its seeds and folds.
+
+    Errors as of :func:`find_run`, whose run is returned alone for any other name.
+    """
+    name = Path(run).name
+    of_name = re.compile(rf"{re.escape(name)}(-fold\d+)?(-seed\d+)?")
+    matches = _matching(Path(run), home)
+    exact = any(folder.name == name for folder in matches)
+    one_folder = len({folder.parent for folder in matches}) == 1
+    if not exact and one_folder and all(of_name.fullmatch(folder.name) for folder in matches):
+        return matches
+    return [find_run(run, home)]
+
+
+def _matching(run: Path, home: Home) -> list[Path]:
+    """Return the runs whose path ends in these parts, the last of them a beginning of the name."""
+    matches = []
+    for config in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
+        folder = config.parent
+        *parents, name = folder.parts[-len(run.parts) :]
+        if run.parts and parents == [*run.parts[:-1]] and name.startswith(run.name):
+            matches.append(folder)
+    return matches
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
@@ -127,14 +160,8 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     path = absolute_path(text, "run")
     if (path / CONFIG_NAME).is_file():
         return path
-    wanted = list(Path(text).parts)
-    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    matches = []
-    for folder in runs:
-        *parents, name = folder.parts[-len(wanted) :]
-        if wanted and parents == wanted[:-1] and name.startswith(wanted[-1]):
-            matches.append(folder)
-    exact = [folder for folder in matches if folder.name == wanted[-1]]
+    matches = _matching(Path(text), home)
+    exact = [folder for folder in matches if folder.name == Path(text).name]
     matches = exact or matches
     if len(matches) == 1:
         return matches[0]
@@ -148,6 +175,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         )
         error.meant = (text, str(newest))
         raise error
+    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     names = [str(folder.relative_to(home.runs)) for folder in runs]
     raise unknown_name("run", text, names, command="kmip-data runs")
 
