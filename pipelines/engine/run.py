@@ -28,7 +28,7 @@ from kmip_data.pipelines.engine.pool import (
     Workers,
     build_unit,
     count_jobs,
-    read_count,
+    graphs_done,
     run_all,
     run_pass,
 )
@@ -287,7 +287,7 @@ def run_units(
 
         def show(running: Iterable[T]) -> None:
             """Count the graphs of finished units, and what ``running`` units have done so far."""
-            progress.update(finished + sum(map(read_count, running)) - progress.done)
+            progress.update(finished + sum(map(graphs_done, running)) - progress.done)
 
         try:
             run_all(
