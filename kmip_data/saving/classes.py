@@ -23,7 +23,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split
 from kmip_data.saving.attributes import arrays_of
-from kmip_data.saving.pipeline import Positions, SavedGraphs
+from kmip_data.saving.pipeline import Positions, SpooledGraphs
 from kmip_data.saving.save import check_target, save
 
 #: Defaults of an argument ``split`` that chooses a part; it may have none.
@@ -163,7 +163,7 @@ def _check_differ(address: str, items: Sequence[object]) -> None:
     """Refuse parts that begin with the same item: a class may take ``split`` and ignore it."""
     digests = set()
     for data in items:
-        graph = SavedGraphs(None)
+        graph = SpooledGraphs(None)
         graph.add(*arrays_of(data, "0"))
         digests.add(graph.digest)
     if len(digests) == 1 and len(items) > 1:

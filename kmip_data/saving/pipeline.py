@@ -38,7 +38,7 @@ Positions = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 RULE = "given"  #: name of the split and its rule
 
 
-class SavedGraphs:
+class SpooledGraphs:
     """Graphs as arrays by attribute, which are read several times: in memory, or from a temporary file."""
 
     def __init__(self, spool: IO[bytes] | None) -> None:
@@ -184,7 +184,7 @@ class SavedPipeline(OwnGraphsPipeline):
     def __init__(
         self,
         manifest: Manifest,
-        graphs: SavedGraphs | SavedTables,
+        graphs: SpooledGraphs | SavedTables,
         split: Mapping[str, Positions] | None,
     ) -> None:
         super().__init__(manifest)

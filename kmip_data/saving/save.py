@@ -32,7 +32,7 @@ from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.attributes import arrays_of
-from kmip_data.saving.pipeline import Positions, SavedGraphs, SavedPipeline, SavedTables
+from kmip_data.saving.pipeline import Positions, SavedPipeline, SavedTables, SpooledGraphs
 
 
 def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
@@ -178,13 +178,13 @@ def check_target(folder: Path, name: str) -> None:
         )
 
 
-def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SavedGraphs:
+def _collect(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGraphs:
     """Return all graphs as arrays, as their columns are known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
     # The caller has the tensors of a list, and arrays are views of them; a generator cannot be read
     # twice, so its graphs wait on disk.
-    graphs = SavedGraphs(None if isinstance(dataset, list | tuple) else spool)
+    graphs = SpooledGraphs(None if isinstance(dataset, list | tuple) else spool)
     findings = Findings(params)
     unknown = set(params.ignore)
     for number, data in enumerate(dataset):
