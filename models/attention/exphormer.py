@@ -75,13 +75,13 @@ class ExphormerEdges(nn.Module):
         if self.virtual_nodes:
             edge_features = torch.cat([edge_features, self.edge_in.weight, self.edge_out.weight])
             virtual = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
-        expander = expander_edges(batch, self_loops=self.self_loops) if self.expander else None
+        expander = edges_from_expander(batch, self_loops=self.self_loops) if self.expander else None
         edges = e if self.real_edges else None
         return (Carried(virtual, edge_features, edges, expander),)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # which graphs are complete depends on the data
-def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
+def edges_from_expander(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     """Return edges of the column ``expander`` in both directions, and all pairs of graphs it leaves out.
 
     A neighbour table if every node has the same number of edges, else a list. Raises ``UsageError``
