@@ -234,7 +234,7 @@ def _print(
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
     from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.run_folders import runs_of
-    from kmip_data.models.training.run.states import described
+    from kmip_data.models.training.run.states import run_status
 
     planned = {cell.folder: cell for cell in cells}
     folders = dict.fromkeys(planned)
@@ -245,7 +245,7 @@ def _print(
     runs = []
     by_state: dict[str, list[Json]] = {}
     for folder in folders:
-        run = described(folder, home)
+        run = run_status(folder, home)
         # A run that waits has no folder: its plan says how long it will be.
         if folder in planned:
             run["seed"] = planned[folder].seed

@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import writing
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
-from kmip_data.models.training.run.states import ERROR, described, is_free, log_name, logged_error
+from kmip_data.models.training.run.states import ERROR, is_free, log_name, logged_error, run_status
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
@@ -59,7 +59,7 @@ def run_cells(
     ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder`` of the sweep holds the logs;
     ``options`` apply to missing builds, which are made before the first cell starts. Cells that
     another process runs are waited for. However this function ends, its processes end first; the
-    outcome of every cell is on disk (:func:`described`). Raises ``UsageError`` if a folder or log is
+    outcome of every cell is on disk (:func:`run_status`). Raises ``UsageError`` if a folder or log is
     a link or a special file.
     """
     # 1. Folders and data, before any run starts.
@@ -219,6 +219,6 @@ def _start(
 
 
 def _progress(cell: Cell, home: Home) -> str:
-    run = described(cell.folder, home)
+    run = run_status(cell.folder, home)
     text = f"{'/'.join(cell.folder.parts[-3:])}: {run['state']}"
     return f"{text}: {run['reason']}" if run["reason"] else text

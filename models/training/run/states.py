@@ -75,16 +75,16 @@ def fitting_run(build: Build, home: Home) -> Path | None:
 
 
 def list_runs(home: Home) -> list[dict[str, Any]]:
-    """Return the runs below ``home.runs``, the latest first, as :func:`described`."""
+    """Return the runs below ``home.runs``, the latest first, as :func:`run_status`."""
     configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
     begun = [(path.stat().st_mtime, path.parent) for path in configs]
     return [
-        {**described(folder, home), "begun": timestamp(seconds)}
+        {**run_status(folder, home), "begun": timestamp(seconds)}
         for seconds, folder in sorted(begun, reverse=True)
     ]
 
 
-def described(folder: Path, home: Home) -> dict[str, Any]:
+def run_status(folder: Path, home: Home) -> dict[str, Any]:
     """Describe the state of a run as a dictionary; its folder need not exist.
 
     ``path``, ``dataset``, ``model``, ``name``, ``seed``, ``state``, ``epoch`` (that are done),
