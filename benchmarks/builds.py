@@ -185,7 +185,7 @@ def write_pickles(raw: Path, graphs: int) -> None:
 
     from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
     from kmip_data.pipelines.datasets.superpixel_graphs.sample import sample_picture_graph
-    from kmip_data.pipelines.sample_files import Tensor, write_pickle
+    from kmip_data.pipelines.sample_writers import Tensor, write_pickle
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
     made = [

@@ -17,7 +17,7 @@ from torch_geometric.utils import to_undirected
 from kmip_data import OGBNArxiv, OGBNProducts, PCQM4Mv2, PCQM4Mv2Subset
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.numbers import NumberTable
-from kmip_data.pipelines.sample_files import write_archive
+from kmip_data.pipelines.sample_writers import write_archive
 
 QUIET = {"jobs": 1, "quiet": True}
 

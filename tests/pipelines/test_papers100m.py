@@ -30,7 +30,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.graph_arrays import edge_sort
-from kmip_data.pipelines.sample_files import gzipped
+from kmip_data.pipelines.sample_writers import gzipped
 from kmip_data.saving.export import write_parquet
 
 NAME = "ogbn-papers100m"

@@ -17,7 +17,7 @@ from kmip_data import GraphLoader, PCQMContact
 from kmip_data.format.writer import Skipped
 from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE, read_record
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError
-from kmip_data.pipelines.sample_files import write_archive
+from kmip_data.pipelines.sample_writers import write_archive
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.sample_files import part_sizes, write_torch_file
+from kmip_data.pipelines.sample_writers import part_sizes, write_torch_file
 
 DEFAULT_GRAPHS = 120
 CLASSES = 10  #: classes of pictures

@@ -12,7 +12,7 @@ from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.pipelines.domains.cities import chunk_labels, mean_over_streets, symmetrise
 from kmip_data.pipelines.domains.city_splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.graph_arrays.reverse_edges import there_and_back
-from kmip_data.pipelines.sample_files import write_torch_file
+from kmip_data.pipelines.sample_writers import write_torch_file
 
 DEFAULT_NODES = 2_000
 WEST = 10.0  #: corner of the city, degrees

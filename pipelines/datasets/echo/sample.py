@@ -15,7 +15,7 @@ from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tree
 from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
-from kmip_data.pipelines.sample_files import part_sizes, write_graphs
+from kmip_data.pipelines.sample_writers import part_sizes, write_graphs
 
 DEFAULT_GRAPHS = 120
 _SHARES = {"train": 8, "val": 1, "test": 1}

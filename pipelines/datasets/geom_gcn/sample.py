@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
-from kmip_data.pipelines.sample_files import write_lines
+from kmip_data.pipelines.sample_writers import write_lines
 
 CLASSES = 5
 DEFAULT_NODES = 200

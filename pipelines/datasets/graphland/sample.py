@@ -9,7 +9,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
-from kmip_data.pipelines.sample_files import write_lines
+from kmip_data.pipelines.sample_writers import write_lines
 
 DEFAULT_STREETS = 2_000
 INFO = """\

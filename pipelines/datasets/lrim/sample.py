@@ -14,7 +14,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.lrim_generated import SIGMA, TEMPERATURE, make_grid
 from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds
 from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, grid_edges
-from kmip_data.pipelines.sample_files import write_graphs
+from kmip_data.pipelines.sample_writers import write_graphs
 
 DEFAULT_GRAPHS = 120
 SIZE = 16

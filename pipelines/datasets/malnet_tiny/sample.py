@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import I64
-from kmip_data.pipelines.sample_files import write_lines
+from kmip_data.pipelines.sample_writers import write_lines
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_GRAPHS = 50

@@ -20,7 +20,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.ogb.csv_tables import FILES, rule_of
 from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
-from kmip_data.pipelines.sample_files import (
+from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzipped,
     part_sizes,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.pipelines.datasets.pcqm_contact import EVERY_NTH_ROW, LISTS, TABLE
-from kmip_data.pipelines.sample_files import cut_into_parts, gzipped, lines_bytes, write_archive
+from kmip_data.pipelines.sample_writers import cut_into_parts, gzipped, lines_bytes, write_archive
 
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}

@@ -17,7 +17,7 @@ from kmip_data.arrays import F64, I64
 from kmip_data.files.reading import csv_bytes
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.peptides import PIPELINE
-from kmip_data.pipelines.sample_files import cut_into_parts, gzipped, part_sizes
+from kmip_data.pipelines.sample_writers import cut_into_parts, gzipped, part_sizes
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_PEPTIDES = 64

@@ -12,7 +12,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.sample_files import write_lines
+from kmip_data.pipelines.sample_writers import write_lines
 
 MIN_NODES = 1_700  #: the public split takes 1,500 nodes besides the train nodes
 WORDS = 12  #: words of a node; its class decides half of them

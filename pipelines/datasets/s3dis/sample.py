@@ -24,7 +24,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     sample_points,
     windows,
 )
-from kmip_data.pipelines.sample_files import write_lines
+from kmip_data.pipelines.sample_writers import write_lines
 from kmip_data.strict_model import read_shipped
 
 ROOT = "indoor3d_sem_seg_hdf5_data"

@@ -18,7 +18,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.arrays import F64
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, list_name
-from kmip_data.pipelines.sample_files import cut_into_parts, part_sizes, write_lines
+from kmip_data.pipelines.sample_writers import cut_into_parts, part_sizes, write_lines
 from kmip_data.strict_model import read_shipped
 
 DEFAULT_SHAPES = 48

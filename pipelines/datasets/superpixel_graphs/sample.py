@@ -18,7 +18,7 @@ from kmip_data.graphs.split_rules import meta_labels, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.graph_arrays.reverse_edges import both_ways
-from kmip_data.pipelines.sample_files import Tensor, write_pickle
+from kmip_data.pipelines.sample_writers import Tensor, write_pickle
 
 DEFAULT_PICTURES = 90
 SIZES = (500, 375)  #: columns and rows of a picture in pixels

@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
-from kmip_data.pipelines.sample_files import Tensor, part_sizes, write_pickle
+from kmip_data.pipelines.sample_writers import Tensor, part_sizes, write_pickle
 
 DEFAULT_MOLECULES = 240
 PUBLISHED = {"train": 10, "val": 1, "test": 1}

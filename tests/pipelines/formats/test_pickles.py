@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.domains.molecules import check_partition
 from kmip_data.pipelines.formats.pickles import MAX_STACK, RefusedError, read_pickle, stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, storage_of
-from kmip_data.pipelines.sample_files import storage_bytes
+from kmip_data.pipelines.sample_writers import storage_bytes
 
 PROTOCOLS = range(6)
 ALLOWED = {**NUMPY, **PICKLED_TENSORS}

@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.ogb.sample import (
     NOISE,
     POWER,
 )
-from kmip_data.pipelines.sample_files import gzipped, lines_bytes
+from kmip_data.pipelines.sample_writers import gzipped, lines_bytes
 
 PUBLISHED = 111_059_956  #: nodes
 CLASSES = 172
