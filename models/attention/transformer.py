@@ -24,7 +24,7 @@ WEIGHTS = 2**23
 TILED = 512
 
 
-class EqualSizes(NamedTuple):
+class SizeGroups(NamedTuple):
     """Order of rows that groups graphs of equal size."""
 
     order: Tensor  #: (N,) row at each position
@@ -34,7 +34,7 @@ class EqualSizes(NamedTuple):
 
 @functools.lru_cache(CACHED_ORDERS)
 @torch.inference_mode(False)  # remembered for training, too
-def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
+def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> SizeGroups:
     """Group graphs of equal size; empty graphs are left out."""
     sizes = np.diff(ptr)
     nodes, counts = np.unique(sizes[sizes > 0], return_counts=True)
@@ -42,7 +42,7 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     graph = np.repeat(np.arange(len(sizes)), sizes)
     order = torch.from_numpy(np.argsort(sizes[graph], kind="stable"))
     inverse = order.argsort()
-    return EqualSizes(order.to(device), inverse.to(device), groups)
+    return SizeGroups(order.to(device), inverse.to(device), groups)
 
 
 def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
