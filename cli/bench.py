@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, Group
+from kmip_data.cli.shared.command_classes import Command, Group
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import (
     Integer,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import Json, show, table, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable

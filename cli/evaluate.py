@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import inspect_options, trained_options
 from kmip_data.cli.shared.output import show, table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import archive_options, work_options
 from kmip_data.cli.shared.output import show, table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, build_facts, show, table
 from kmip_data.cli.shared.printed_tables import builds_table

@@ -20,7 +20,7 @@ import click
 
 import kmip_data
 from kmip_data import errors
-from kmip_data.cli.shared.commands import Group
+from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.cli.shared.remedies import complete_step
 from kmip_data.files.path_errors import FULL, disk_error

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import (
     force_option,

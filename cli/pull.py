@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import path_option, work_options
 from kmip_data.cli.shared.output import share_facts, show
 from kmip_data.text import counted, human_bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import SWEEP_OR_RUN, refuse_absent
 from kmip_data.cli.shared.options import force_option, home_option, path_option, plugin_option
 from kmip_data.cli.shared.output import check_output, csv_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import SWEEP
 from kmip_data.cli.shared.options import (
     distinct_numbers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.output import Json
 from kmip_data.errors import UsageError, given_twice
 from kmip_data.text import OPTIONS

@@ -21,7 +21,7 @@ from support.shared import ROOT
 
 from kmip_data import errors
 from kmip_data.cli import main
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress

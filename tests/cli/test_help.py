@@ -16,7 +16,7 @@ from support.shared import ROOT
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, GROUPS, root, run
-from kmip_data.cli.shared.commands import examples as read_examples
+from kmip_data.cli.shared.command_classes import examples as read_examples
 from kmip_data.cli.shared.options import distinct_numbers, number_list
 from kmip_data.errors import UsageError
 
