@@ -22,11 +22,11 @@ from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.columns import columns_of
 from kmip_data.pipelines.datasets.graphs.tables.index_lists import IndexLists, read_index_lists
 from kmip_data.pipelines.datasets.graphs.tables.matrices import is_matrix, tables_of_matrix
-from kmip_data.pipelines.datasets.graphs.tables.node_positions import (
-    NodePositions,
+from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
+    NodeIndices,
     Rows,
     count_rows,
-    positions_of_ends,
+    indices_of_ends,
     stored_ids,
 )
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import (
@@ -150,14 +150,14 @@ def assemble(
     groups = _by_graph(tables, graph_names, several=several)
     nodes = None
     if "node" in tables:
-        nodes = NodePositions(tables["node"], edges, ends, node_name, groups["node"])
+        nodes = NodeIndices(tables["node"], edges, ends, node_name, groups["node"])
 
     # 3. Graph by graph.
     names = groups[first]
     for name in names:
         rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
         if nodes is None:
-            index, ids = positions_of_ends(ends[:, rows_of["edge"]])
+            index, ids = indices_of_ends(ends[:, rows_of["edge"]])
         else:
             index = nodes.of_ends(rows_of["node"], rows_of["edge"])
             ids = nodes.ids[rows_of["node"]]

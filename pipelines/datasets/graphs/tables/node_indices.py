@@ -1,4 +1,4 @@
-"""Positions of nodes in their graph, by the ids that tables of nodes and edges give them."""
+"""Indices of nodes in their graph, by the ids that tables of nodes and edges give them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kmip_data.text import counted
 Rows = dict[str, I64]  #: rows of each graph, by its name
 
 
-def positions_of_ends(ends: Array) -> tuple[I64, Array]:
-    """Return edges (2, E) by the positions of their ends among the distinct ids, and these, (N,)."""
-    ids, positions = np.unique(ends, return_inverse=True)
-    return positions.reshape(ends.shape), ids
+def indices_of_ends(ends: Array) -> tuple[I64, Array]:
+    """Return edges (2, E) by the indices of their ends among the distinct ids, and these, (N,)."""
+    ids, indices = np.unique(ends, return_inverse=True)
+    return indices.reshape(ends.shape), ids
 
 
-class NodePositions:
-    """Positions of the nodes of each graph, by the ids in the tables of nodes and edges."""
+class NodeIndices:
+    """Indices of the nodes of each graph, by the ids in the tables of nodes and edges."""
 
     def __init__(self, nodes: Table, edges: Table, ends: Array, column: str, groups: Rows) -> None:
         """Number the distinct ids of all graphs; without a ``column`` rows number the nodes."""
@@ -42,27 +42,27 @@ class NodePositions:
         codes, distinct = pd.factorize(np.concatenate([ids, ends.reshape(-1)]))
         self._node_codes = codes[: len(ids)]
         self._end_codes = codes[len(ids) :].reshape(ends.shape)
-        self._position_of = np.full(len(distinct), -1)  #: code -> position in the graph at hand
+        self._index_of = np.full(len(distinct), -1)  #: code -> index in the graph at hand
 
     def of_ends(self, node_rows: I64, edge_rows: I64) -> I64:
-        """Return the edges of one graph, (2, E), by the positions of their nodes."""
+        """Return the edges of one graph, (2, E), by the indices of their nodes."""
         codes = self._node_codes[node_rows]
         numbers = np.arange(len(codes))
-        # Of equal ids the last one keeps its position.
-        self._position_of[codes] = numbers
-        is_last = self._position_of[codes] == numbers
+        # Of equal ids the last one keeps its index.
+        self._index_of[codes] = numbers
+        is_last = self._index_of[codes] == numbers
         if not is_last.all():
             row = node_rows[pd.Index(codes).duplicated().argmax()]
             problem = f"the node {self.ids[row]} occurs twice"
             raise self._nodes.error_at(row, problem, "remove one of the lines")
-        positions = self._position_of[self._end_codes[:, edge_rows]]
-        self._position_of[codes] = -1
-        unknown = np.argwhere(positions.T < 0)
+        indices = self._index_of[self._end_codes[:, edge_rows]]
+        self._index_of[codes] = -1
+        unknown = np.argwhere(indices.T < 0)
         if len(unknown):
             row, end = unknown[0]
-            others = len({*self._ends[:, edge_rows][positions < 0].tolist()}) - 1
+            others = len({*self._ends[:, edge_rows][indices < 0].tolist()}) - 1
             raise self._unknown_end(edge_rows[row], end, node_rows, others)
-        return positions
+        return indices
 
     def _unknown_end(self, row: int, end: int, node_rows: I64, others: int) -> DamagedInput:
         ids = {str(node) for node in self.ids[node_rows].tolist()}
