@@ -34,7 +34,7 @@ class SizeGroups(NamedTuple):
 
 @functools.lru_cache(CACHED_ORDERS)
 @torch.inference_mode(False)  # remembered for training, too
-def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> SizeGroups:
+def group_by_size(ptr: tuple[int, ...], device: torch.device) -> SizeGroups:
     """Group graphs of equal size; empty graphs are left out."""
     sizes = np.diff(ptr)
     nodes, counts = np.unique(sizes[sizes > 0], return_counts=True)
@@ -121,7 +121,7 @@ class TransformerAttention(nn.Module):
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
         starts = pointers(ptr, projected.shape[0])
-        plan = keep_alive(equal_sizes(starts, projected.device))
+        plan = keep_alive(group_by_size(starts, projected.device))
         dropout = self.dropout if self.training else 0.0
         projected = projected.index_select(0, plan.order)
         dim = projected.shape[1] // 3
