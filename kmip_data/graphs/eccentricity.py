@@ -68,7 +68,7 @@ def local_eccentricity(
     index, length = _checked(edge_index, edge_length, num_nodes, hops)
     if num_nodes == 0:
         return np.zeros(0, np.float32)
-    from kmip_data.graphs.kernels.ball_sweeps import group_nodes, search_groups
+    from kmip_data.graphs.kernels.eccentricity_search import group_nodes, search_groups
 
     # 1. Compressed rows, each pair of neighbours once in each direction.
     rows = _rows(index, length, num_nodes, directed=directed)

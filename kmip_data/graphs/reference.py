@@ -1,6 +1,6 @@
 """Neighbours and eccentricities by their definitions, which the compiled searches equal bit for bit.
 
-:mod:`kmip_data.graphs.kernels.knn_search` and :mod:`kmip_data.graphs.kernels.ball_sweeps` are
+:mod:`kmip_data.graphs.kernels.knn_search` and :mod:`kmip_data.graphs.kernels.eccentricity_search` are
 tested against these functions.
 """
 

@@ -1,4 +1,4 @@
-"""Eccentricity (kernel: ball_sweeps) is networkx's, ball by ball, and the authors' on a real city."""
+"""Eccentricity (kernel: eccentricity_search) is networkx's, ball by ball, and the authors' on a real city."""
 
 from __future__ import annotations
 
