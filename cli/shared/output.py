@@ -94,7 +94,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     train      39
     test       10
     """
-    # A cell stays in its line: `annotated` counts lines as rows.
+    # A cell stays in its line: `with_row_notes` counts lines as rows.
     shown = ([_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
 
     # Column by column: the widest cell, and numbers to the right where all are numbers.
@@ -113,10 +113,10 @@ def _is_number(cell: str) -> bool:
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
-def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
+def with_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     r"""Add notes below the rows of a :func:`table`, indented; empty notes are left out.
 
-    >>> annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
+    >>> with_row_notes(table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
     'part\ntrain\n    shuffled\ntest'
     """
     head, *rows = lines.splitlines()

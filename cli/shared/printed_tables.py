@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import Json, annotated, build_facts, table
+from kmip_data.cli.shared.output import Json, build_facts, table, with_row_notes
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def builds_table(builds: list[Build]) -> str:
         date = f"built {date_of(build)}" if len(same_name) > 1 else ""
         about = ", ".join(filter(None, [difference, card.sources, date, state]))
         notes.append(wrap(about, 76))
-    return annotated(table(["name", "graphs", "disk", "built"], rows), notes)
+    return with_row_notes(table(["name", "graphs", "disk", "built"], rows), notes)
 
 
 def runs_table(runs: Sequence[Json]) -> str:
@@ -65,7 +65,9 @@ def runs_table(runs: Sequence[Json]) -> str:
         if run["state"] == "running" and run["left"]:
             left = f"{run['left']} left, by the epochs so far"
         notes.append([left, run["reason"], run["resume"] and f"resume: {run['resume']}"])
-    return annotated(table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes)
+    return with_row_notes(
+        table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
+    )
 
 
 WIDTH = 100  #: columns of a terminal that tables take at most
@@ -100,7 +102,7 @@ def _text(sheet: Sheet) -> str:
     rows = table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
 
     about = [_filled(text) for text in (sheet.title, sheet.shared) if text]
-    return "\n".join([*about, annotated(rows, notes), *filter(None, [_filled(sheet.notes)])])
+    return "\n".join([*about, with_row_notes(rows, notes), *filter(None, [_filled(sheet.notes)])])
 
 
 def _filled(text: str) -> str:
