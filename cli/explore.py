@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
     from kmip_data.drawing.graphs import Graph
-    from kmip_data.drawing.page import Answer
+    from kmip_data.drawing.page import GraphPredictions
     from kmip_data.models.training.run.evaluate import OpenedRun
     from kmip_data.reading.dataset import ShardedDataset
 
@@ -115,7 +115,7 @@ def command(
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 
-    def answers_at(position: int) -> list[Answer]:
+    def answers_at(position: int) -> list[GraphPredictions]:
         if answer is None:
             return []
         found = [answer]
@@ -126,7 +126,7 @@ def command(
         return found
 
     answers = answers_at(start)
-    graphs: list[tuple[Graph, *tuple[Answer, ...]]]
+    graphs: list[tuple[Graph, *tuple[GraphPredictions, ...]]]
     if is_city(build.card):
         if refused := {"--record", "--split"} & on_line():
             raise UsageError(
@@ -159,12 +159,12 @@ def _following(
     build: Build,
     dataset: ShardedDataset,
     start: int,
-    answers_at: Callable[[int], list[Answer]],
+    answers_at: Callable[[int], list[GraphPredictions]],
     part: str | None,
     home: Home,
-) -> list[tuple[Graph, *tuple[Answer, ...]]]:
+) -> list[tuple[Graph, *tuple[GraphPredictions, ...]]]:
     """Return the records after ``start`` with the answers to each, as far as they are small."""
-    graphs: list[tuple[Graph, *tuple[Answer, ...]]] = []
+    graphs: list[tuple[Graph, *tuple[GraphPredictions, ...]]] = []
     edges = 0
     for position in range(start + 1, min(start + RECORDS, len(dataset))):
         answers = answers_at(position)
@@ -229,7 +229,7 @@ def _compared(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
     return None
 
 
-def _predictions(answers: list[Answer]) -> tuple[Array | None, tuple[str, Array] | None]:
+def _predictions(answers: list[GraphPredictions]) -> tuple[Array | None, tuple[str, Array] | None]:
     """Return what the first run predicted for nodes, and name and predictions of the other."""
     values = [each.values if each.classes is None else each.classes for each in answers]
     if not values or values[0] is None:
@@ -243,7 +243,7 @@ def _record(
     build: Build,
     dataset: ShardedDataset,
     position: int,
-    answers: list[Answer],
+    answers: list[GraphPredictions],
     part: str | None,
     home: Home,
 ) -> Graph:

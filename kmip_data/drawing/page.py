@@ -28,14 +28,14 @@ SCRIPTS = (
 
 @dataclass(frozen=True)
 class ChosenKeys:
-    """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`Answer.nodes`."""
+    """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`GraphPredictions.nodes`."""
 
     indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
     weights: F32  #: (H, S, k) softmax weights, 0 without a key
 
 
 @dataclass(frozen=True)
-class Answer:
+class GraphPredictions:
     """Predictions of a run's best weights for one graph."""
 
     run: str  #: its path below ``runs/``
@@ -70,7 +70,7 @@ class Influence:
 
 
 def draw_explorer(
-    graphs: Sequence[tuple[Graph, *tuple[Answer | None, ...]]],
+    graphs: Sequence[tuple[Graph, *tuple[GraphPredictions | None, ...]]],
     curves: Sequence[Json],
     path: Path,
 ) -> None:
@@ -162,7 +162,7 @@ def _variables(style: Style) -> str:
     return f":root {{ {' '.join(lines)} }}"
 
 
-def _answered(graph: Graph, answers: Sequence[Answer]) -> Json:
+def _answered(graph: Graph, answers: Sequence[GraphPredictions]) -> Json:
     """Return the predictions of one or two runs, and the keys that the first with k-MIP layers chose."""
     suffixes = [""]
     if len(answers) > 1:
@@ -198,7 +198,7 @@ def compared(runs: Sequence[Json]) -> Sequence[Json]:
     return runs[:2]
 
 
-def _add_attention(graph: Graph, answer: Answer) -> None:
+def _add_attention(graph: Graph, answer: GraphPredictions) -> None:
     """Add the attention that each node receives as a key, as a layer of colour."""
     count = len(graph.test)
     heads = 0
@@ -220,7 +220,7 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
     graph.header["columns"].insert(0, column_facts)
 
 
-def _keys(answer: Answer, count: int, packer: Packer) -> Json:
+def _keys(answer: GraphPredictions, count: int, packer: Packer) -> Json:
     """Pack chosen keys, (S, H, k) of each layer, so that a node's keys are contiguous.
 
     Keys have the narrowest dtype for ``count`` nodes, and ``count`` means none. Weights are in

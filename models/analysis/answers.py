@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
-from kmip_data.drawing.page import Answer, ChosenKeys, Influence
+from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence
 from kmip_data.drawing.records import label_text
 from kmip_data.drawing.style import CYCLE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
@@ -48,7 +48,7 @@ def predict_record(
     home: Home | None = None,
     device: str | None = None,
     pairs: int = PAIRS,
-) -> tuple[OpenedRun, Answer]:
+) -> tuple[OpenedRun, GraphPredictions]:
     """Predict one record of a part with the best weights of ``run``, in eval mode.
 
     A run on a single graph ignores the part. If there are more than ``pairs`` chosen keys, the keys
@@ -93,7 +93,7 @@ def predict_record(
     if (task.level, task.target_type, task.outputs) == ("node", "regression", 1):
         values = logits[:, 0].numpy()
 
-    answer = Answer(
+    answer = GraphPredictions(
         "/".join(opened.folder.parts[-3:]),
         data.split_name,
         classes,

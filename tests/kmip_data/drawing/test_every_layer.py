@@ -9,7 +9,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.builds.home import Home
 from kmip_data.drawing.graphs import city_graph, graph_of_record
-from kmip_data.drawing.page import Answer, Influence, draw_explorer
+from kmip_data.drawing.page import GraphPredictions, Influence, draw_explorer
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -72,7 +72,7 @@ def test_a_run_on_a_cloud(tmp_path):
     build = write_build(tmp_path / "build", records, s3dis_schema(8))
     dataset = ShardedDataset(build)
     guess = np.zeros(600, np.int64)
-    answer = Answer("s3dis/gps-kmip/a", None, guess, "", np.arange(0), ())
+    answer = GraphPredictions("s3dis/gps-kmip/a", None, guess, "", np.arange(0), ())
     graph = graph_of_record(dataset, 0, guess, answer.run)
     page = page_of([(graph, answer)], tmp_path / "page.html", [answer.run])
     check(page, tmp_path, "influence", "class", "right or wrong", "predicted class")
@@ -81,7 +81,7 @@ def test_a_run_on_a_cloud(tmp_path):
 def test_two_runs_on_a_city(build, city, tmp_path):
     guess = np.zeros(len(city.classes), np.int64)
     graph = city_graph(build, guess, "random-seed0", "helsinki/gcn/a")
-    answer = Answer("helsinki/gcn/a", "random-seed0", guess, "", np.arange(0), ())
+    answer = GraphPredictions("helsinki/gcn/a", "random-seed0", guess, "", np.arange(0), ())
     runs = ["helsinki/gcn/a", "helsinki/gps-kmip/a"]
     page = page_of([(graph, answer)], tmp_path / "page.html", runs)
     check(page, tmp_path, "influence", "error", "eccentricity", "split random-seed0")

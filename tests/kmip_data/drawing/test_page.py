@@ -15,7 +15,7 @@ from support.browser import act
 
 from kmip_data.drawing.graphs import city_graph
 from kmip_data.drawing.maps import dense_area
-from kmip_data.drawing.page import Answer, ChosenKeys, Influence, confusion, draw_explorer
+from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence, confusion, draw_explorer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
@@ -23,7 +23,7 @@ NODE = 1234
 
 
 @pytest.fixture(scope="module")
-def answer(city) -> Answer:
+def answer(city) -> GraphPredictions:
     """Predictions that are right for a third of the nodes, with two layers of two heads and three keys."""
     rng = np.random.default_rng(3)
     count = len(city.classes)
@@ -33,7 +33,7 @@ def answer(city) -> Answer:
         weights = rng.dirichlet(np.ones(3), (2, count)).astype(np.float32)
         layers.append(ChosenKeys(rng.integers(0, count, (2, count, 3)), weights))
     layers[1].indices[:, NODE, 2] = -1
-    return Answer(
+    return GraphPredictions(
         "helsinki/gps-kmip/mine", "random-seed0", guess, "", np.arange(count), tuple(layers)
     )
 
