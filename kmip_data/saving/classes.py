@@ -22,7 +22,7 @@ from kmip_data.columns.parts import MASKS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import share_of, shuffled_split
-from kmip_data.saving.attributes import arrays_of
+from kmip_data.saving.data_to_arrays import arrays_of
 from kmip_data.saving.pipeline import Positions, SpooledGraphs
 from kmip_data.saving.save import check_target, save
 

@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.saving.attributes import arrays_of
+from kmip_data.saving.data_to_arrays import arrays_of
 from kmip_data.saving.pipeline import Positions, SavedPipeline, SavedTables, SpooledGraphs
 
 
