@@ -134,7 +134,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         folder = prepared.path
         nodes = plan["nodes"]
         edges = edge_sort.sorted_edges(folder, plan["edges"], plan["room"])
-        features = FeatureRows(Path(plan["raw"]), nodes, np.dtype(params.features))
+        features = FeatureStream(Path(plan["raw"]), nodes, np.dtype(params.features))
         columns: dict[str, Array | ComputedRows] = {
             "node/x": ComputedRows((nodes, FEATURES), features.dtype, features),
             "node/y": np.asarray(np.memmap(folder / "y", np.int16, "r")),
@@ -159,7 +159,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         return Split("upstream", "upstream", {}, note=note, node_code=codes)
 
 
-class FeatureRows:
+class FeatureStream:
     """Rows of ``node_feat``, inflated ahead of the writer, which requests them in order."""
 
     def __init__(self, raw: Path, nodes: int, dtype: np.dtype[np.floating]) -> None:
