@@ -158,7 +158,7 @@ def _better(fresh: Pointer, start: int, limit: Register) -> bool:
 def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
     """Merge ``size`` registers of scores into the best so far, which have the same offset."""
     if size == MIN_GROUP:
-        lanes.absorb_16(fresh, start * 8, best, start * 8)
+        lanes.sort_and_merge_16(fresh, start * 8, best, start * 8)
         return
     _sort(fresh, start, size)
     # Both are descending: with the fresh ones reversed, the larger of each pair are the best.

@@ -412,7 +412,7 @@ def merge_16(builder, data, start):
 
 
 @instruction(types.none)
-def absorb_16(builder, data, start, best, to):
+def sort_and_merge_16(builder, data, start, best, to):
     """Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay."""
     fresh = _registers(builder, data, start)
     _exchange(builder, fresh, _odd_even())
