@@ -27,7 +27,11 @@ from kmip_data.pipelines.datasets.lrim_generated.clusters import (
     random_spins,
     run,
 )
-from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, flip_energies, grid_edges
+from kmip_data.pipelines.datasets.lrim_generated.ising import (
+    couplings_by_displacement,
+    flip_energies,
+    grid_edges,
+)
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
 
@@ -46,7 +50,7 @@ def fields_by_fft(spins: np.ndarray, table: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("size", [5, 8])
 def test_energies_equal_the_double_sum_and_an_fft(size: int, sigma: float) -> None:
     spins = random_spins(size, np.random.default_rng(size))
-    energies = flip_energies(spins, couplings(size, sigma))
+    energies = flip_energies(spins, couplings_by_displacement(size, sigma))
     for row, column in np.ndindex(size, size):
         terms = []
         for other in np.ndindex(size, size):
@@ -56,7 +60,7 @@ def test_energies_equal_the_double_sum_and_an_fft(size: int, sigma: float) -> No
                 terms.append(int(spins[other]) / distance ** (2 + sigma))
         expected = int(spins[row, column]) * math.fsum(terms)
         assert energies[row, column] == pytest.approx(expected, abs=1e-12)
-    by_fft = spins * fields_by_fft(spins, couplings(size, sigma))
+    by_fft = spins * fields_by_fft(spins, couplings_by_displacement(size, sigma))
     assert np.abs(energies - by_fft).max() < 1e-12
 
 
@@ -74,7 +78,7 @@ def test_edges_are_the_periodic_grid() -> None:
 def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(difficulty: str) -> None:
     """4 × 4 spins have 65,536 states; means of 40,000 sweeps agree within five standard errors."""
     size, temperature = 4, 6.0
-    table = couplings(size, SIGMA[difficulty])
+    table = couplings_by_displacement(size, SIGMA[difficulty])
     states = 2.0 * (np.arange(2**16)[:, None] >> np.arange(16) & 1) - 1
     node = np.arange(16)
     down, right = (np.subtract.outer(a, a) % size for a in (node // size, node % size))
@@ -98,7 +102,7 @@ def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(diffi
 
 
 def test_tables_draw_what_they_should() -> None:
-    weights = couplings(8, 0.6).ravel()
+    weights = couplings_by_displacement(8, 0.6).ravel()
     keep, alias = alias_table(weights)
     share = keep.copy()
     np.add.at(share, alias, 1 - keep)
@@ -118,7 +122,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("difficulty", SIGMA)
 def test_restricted_oracles_have_the_errors_that_the_authors_published(difficulty: str) -> None:
     """Errors fall smoothly with the radius, and agree with the published files (400 grids: ± 0.04)."""
-    table = couplings(16, SIGMA[difficulty])
+    table = couplings_by_displacement(16, SIGMA[difficulty])
     bonds = Bonds.at(table, TEMPERATURE[16, difficulty])
     grids = [make_grid(table, bonds, np.random.default_rng([5, row])) for row in range(400)]
     errors = {}
@@ -141,7 +145,7 @@ def test_restricted_oracles_have_the_errors_that_the_authors_published(difficult
 @pytest.mark.parametrize("difficulty", SIGMA)
 def test_chains_forget_their_start(difficulty: str) -> None:
     """The integrated autocorrelation time of |m| is a tenth of a chain's sweeps at most."""
-    table = couplings(16, SIGMA[difficulty])
+    table = couplings_by_displacement(16, SIGMA[difficulty])
     rng = np.random.default_rng(3)
     bonds = Bonds.at(table, TEMPERATURE[16, difficulty])
     values = np.abs(run(random_spins(16, rng), bonds, 20_000, rng)[100:]).astype(float)
@@ -163,7 +167,7 @@ def test_generated_grids(tmp_path) -> None:
     assert item.x.shape == item.y.shape == (256, 1)
     assert item.x.dtype == item.y.dtype == torch.float32
     assert set(item.x.unique().tolist()) == {-1, 1}
-    expected = flip_energies(item.x.numpy().reshape(16, 16), couplings(16, 0.6))
+    expected = flip_energies(item.x.numpy().reshape(16, 16), couplings_by_displacement(16, 0.6))
     assert np.array_equal(item.y.numpy().ravel(), expected.ravel().astype(np.float32))
 
     card = part["train"].card

@@ -13,7 +13,7 @@ from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.lrim_generated import SIGMA, TEMPERATURE, make_grid
 from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds
-from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, grid_edges
+from kmip_data.pipelines.datasets.lrim_generated.ising import couplings_by_displacement, grid_edges
 from kmip_data.pipelines.sample_writers import write_graphs
 
 DEFAULT_GRAPHS = 120
@@ -28,7 +28,7 @@ def write_sample(
 ) -> None:
     """Write the one file."""
     difficulty = "hard" if manifest.registered_name.endswith("hard") else "easy"
-    table = couplings(SIZE, SIGMA[difficulty])
+    table = couplings_by_displacement(SIZE, SIGMA[difficulty])
     bonds = Bonds.at(table, TEMPERATURE[SIZE, difficulty])
     edges = grid_edges(SIZE)
     # One direction of each edge, as published.

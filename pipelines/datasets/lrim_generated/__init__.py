@@ -17,7 +17,11 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
 from kmip_data.pipelines.datasets.lrim_generated.clusters import Bonds, Rng, random_spins, run
-from kmip_data.pipelines.datasets.lrim_generated.ising import couplings, flip_energies, grid_edges
+from kmip_data.pipelines.datasets.lrim_generated.ising import (
+    couplings_by_displacement,
+    flip_energies,
+    grid_edges,
+)
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.units_and_splits import units_of_rows
 
@@ -83,7 +87,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: LRIMParams) -> Iterator[GraphRecord]:
         """Generate each grid from the seed and its number."""
-        table = couplings(params.size, SIGMA[params.difficulty])
+        table = couplings_by_displacement(params.size, SIGMA[params.difficulty])
         bonds = Bonds.at(table, TEMPERATURE[params.size, params.difficulty])
         edge_index = grid_edges(params.size).astype(self.schema(params).index_dtype)
         for row in unit.items["rows"]:

@@ -14,7 +14,7 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.runtime.threads import njit_nogil
 
 
-def couplings(size: int, sigma: float) -> F64:
+def couplings_by_displacement(size: int, sigma: float) -> F64:
     """Return J for each displacement (rows, columns) modulo L: (L, L); a node has none to itself."""
     steps = np.minimum(np.arange(size), size - np.arange(size))
     squares = np.add.outer(steps**2, steps**2)
