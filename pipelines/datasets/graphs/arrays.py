@@ -141,7 +141,7 @@ def _market_graph(path: Path, name: str, facts: Findings) -> GraphRecord:
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
     facts.claim(_BYTES_OF_ENTRY * entries + 8 * rows, name)
-    edges, weights = edges_of(sparse.coo_array(io.mmread(path, spmatrix=False)))
+    edges, weights = edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=rows, columns=weights, edge_index=edges.astype(np.int64))
@@ -169,7 +169,7 @@ def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRe
         nodes = matrix.shape[0]
         if matrix.shape != (nodes, nodes):
             raise ValueError(f"the adjacency has the shape {matrix.shape}")
-        edges, columns = edges_of(matrix)
+        edges, columns = edges_and_weights(matrix)
 
     # A small sparse matrix may declare any shape: check before making it dense.
     features = _matrix(file, _FEATURES)
@@ -207,7 +207,7 @@ def _graph(file: NpzFile, name: str, facts: Findings, *, alone: bool) -> GraphRe
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
 
-def edges_of(adjacency: Any) -> tuple[I64, dict[str, Array]]:
+def edges_and_weights(adjacency: Any) -> tuple[I64, dict[str, Array]]:
     """Return the edges (2, E) of a sparse matrix, and its values as ``edge_attr`` where they differ from 1."""
     edges = np.stack([adjacency.row, adjacency.col])
     if (adjacency.data == 1).all():
