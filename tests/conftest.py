@@ -41,10 +41,10 @@ def _light() -> Iterator[dict[str, Any]]:
         from kmip_data.pipelines.engine import run
 
         light["kmip_data.cli.build.MOST_NODES"] = light["kmip_data.cli.build.MOST_OF_CITY"] = 0
-        open_executor = run.open_executor
+        executor_for = run.executor_for
         for module in ("run", "encode"):
-            light[f"kmip_data.pipelines.engine.{module}.open_executor"] = (
-                lambda *arguments, **options: open_executor(*arguments, **{**options, "here": True})
+            light[f"kmip_data.pipelines.engine.{module}.executor_for"] = (
+                lambda *arguments, **options: executor_for(*arguments, **{**options, "here": True})
             )
     if "torch" in sys.modules:
         import torch

@@ -35,7 +35,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, error_location
-from kmip_data.pipelines.engine.run import open_executor, run_units
+from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished import UNITS, Steps, UnitResult
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.memory import require_memory
@@ -130,7 +130,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         for folder in folders:
             atomic_writes.make_folder(folder, root=build.path)
             atomic_writes.remove_partials(folder, root=build.path)
-    executor = open_executor(options, work, jobs=jobs, needs=[build.path])
+    executor = executor_for(options, work, jobs=jobs, needs=[build.path])
     with executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
         Steps(work).finish(UNITS, {"files": [task.file for task in tasks]})

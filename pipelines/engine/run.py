@@ -45,7 +45,7 @@ from kmip_data.runtime.progress import Progress, say
 from kmip_data.text import counted
 
 
-def open_executor(
+def executor_for(
     options: BuildOptions,
     work: Path,
     *,
@@ -136,7 +136,7 @@ class _Run:
             options = replace(options, memory=half_of_memory())
         jobs = count_jobs(options.jobs)
         try:
-            with open_executor(
+            with executor_for(
                 options,
                 work,
                 jobs=jobs,

@@ -22,7 +22,7 @@ from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.repair import repair_build
-from kmip_data.pipelines.engine.run import open_executor
+from kmip_data.pipelines.engine.run import executor_for
 from kmip_data.pipelines.engine.unfinished import UNITS
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -35,7 +35,7 @@ ENCODINGS = [parse_encoding(name) for name in NAMES]
 @pytest.fixture(autouse=True, scope="module")
 def _here(module_patch: pytest.MonkeyPatch) -> None:
     """Encode in this process, but for the test that compares workers."""
-    module_patch.setattr(encode, "open_executor", lambda _, work, **__: InProcess(work / "stop"))
+    module_patch.setattr(encode, "executor_for", lambda _, work, **__: InProcess(work / "stop"))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
 def test_bytes_do_not_depend_on_the_number_of_workers(
     copy: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "open_executor", open_executor)
+    monkeypatch.setattr(encode, "executor_for", executor_for)
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")
     cards = encode_build(copy, ENCODINGS, jobs=2, quiet=True)
