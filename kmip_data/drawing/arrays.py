@@ -8,7 +8,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.format.card import Card
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
-from kmip_data.reading.store import open_store
+from kmip_data.reading.store import shared_store
 
 LEVELS = ("graph", "node", "edge")  #: rows of ``start`` and ``count`` of a store
 
@@ -21,7 +21,7 @@ class Records:
     """
 
     def __init__(self, build: Build) -> None:
-        self._store = open_store(build)
+        self._store = shared_store(build)
         self.card: Card = build.card
         self.schema = self._store.schema
         self.class_names = list(build.card.class_names)

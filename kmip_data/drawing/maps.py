@@ -31,7 +31,7 @@ from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
-from kmip_data.reading.store import ShardStore, open_store
+from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.text import as_values, counted
 
 EARTH_RADIUS = 6_371_009.0  #: metres
@@ -88,7 +88,7 @@ def read_city_map(build: Build) -> CityMap:
         )
 
     # Check values before drawing: shards may be untrusted.
-    store = open_store(build)
+    store = shared_store(build)
     shard = store.shards[0]
     check_values(shard)
     shard.release()

@@ -23,7 +23,7 @@ from kmip_data.format.split_files import NODE_PARTS, TRAIN_AND_VAL, keys_digest,
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
-from kmip_data.reading.store import open_store
+from kmip_data.reading.store import shared_store
 from kmip_data.text import counted, without_controls
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
@@ -102,7 +102,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
         # Added columns lie in files of their own, next to the shards that they belong to.
         attributes, added = _divide_names(build, columns)
-        self._store = open_store(build, added)
+        self._store = shared_store(build, added)
         fields, edges = item_fields(self._store.schema, attributes, views)
         if edge_lengths and self._store.schema.edges == "none":
             raise UsageError(f"Edge lengths need edges, and {build.path} has none.")

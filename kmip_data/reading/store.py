@@ -24,7 +24,7 @@ NODE = 1  #: row of the node level in ``start`` and ``count``
 RowSource = tuple[str, int, int, int]
 
 
-def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
+def shared_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
     key: list[object] = [build.path, build.location]
     for card in added:

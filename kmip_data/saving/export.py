@@ -27,7 +27,7 @@ from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, item_fields
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.store import open_store
+from kmip_data.reading.store import shared_store
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.saving import ExportFormat
@@ -48,7 +48,7 @@ def parts_of(build: Build) -> dict[str, I64]:
     Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single
     graph has masks of its nodes instead.
     """
-    store = open_store(build)
+    store = shared_store(build)
     name = build.card.default_split
     parts: dict[str, I64] = {}
     if name:
@@ -66,7 +66,7 @@ class _Tables:
     """Arrow tables of records of a build."""
 
     def __init__(self, build: Build) -> None:
-        self._store = open_store(build)
+        self._store = shared_store(build)
         fields, edges = item_fields(self._store.schema)
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=False)
         self._fields = {field.attribute: field for field in fields}
