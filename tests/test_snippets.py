@@ -81,7 +81,7 @@ BEFORE: dict[str, Callable[[Path], Any]] = {
         done("build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"),
     ],
     "docs/point-clouds.md": _scans,
-    "docs/own-data.md": _molecules,
+    "docs/graph-files.md": _molecules,
     "docs/cities.md": _map,
     "docs/format.md": _inside_a_build,
     "docs/reproduce.md": lambda folder: done("build", "helsinki", "-q"),  # before another process
