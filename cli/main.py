@@ -209,7 +209,8 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
         if isinstance(error, click.NoSuchOption):
             return _no_option(error.option_name, context, args)
         kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
-        wrong = _mistyped(args, kind.choices) if isinstance(kind, click.Choice) else None
+        choices = kind.choices if isinstance(kind, click.Choice) else None
+        wrong = _mistyped(args, choices) or _extra_model(error, context)
         if wrong is not None:
             refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
             refused.meant = wrong
@@ -280,8 +281,20 @@ def _with_archive(args: Sequence[str]) -> str | None:
     return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
 
 
-def _mistyped(args: Sequence[str], choices: Sequence[str]) -> tuple[str, str] | None:
+def _extra_model(error: click.ClickException, context: click.Context) -> tuple[str, str] | None:
+    """Return a model that stands alone on the line of a training, and its option."""
+    from kmip_data.strict_model import shipped_names
+
+    extra = re.search(r"unexpected extra argument \((\S+)\)", error.format_message())
+    if extra is None or context.info_name != "train" or extra[1] not in shipped_names("models"):
+        return None
+    return extra[1], f"--model {extra[1]}"
+
+
+def _mistyped(args: Sequence[str], choices: Sequence[str] | None) -> tuple[str, str] | None:
     """Return the word on the line that was surely meant for a choice, and that choice."""
+    if choices is None:
+        return None
     for word in (arg.rpartition("=")[2] for arg in args[1:]):
         if word in choices:
             continue

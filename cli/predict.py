@@ -48,9 +48,10 @@ def command(
     """
     if output is not None:
         if output.suffix not in {".npz", ".csv"}:
+            named = output if output.stem.strip("-.") else output.with_name("predictions")
             raise UsageError(
                 f"{output} ends in neither .npz nor .csv.",
-                next=f"--output {shlex.quote(str(output.with_suffix('.npz')))}",
+                next=f"--output {shlex.quote(str(named.with_suffix('.npz')))}",
             )
         check_output(output, force=force)
     # The path was checked above, before PyTorch is imported, which takes seconds.

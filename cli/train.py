@@ -381,7 +381,13 @@ def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
         "--plugin",
         "--offline",
     }:
+        kept = []
+        context = click.get_current_context()
+        for param in context.command.params:
+            if param.opts[0] in {*allowed} & on_line():
+                kept += [param.opts[0], str(context.params[str(param.name)])]
+        step = shlex.join(["kmip-data", "train", option, value, *kept])
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
-            next=f"{option} {value} alone, or another run with --dataset",
+            next=f"{step}; with other settings, another run with --dataset",
         )

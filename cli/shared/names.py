@@ -133,6 +133,15 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
+        if self.kinds == ("sweep",) and text in shipped_names("models"):
+            raise UsageError(
+                f"{text!r} is a model, not a sweep.",
+                next=f"separate models by commas, as in --model gps-kmip,{text}",
+            )
+        if self.kinds == ("sweep",) and (text in dataset_names() or list_builds(home, text)):
+            error = UsageError(f"{text!r} is a dataset, not a sweep.", next=f"--dataset {text}")
+            error.meant = (text, f"--dataset {text}")
+            raise error
         if self.kinds == ("dataset",) and (builds := list_builds(home, text)):
             raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
         if Path(text).expanduser().is_dir():

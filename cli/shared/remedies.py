@@ -87,7 +87,13 @@ def _with_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
     word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
     if sum(len(word.findall(arg)) for arg in args) != 1:
         return None
-    line = [word.sub(lambda _: meant, arg) for arg in args]
+    line = []
+    for arg in args:
+        # An option may be meant by a word, as --model gcn by gcn.
+        if arg == typed and meant.startswith("--"):
+            line += shlex.split(meant)
+        else:
+            line.append(word.sub(lambda _: meant, arg))
     if meant.endswith("="):  # of a key whose value follows a blank
         position = line.index(meant)
         value = "".join(line[position + 1 : position + 2])

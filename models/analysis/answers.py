@@ -69,7 +69,7 @@ def predict_record(
     if not 0 <= position < count:
         raise UsageError(
             f"The part {split} has no record {position}.",
-            next=f"--record 0 to {count - 1}, or another --split",
+            next=f"a record from 0 to {count - 1}: --record {count - 1}",
         )
     batch = data.record(split, position)
     with opened.applied("exploring") as module, recording(module.model) as recorder:

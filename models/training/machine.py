@@ -67,7 +67,7 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
     if devices > count:
         raise UsageError(
             f"The run needs {counted(devices, 'GPU')}; PyTorch {torch.__version__} sees {count or 'none'}.",
-            next="kmip-data doctor, or --device cpu",
+            next="without a GPU: --device cpu",
         )
     reason = "requested" if wanted == "cuda" else "PyTorch sees it"
     return Device("cuda", torch.cuda.get_device_name(0), reason)

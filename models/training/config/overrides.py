@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -167,9 +168,12 @@ def config_from_mapping(
         return RunConfig.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(_problem(entry) for entry in error.errors())
-        raise UsageError(
-            f"The configuration in {origin} is not valid: {problems}", next=HELP
-        ) from error
+        refusal = UsageError(f"The configuration in {origin} is not valid: {problems}", next=HELP)
+        if uneven := re.search(r"hidden_dim = (\d+) is not a multiple of heads = (\d+)", problems):
+            dim, heads = map(int, uneven.groups())
+            fitting = max(dim // heads, 1) * heads
+            refusal.meant = (f"model.hidden_dim={dim}", f"model.hidden_dim={fitting}")
+        raise refusal from error
 
 
 def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
