@@ -209,8 +209,8 @@ def error_for_user(error: Exception, args: Sequence[str]) -> errors.KmipDataErro
         if isinstance(error, click.NoSuchOption):
             return _no_option(error.option_name, context, args)
         kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
-        choices = kind.choices if isinstance(kind, click.Choice) else None
-        wrong = _mistyped(args, choices) or _extra_model(error, context)
+        possible = kind.choices if isinstance(kind, click.Choice) else None
+        wrong = _mistyped(args, possible) or _extra_model(error, context)
         if wrong is not None:
             refused = errors.UsageError(f"{error.format_message()} Did you mean {wrong[1]!r}?")
             refused.meant = wrong
